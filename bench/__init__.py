@@ -1,0 +1,1 @@
+"""Measures: the only folder that imports torch and transformers."""

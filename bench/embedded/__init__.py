@@ -1,0 +1,1 @@
+"""The pair that ships with specgauge, and the script that trained it."""

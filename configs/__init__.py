@@ -1,0 +1,1 @@
+"""The YAML schema, its loader and the shipped configurations."""

@@ -1,0 +1,1 @@
+"""The analytic model: pure functions on numpy arrays, no torch."""

@@ -1,0 +1,1 @@
+"""Figures and the HTML report; reads run directories, never measures."""

@@ -1,0 +1,1 @@
+"""Plans cells, runs them, keeps run directories and turns them into predictions."""
