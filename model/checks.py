@@ -1,0 +1,95 @@
+"""Checks every entry of the model shares: what a number may be, and one line that says so when it is not.
+
+Each check takes the name the caller knows the value by, returns it as a float64 (or int64) array and raises
+`ValueError` with one line: where, what was found, what is allowed.  Nothing is clipped or repaired.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+def numbers(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as float64, any shape; every entry must be finite."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: found {_short(values)}, allowed: numbers, in lists of equal lengths") from error
+    _require(name, array, np.isfinite(array), "a finite number")
+    return array
+
+
+def times_s(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as seconds, any shape; finite and at least 0."""
+    array = numbers(name, values)
+    _require(name, array, array >= 0, "seconds, at least 0")
+    return array
+
+
+def positive_times_s(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as seconds, any shape; finite and above 0."""
+    array = numbers(name, values)
+    _require(name, array, array > 0, "seconds, above 0")
+    return array
+
+
+def probabilities(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as probabilities, any shape; each in [0, 1]."""
+    array = numbers(name, values)
+    _require(name, array, (array >= 0) & (array <= 1), "a probability in [0, 1]")
+    return array
+
+
+def survival_rates(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as survival A_1 … A_γ along the last axis, shape (…, γ); in [0, 1] and never increasing."""
+    array = probabilities(name, values)
+    if array.ndim == 0:
+        raise ValueError(f"{name}: found one number, allowed: a list A_1 … A_gamma along the last axis")
+    rises = np.argwhere(np.diff(array, axis=-1) > 0)
+    if rises.size:
+        place = tuple(int(i) for i in rises[0])
+        before, after = array[place], array[(*place[:-1], place[-1] + 1)]
+        raise ValueError(
+            f"{name}: found {before:g} at position {place[-1] + 1} and {after:g} at position {place[-1] + 2}, allowed: "
+            "rates that never increase (the first i drafts pass at least as often as the first i+1); "
+            "rates given that the drafts before were accepted are conditional rates"
+        )
+    return array
+
+
+def whole_numbers(name: str, values: ArrayLike, *, minimum: int) -> IntArray:
+    """`values` as int64, any shape; whole and at least `minimum`."""
+    array = numbers(name, values)
+    _require(name, array, (array == np.floor(array)) & (array >= minimum), f"a whole number, at least {minimum}")
+    return array.astype(np.int64)
+
+
+def distribution(name: str, values: ArrayLike, *, tolerance: float = 1e-6) -> FloatArray:
+    """`values` as probability distributions along the last axis, shape (…, V).
+
+    Each must sum to 1 within `tolerance`; what is left of it is divided away, so that the result sums to 1 in float64.
+    """
+    array = probabilities(name, values)
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise ValueError(f"{name}: found no list of probabilities, allowed: one probability for every token")
+    totals = array.sum(axis=-1)
+    _require(f"sum of {name}", totals, np.abs(totals - 1) <= tolerance, "1")
+    return np.asarray(array / totals[..., np.newaxis], dtype=np.float64)
+
+
+def _require(name: str, array: FloatArray, allowed: BoolArray | np.bool_, what: str) -> None:
+    if np.all(allowed):
+        return
+    place = tuple(int(i) for i in np.argwhere(~np.asarray(allowed))[0])
+    where = f" (item {', '.join(str(i + 1) for i in place)})" if place else ""
+    raise ValueError(f"{name}{where}: found {array[place]:g}, allowed: {what}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

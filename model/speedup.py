@@ -1,0 +1,224 @@
+"""The speed-up of speculative decoding: tokens per round over time per round, against plain decoding.
+
+    Omega(gamma) = 1 + sum_{i<=gamma} A_i                 tokens a round commits, bonus or replacement included
+    T_round      = C(gamma) + pi * Delta_2 + T_verify(gamma) + epsilon
+    S(gamma)     = Omega(gamma) * T_decode / T_round      gamma = 0 is plain decoding, S = 1
+
+A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
+one in which some row accepted everything.  Everything broadcasts over arrays; out come arrays of the broadcast shape.
+
+    >>> omega = tokens_per_round_iid(0.8, 5)
+    >>> t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=0.04108)
+    >>> round(float(speedup(omega, t_decode_s=0.01905, t_round_s=t_round)), 4)
+    1.4299
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    numbers,
+    positive_times_s,
+    probabilities,
+    survival_rates,
+    times_s,
+    whole_numbers,
+)
+
+RECOMMENDED_TOLERANCE = 0.01
+
+
+def survival_iid(alpha: ArrayLike, gamma_max: int) -> FloatArray:
+    """A_i = alpha^i for i = 1 … gamma_max, shape (…, gamma_max); Leviathan et al., arXiv 2211.17192, section 3.1."""
+    rate = probabilities("alpha", alpha)
+    steps = np.arange(1, int(whole_numbers("gamma_max", gamma_max, minimum=1)) + 1)
+    return np.asarray(rate[..., np.newaxis] ** steps, dtype=np.float64)
+
+
+def tokens_per_round_iid(alpha: ArrayLike, gamma: ArrayLike) -> FloatArray:
+    """Omega(gamma) = (1 - alpha^(gamma+1)) / (1 - alpha), gamma + 1 at alpha = 1; alpha and gamma broadcast.
+
+    Equation 1 of Leviathan et al., arXiv 2211.17192.  Evaluated as 1 + alpha (1 - alpha^gamma) / (1 - alpha) through
+    expm1, so that it is exactly 1 at gamma = 0 and loses nothing near alpha = 1.
+
+    Raises ValueError for alpha outside [0, 1] and for a gamma that is negative or not whole.
+    """
+    rate = probabilities("alpha", alpha)
+    drafts = whole_numbers("gamma", gamma, minimum=0)
+    gap = 1.0 - rate
+    accepted = (
+        -np.expm1(drafts * np.log(np.maximum(rate, np.finfo(np.float64).tiny))) * rate / np.where(gap > 0, gap, 1.0)
+    )
+    return np.asarray(1.0 + np.where(gap > 0, accepted, drafts), dtype=np.float64)
+
+
+def tokens_per_round(survival: ArrayLike) -> FloatArray:
+    """Omega(gamma) = 1 + sum_i A_i for gamma = the length of the last axis: (…, gamma) -> (…).
+
+    Raises ValueError for rates outside [0, 1] or that increase.
+    """
+    return np.asarray(1.0 + survival_rates("survival", survival).sum(axis=-1), dtype=np.float64)
+
+
+def tokens_per_round_by_gamma(survival: ArrayLike) -> FloatArray:
+    """Omega(1) … Omega(gamma_max) when survival does not depend on gamma: (…, gamma_max) -> (…, gamma_max)."""
+    return np.asarray(1.0 + np.cumsum(survival_rates("survival", survival), axis=-1), dtype=np.float64)
+
+
+def accepted_draft_tokens(tokens_per_round: ArrayLike) -> FloatArray:
+    """Omega - 1: drafts a round accepts, the bonus or replacement left out.
+
+    A round that ends on an accepted end-of-text token has no bonus and is not described by this.
+    """
+    omega = numbers("tokens_per_round", tokens_per_round)
+    if np.any(omega < 1):
+        raise ValueError(f"tokens_per_round: found {omega.min():g}, allowed: at least 1 (every round commits a token)")
+    return np.asarray(omega - 1.0, dtype=np.float64)
+
+
+def catch_up_probability(full_acceptance: ArrayLike, batch_size: ArrayLike = 1) -> FloatArray:
+    """pi: probability that a round's first draft step feeds two tokens, 1 - (1 - A_gamma)^B, which is A_gamma at B = 1.
+
+    A batch takes the two-token step as soon as one of its rows accepted everything; rows are taken as independent.
+    """
+    full = probabilities("full_acceptance", full_acceptance)
+    rows = whole_numbers("batch_size", batch_size, minimum=1)
+    return np.asarray(np.where(rows == 1, full, 1.0 - (1.0 - full) ** rows), dtype=np.float64)
+
+
+def round_time_s(
+    *,
+    t_draft_total_s: ArrayLike,
+    t_verify_s: ArrayLike,
+    t_draft_catch_up_s: ArrayLike = 0.0,
+    full_acceptance: ArrayLike | None = None,
+    batch_size: ArrayLike = 1,
+    t_overhead_s: ArrayLike | None = None,
+) -> FloatArray:
+    """T_round = C(gamma) + pi * Delta_2 + T_verify(gamma) + epsilon, in seconds; all arguments broadcast.
+
+    Args:
+        t_draft_total_s: C(gamma), the whole chain of drafts of a round.
+        t_verify_s: one target forward of gamma + 1 tokens per sequence.
+        t_draft_catch_up_s: Delta_2, the excess of a first draft step that feeds two tokens.
+        full_acceptance: A_gamma, the probability that a row accepts all gamma drafts; needed as soon as Delta_2 > 0.
+        batch_size: rows decoded together.
+        t_overhead_s: epsilon, may be negative when fitted; None when no decoder has measured it. It then counts as 0,
+            and the speed-up it leads to is optimistic.
+
+    Raises ValueError for negative times, for probabilities outside [0, 1] and for a round that takes no time.
+    """
+    t_round = times_s("t_draft_total_s", t_draft_total_s) + times_s("t_verify_s", t_verify_s)
+    catch_up = times_s("t_draft_catch_up_s", t_draft_catch_up_s)
+    if np.any(catch_up > 0):
+        if full_acceptance is None:
+            raise ValueError(
+                "full_acceptance: found none beside t_draft_catch_up_s, allowed: A_gamma in [0, 1], "
+                "since the catch-up follows fully accepted rounds only"
+            )
+        t_round = t_round + catch_up_probability(full_acceptance, batch_size) * catch_up
+    if t_overhead_s is not None:
+        t_round = t_round + numbers("t_overhead_s", t_overhead_s)
+    return positive_times_s("t_round_s", t_round)
+
+
+def speedup(tokens_per_round: ArrayLike, *, t_decode_s: ArrayLike, t_round_s: ArrayLike) -> FloatArray:
+    """S = Omega * T_decode / T_round while all rows are active: throughput and per-row rate alike; arguments broadcast.
+
+    Theorem 3.8 of Leviathan et al., arXiv 2211.17192, is its case T_verify = T_decode, epsilon = 0.
+
+    Raises ValueError for fewer tokens per round than 1 and for times that are not above 0.
+    """
+    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
+    t_decode = positive_times_s("t_decode_s", t_decode_s)
+    return np.asarray(omega * (t_decode / positive_times_s("t_round_s", t_round_s)), dtype=np.float64)
+
+
+def time_per_token_s(tokens_per_round: ArrayLike, *, t_round_s: ArrayLike) -> FloatArray:
+    """Mean seconds per committed token of one row, T_round / Omega; plain decoding is tokens_per_round 1, T_decode."""
+    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
+    return np.asarray(positive_times_s("t_round_s", t_round_s) / omega, dtype=np.float64)
+
+
+def throughput_tokens_per_s(tokens_per_round: ArrayLike, *, t_round_s: ArrayLike, batch_size: ArrayLike) -> FloatArray:
+    """Tokens per second of the whole batch, B * Omega / T_round, while all B rows are active."""
+    rows = whole_numbers("batch_size", batch_size, minimum=1)
+    return np.asarray(rows / time_per_token_s(tokens_per_round, t_round_s=t_round_s), dtype=np.float64)
+
+
+def within_limits(
+    *,
+    t_round_s: ArrayLike,
+    max_itl_s: float | None = None,
+    t_first_token_s: ArrayLike | None = None,
+    max_ttft_s: float | None = None,
+    memory_bytes: ArrayLike | None = None,
+    max_memory_bytes: float | None = None,
+) -> BoolArray:
+    """Which gamma a deployment's limits leave, as a mask for `best_gamma`; all arguments broadcast.
+
+    `max_itl_s` bounds T_round: the tokens of a round arrive together, so the wait between chunks is a round.
+    `t_first_token_s` is both models' prefill (the target's alone at gamma = 0); `memory_bytes` what the models and
+    their caches need (without the draft at gamma = 0).
+
+    Raises ValueError for a limit that is not above 0 and for a limit whose quantity is missing.
+    """
+    t_round = positive_times_s("t_round_s", t_round_s)
+    allowed = np.ones(t_round.shape, dtype=np.bool_)
+    if max_itl_s is not None:
+        allowed = t_round <= positive_times_s("max_itl_s", max_itl_s)
+    pairs = (
+        ("max_ttft_s", max_ttft_s, "t_first_token_s", t_first_token_s),
+        ("max_memory_bytes", max_memory_bytes, "memory_bytes", memory_bytes),
+    )
+    for limit_name, limit, name, value in pairs:
+        if limit is None:
+            continue
+        if value is None:
+            raise ValueError(f"{limit_name}: found a limit of {limit:g} without {name}, allowed: both or neither")
+        allowed = allowed & (numbers(name, value) <= positive_times_s(limit_name, limit))
+    return np.asarray(allowed, dtype=np.bool_)
+
+
+def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None = None) -> IntArray:
+    """The gamma of the largest S along the last axis, the smallest among equals: (…, G), (G,) -> (…).
+
+    `allowed` masks candidates out (limits, unknown cells: their S may be NaN); where none is left the answer is 0,
+    plain decoding.  gamma = 0 competes only where it is among `gammas`.
+
+    Raises ValueError for lengths that differ and for an allowed S that is not a number.
+    """
+    return _choose(speedups, gammas, allowed, tolerance=0.0)
+
+
+def recommended_gamma(
+    speedups: ArrayLike,
+    gammas: ArrayLike,
+    allowed: ArrayLike | None = None,
+    *,
+    tolerance: float = RECOMMENDED_TOLERANCE,
+) -> IntArray:
+    """The smallest gamma whose S is at least (1 - tolerance) of the largest; shapes and errors as `best_gamma`."""
+    return _choose(speedups, gammas, allowed, tolerance=tolerance)
+
+
+def _choose(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None, *, tolerance: float) -> IntArray:
+    candidates = whole_numbers("gammas", gammas, minimum=0)
+    if candidates.ndim != 1 or candidates.size == 0 or np.any(np.diff(candidates) <= 0):
+        raise ValueError(f"gammas: found {candidates.tolist()}, allowed: a rising list of whole numbers")
+    values = np.asarray(speedups, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] != candidates.size:
+        found = values.shape[-1] if values.ndim else 1
+        raise ValueError(f"speedups: found {found} along the last axis for {candidates.size} gammas, allowed: one each")
+    if allowed is not None:
+        values = np.where(np.asarray(allowed, dtype=np.bool_), values, -np.inf)
+    if np.any(np.isnan(values)):
+        raise ValueError("speedups: found NaN, allowed: numbers; mask unknown cells out with `allowed`")
+    top = values.max(axis=-1, keepdims=True)
+    first = np.argmax(values >= top * (1.0 - tolerance), axis=-1)
+    return np.asarray(np.where(np.isneginf(top[..., 0]), 0, candidates[first]), dtype=np.int64)

@@ -1,0 +1,152 @@
+"""The speed-up algebra: closed forms pinned by hand, limits, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.speedup import (
+    accepted_draft_tokens,
+    best_gamma,
+    catch_up_probability,
+    recommended_gamma,
+    round_time_s,
+    speedup,
+    survival_iid,
+    throughput_tokens_per_s,
+    time_per_token_s,
+    tokens_per_round,
+    tokens_per_round_by_gamma,
+    tokens_per_round_iid,
+    within_limits,
+)
+
+
+def test_tokens_per_round_iid_at_its_ends() -> None:
+    assert tokens_per_round_iid([0.0, 1.0], 5).tolist() == [1.0, 6.0]
+    assert float(tokens_per_round_iid(0.5, 1)) == pytest.approx(1.5, rel=1e-15)
+    assert tokens_per_round_iid([0.0, 0.3, 1.0], 0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_tokens_per_round_iid_broadcasts_alpha_against_gamma() -> None:
+    omega = tokens_per_round_iid([0.5, 1.0], [[1], [2]])
+    np.testing.assert_allclose(omega, [[1.5, 2.0], [1.75, 3.0]], rtol=1e-15)
+
+
+@given(st.floats(0, 1), st.integers(1, 40))
+def test_closed_form_equals_the_sum_of_survival(alpha: float, gamma: int) -> None:
+    np.testing.assert_allclose(
+        tokens_per_round_iid(alpha, np.arange(1, gamma + 1)),
+        tokens_per_round_by_gamma(survival_iid(alpha, gamma)),
+        rtol=1e-12,
+    )
+
+
+@given(st.floats(1e-12, 1e-3))
+def test_closed_form_loses_nothing_near_one(gap: float) -> None:
+    alpha = 1.0 - gap
+    direct = sum(alpha**i for i in range(17))
+    assert float(tokens_per_round_iid(alpha, 16)) == pytest.approx(direct, rel=1e-13)
+
+
+def test_tokens_per_round_counts_the_bonus_and_accepted_draft_tokens_does_not() -> None:
+    omega = tokens_per_round([0.75, 0.5, 0.25])
+    assert float(omega) == 2.5
+    assert float(accepted_draft_tokens(omega)) == 1.5
+
+
+def test_catch_up_probability_of_one_row_and_of_many() -> None:
+    assert float(catch_up_probability(0.3)) == 0.3
+    assert float(catch_up_probability(0.5, 3)) == 0.875
+    assert catch_up_probability([0.0, 1.0], 64).tolist() == [0.0, 1.0]
+
+
+def test_round_time_adds_each_part_once() -> None:
+    t_round = round_time_s(
+        t_draft_total_s=4.0,
+        t_verify_s=8.0,
+        t_draft_catch_up_s=2.0,
+        full_acceptance=0.5,
+        batch_size=[1, 2],
+        t_overhead_s=0.25,
+    )
+    assert t_round.tolist() == [13.25, 13.75]
+    assert float(round_time_s(t_draft_total_s=4.0, t_verify_s=8.0)) == 12.0
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_one_draft_with_free_verification_is_one_plus_alpha_over_one_plus_c(alpha: float, cost: float) -> None:
+    t_round = round_time_s(t_draft_total_s=cost, t_verify_s=1.0)
+    s = speedup(tokens_per_round_iid(alpha, 1), t_decode_s=1.0, t_round_s=t_round)
+    assert float(s) == pytest.approx((1 + alpha) / (1 + cost), rel=1e-14)
+
+
+@given(st.floats(0, 0.999), st.data())
+def test_alpha_at_or_below_the_draft_cost_never_pays(cost: float, data: st.DataObject) -> None:
+    alpha = data.draw(st.floats(0, cost))
+    gammas = np.arange(1, 33)
+    t_round = round_time_s(t_draft_total_s=cost * gammas, t_verify_s=1.0)
+    s = speedup(tokens_per_round_iid(alpha, gammas), t_decode_s=1.0, t_round_s=t_round)
+    assert np.all(s <= 1 + 1e-12)
+
+
+def test_throughput_and_time_per_token() -> None:
+    assert float(time_per_token_s(2.5, t_round_s=0.5)) == 0.2
+    assert float(throughput_tokens_per_s(2.5, t_round_s=0.5, batch_size=8)) == 40.0
+
+
+def test_limits_mask_what_a_deployment_cannot_take() -> None:
+    allowed = within_limits(
+        t_round_s=[1.0, 2.0, 3.0],
+        max_itl_s=2.0,
+        t_first_token_s=[5.0, 6.0, 6.0],
+        max_ttft_s=6.0,
+        memory_bytes=[10, 12, 12],
+        max_memory_bytes=11,
+    )
+    assert allowed.tolist() == [True, False, False]
+    assert within_limits(t_round_s=[1.0, 2.0]).tolist() == [True, True]
+
+
+def test_best_gamma_takes_the_smallest_of_equals_and_zero_when_nothing_is_left() -> None:
+    gammas = [1, 2, 4]
+    assert int(best_gamma([1.5, 1.7, 1.7], gammas)) == 2
+    assert best_gamma([[1.1, 1.2, 1.3], [1.3, 1.2, 1.1]], gammas).tolist() == [4, 1]
+    assert int(best_gamma([1.5, np.nan, 1.7], gammas, allowed=[True, False, False])) == 1
+    assert int(best_gamma([1.5, 1.6, 1.7], gammas, allowed=[False, False, False])) == 0
+
+
+def test_recommended_gamma_is_the_smallest_within_one_percent() -> None:
+    assert int(recommended_gamma([1.98, 1.979, 2.0], [1, 2, 3])) == 1
+    assert int(recommended_gamma([1.97, 1.98, 2.0], [1, 2, 3])) == 2
+    assert int(recommended_gamma([1.97, 1.98, 2.0], [1, 2, 3], allowed=[True, False, True])) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tokens_per_round_iid(1.2, 3), "alpha: found 1.2, allowed: a probability in"),
+        (lambda: tokens_per_round_iid([0.5, -0.1], 3), r"alpha \(item 2\): found -0.1"),
+        (lambda: tokens_per_round_iid(0.5, 1.5), "gamma: found 1.5, allowed: a whole number, at least 0"),
+        (lambda: tokens_per_round_iid(float("nan"), 1), "alpha: found nan, allowed: a finite number"),
+        (lambda: tokens_per_round([0.5, 0.6]), "survival: found 0.5 at position 1 and 0.6 at position 2"),
+        (lambda: tokens_per_round(0.5), "survival: found one number"),
+        (lambda: tokens_per_round([[0.5], [0.5, 0.4]]), "survival: found .*lists of equal lengths"),
+        (lambda: round_time_s(t_draft_total_s=-1, t_verify_s=1), "t_draft_total_s: found -1, allowed: seconds"),
+        (lambda: round_time_s(t_draft_total_s=0, t_verify_s=0), "t_round_s: found 0, allowed: seconds, above 0"),
+        (
+            lambda: round_time_s(t_draft_total_s=1, t_verify_s=1, t_draft_catch_up_s=1),
+            "full_acceptance: found none beside t_draft_catch_up_s",
+        ),
+        (lambda: speedup(0.9, t_decode_s=1, t_round_s=1), "tokens_per_round: found 0.9, allowed: at least 1"),
+        (lambda: speedup(2.0, t_decode_s=0, t_round_s=1), "t_decode_s: found 0, allowed: seconds, above 0"),
+        (lambda: within_limits(t_round_s=1, max_ttft_s=2), "max_ttft_s: found a limit of 2 without t_first_token_s"),
+        (lambda: best_gamma([1.0], [1, 2]), "speedups: found 1 along the last axis for 2 gammas"),
+        (lambda: best_gamma([1.0, np.nan], [1, 2]), "speedups: found NaN"),
+        (lambda: best_gamma([1.0, 1.1], [2, 1]), "gammas: found .* a rising list"),
+    ],
+)
+def test_bad_input_is_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
