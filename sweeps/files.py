@@ -1,0 +1,69 @@
+"""Whole files or none: atomic writes, and one clear line when the disk is full.
+
+A file appears under its name only after every byte of it is on the disk (temporary file beside it, sync, rename), so a
+killed run never leaves half a file. What a full disk interrupts is a `StorageError`: nothing the user wrote is wrong,
+what was measured before is kept, and the same command goes on from there.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+
+
+class StorageError(RuntimeError):
+    """The disk refused a write: full, over a quota or a file size limit, or failing."""
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """The one line for a write that the operating system refused."""
+    if error.errno in FULL:
+        return StorageError(
+            f"{path}: cannot write, {os.strerror(error.errno or 0)}: what was measured before is kept; "
+            f"free some space (or raise the limit) and run the same command again, it goes on from here"
+        )
+    return StorageError(f"{path}: cannot write, {error.strerror or error}: what was measured before is kept")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename or a new name in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; it takes the name `path` when the block ends without an error.
+
+    Raises:
+        StorageError: the operating system refused the write; no part of the file is left, an older `path` stays.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):  # the error that brought us here is the one to report
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise storage_error(path, error) from error
+        raise
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write UTF-8 `text` to `path`, whole or not at all.
+
+    Raises:
+        StorageError: the operating system refused the write; an older `path` stays.
+    """
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)

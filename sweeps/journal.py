@@ -1,0 +1,210 @@
+"""The append-only journal of a run, `cells.jsonl`: one strict-JSON line per (cell, arm, block).
+
+A line is on the disk (flushed and synced) before `append` returns, so `kill -9` loses at most the block under way.
+A line torn by a kill is passed over when reading and cut off before the next append, never glued to a new line; damage
+anywhere else is an error that names the line. One process writes at a time, held by a lock that dies with it.
+
+    with Journal.open(path, config=config_hash(config)) as journal:
+        if not journal.done(cell, arm, block): journal.append({...})
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from specgauge.sweeps.canonical import short_hash, strict_loads
+from specgauge.sweeps.files import storage_error
+from specgauge.sweeps.records import SCHEMA, SETTLED, JournalLine, Key, ReleaseError, parse_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalContent:
+    """What a journal file holds: its lines in order, and how many bytes of it are whole lines."""
+
+    lines: tuple[JournalLine, ...]
+    whole_bytes: int
+    torn_bytes: int
+
+    def latest(self) -> dict[Key, JournalLine]:
+        """The last line of every (cell, arm, block), in order of first appearance."""
+        return {line.key: line for line in self.lines}
+
+
+def read_journal(path: Path) -> JournalContent:
+    """Read a journal; a torn last line (no line end) is passed over and counted in `torn_bytes`.
+
+    Raises:
+        ValueError: the file cannot be read, or a whole line of it is damaged, foreign or of another release.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot read the journal: {error.strerror or error}") from error
+    whole_bytes = content.rfind(b"\n") + 1
+    lines = [_decode(path, number, raw) for number, raw in enumerate(content[:whole_bytes].split(b"\n")[:-1], start=1)]
+    return JournalContent(lines=tuple(lines), whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes)
+
+
+def _decode(path: Path, number: int, raw: bytes) -> JournalLine:
+    try:
+        return parse_line(strict_loads(raw.decode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        found = f"not JSON: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
+        if isinstance(error, UnicodeDecodeError):
+            found = "not UTF-8 text"
+        remedy = (
+            "read it with that release" if isinstance(error, ReleaseError) else "delete that line to measure it again"
+        )
+        raise ValueError(f"{path}, line {number}: {found}; {remedy}, or start anew with --fresh") from error
+
+
+class Journal:
+    """The open journal of a run; the one writer of its file."""
+
+    def __init__(self, path: Path, descriptor: int, config: str) -> None:
+        """Use `Journal.open`."""
+        self._path = path
+        self._descriptor = descriptor
+        self._config = config
+        self._lines: list[JournalLine] = []
+        self._latest: dict[Key, JournalLine] = {}
+        self._size = 0
+
+    @classmethod
+    def open(cls, path: Path, *, config: str) -> Self:
+        """Lock and read the journal at `path` (made when absent) for the run of the config hash `config`.
+
+        Raises:
+            ValueError: another process writes it, it cannot be opened, a line is damaged, or a line belongs to
+                another config.
+        """
+        journal = cls(path, lock_for_writing(path), config)
+        try:
+            journal._load()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _load(self) -> None:
+        content = read_journal(self._path)
+        for number, line in enumerate(content.lines, start=1):
+            if line.config != self._config:
+                raise ValueError(
+                    f"{self._path}, line {number}: measured for config {line.config}, this run's is {self._config}; "
+                    f"start anew with --fresh, or give another --out"
+                )
+        if content.torn_bytes:
+            self._truncate(content.whole_bytes)
+        self._size = content.whole_bytes
+        self._lines = list(content.lines)
+        self._latest = content.latest()
+
+    def _truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise storage_error(self._path, error) from error
+
+    @property
+    def lines(self) -> tuple[JournalLine, ...]:
+        """Every line so far, in the order written."""
+        return tuple(self._lines)
+
+    @property
+    def latest(self) -> Mapping[Key, JournalLine]:
+        """The last line of every (cell, arm, block)."""
+        return self._latest
+
+    def done(self, cell: str, arm: str, block: int) -> bool:
+        """Whether the block has a result: measured, out of memory or skipped. What failed or was killed has none."""
+        line = self._latest.get((cell, arm, block))
+        return line is not None and line.status in SETTLED
+
+    def append(self, record: Mapping[str, Any]) -> JournalLine:
+        """Write one line and wait until it is on the disk. `schema`, `config`, `cell` and `at` are filled in.
+
+        Raises:
+            ValueError: the record is no journal line (NaN, unknown arm or field, …).
+            StorageError: the disk refused the write; the journal keeps whole lines only.
+        """
+        stamped = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            **record,
+            "schema": SCHEMA,
+            "config": self._config,
+            "cell": short_hash(record.get("axes")),
+        }
+        try:
+            line = parse_line(stamped)
+            encoded = line.to_json().encode("ascii") + b"\n"
+        except ValueError as error:
+            raise ValueError(f"{self._path}: refused a line: {error}") from error
+        self._write(encoded)
+        self._lines.append(line)
+        self._latest[line.key] = line
+        return line
+
+    def _write(self, encoded: bytes) -> None:
+        rest = memoryview(encoded)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
+        except BaseException as error:
+            with suppress(OSError):  # a tail that cannot be cut off now is a torn line: the next opening cuts it off
+                os.ftruncate(self._descriptor, self._size)
+            if isinstance(error, OSError):
+                raise storage_error(self._path, error) from error
+            raise
+        self._size += len(encoded)
+
+    def close(self) -> None:
+        """Close the file and let go of its lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        """The journal itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def lock_for_writing(path: Path) -> int:
+    """Open `path` for appending (made when absent) and hold its lock: a file descriptor, closed to let go.
+
+    Raises:
+        ValueError: another process holds the lock, or the file cannot be opened or locked.
+    """
+    import fcntl  # absent where files cannot be locked this way; reading a journal must work there too
+
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot open it for writing: {error.strerror}; give another --out") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ValueError(
+            f"{path}: another specgauge process is writing this run; wait until it ends, or give another --out"
+        ) from error
+    except OSError as error:
+        os.close(descriptor)
+        raise ValueError(
+            f"{path}: this file system cannot lock files ({error.strerror}); give an --out on a local disk"
+        ) from error
+    return descriptor

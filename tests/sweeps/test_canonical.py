@@ -1,0 +1,32 @@
+import hashlib
+import math
+
+import pytest
+
+from specgauge.sweeps.canonical import canonical_json, short_hash, strict_loads
+
+
+def test_order_of_keys_does_not_matter() -> None:
+    assert canonical_json({"b": 1, "a": [True, None]}) == '{"a":[true,null],"b":1}'
+    assert short_hash({"b": 1, "a": 2}) == short_hash({"a": 2, "b": 1})
+
+
+def test_hash_is_the_head_of_sha256() -> None:
+    assert short_hash({}) == hashlib.sha256(b"{}").hexdigest()[:12]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_form_for_what_json_has_no_form_for(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"x": value})
+
+
+@pytest.mark.parametrize("text", ['{"x": NaN}', '{"x": Infinity}', '{"x": -Infinity}'])
+def test_strict_reading_refuses_constants(text: str) -> None:
+    with pytest.raises(ValueError, match="is not JSON"):
+        strict_loads(text)
+
+
+def test_strict_reading_refuses_repeated_keys() -> None:
+    with pytest.raises(ValueError, match="'x' appears twice"):
+        strict_loads('{"x": 1, "x": 2}')
