@@ -1,0 +1,218 @@
+"""Where speculation starts and stops paying: break-even points, requirements, limits and sensitivities of S.
+
+    S(alpha) = Omega(alpha, gamma) * T_decode / (C + pi(alpha) * Delta_2 + T_verify + epsilon)
+
+solved for alpha or for the draft's cost, taken to its limits, and differentiated.  Everything broadcasts.
+Source of the limiting cases: Leviathan et al., arXiv 2211.17192, theorems 3.8 and 3.11.
+
+    >>> round(float(alpha_from_tokens_per_round(3.41, 3)), 3)
+    0.894
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import FloatArray, numbers, positive_times_s, probabilities, times_s, whole_numbers
+from specgauge.model.speedup import accepted_draft_tokens, catch_up_probability, speedup, tokens_per_round_iid
+
+_GRID = np.linspace(0.0, 1.0, 257)
+_HALVINGS = 54
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundParts:
+    """The parts of a round of fixed gamma, in seconds; every field broadcasts against the others.
+
+    `t_overhead_s` None means that no decoder has measured it: it counts as 0 and what follows is optimistic.
+    """
+
+    gamma: ArrayLike
+    t_decode_s: ArrayLike
+    t_draft_total_s: ArrayLike
+    t_verify_s: ArrayLike
+    t_draft_catch_up_s: ArrayLike = 0.0
+    batch_size: ArrayLike = 1
+    t_overhead_s: ArrayLike | None = None
+
+    def fixed_s(self) -> FloatArray:
+        """C + T_verify + epsilon: what a round takes whatever is accepted."""
+        overhead = 0.0 if self.t_overhead_s is None else numbers("t_overhead_s", self.t_overhead_s)
+        t_draft_total = times_s("t_draft_total_s", self.t_draft_total_s)
+        return positive_times_s("t_round_s", t_draft_total + times_s("t_verify_s", self.t_verify_s) + overhead)
+
+    def round_s(self, alpha: ArrayLike) -> FloatArray:
+        """T_round under i.i.d. acceptance at rate alpha, where A_gamma = alpha^gamma."""
+        rate = probabilities("alpha", alpha)
+        full = rate ** whole_numbers("gamma", self.gamma, minimum=1)
+        catch_up = times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
+        return np.asarray(self.fixed_s() + catch_up_probability(full, self.batch_size) * catch_up, dtype=np.float64)
+
+    def speedup(self, alpha: ArrayLike) -> FloatArray:
+        """S under i.i.d. acceptance at rate alpha."""
+        omega = tokens_per_round_iid(alpha, self.gamma)
+        return speedup(omega, t_decode_s=self.t_decode_s, t_round_s=self.round_s(alpha))
+
+
+def alpha_from_tokens_per_round(tokens_per_round: ArrayLike, gamma: ArrayLike) -> FloatArray:
+    """`alpha_omega`: the one alpha whose Omega(gamma) is the measured one; arguments broadcast.
+
+    Raises ValueError for fewer than 1 token a round and for more than gamma + 1, which no chain of drafts commits.
+    """
+    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
+    drafts = whole_numbers("gamma", gamma, minimum=1)
+    refuse_more_than_a_chain("tokens_per_round", omega, drafts)
+    omega, drafts = np.broadcast_arrays(omega, drafts)
+    low, high = np.zeros(omega.shape), np.ones(omega.shape)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        reached = tokens_per_round_iid(middle, drafts) >= omega
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+    return np.asarray(np.where(omega <= 1.0, 0.0, high), dtype=np.float64)
+
+
+def refuse_more_than_a_chain(name: str, tokens_per_round: ArrayLike, gamma: ArrayLike) -> None:
+    """Raise ValueError where more than gamma + 1 tokens a round are claimed: then a draft tree was counted."""
+    omega, drafts = np.broadcast_arrays(numbers(name, tokens_per_round), np.asarray(gamma))
+    over = omega > drafts + 1 + 1e-9
+    if np.any(over):
+        raise ValueError(
+            f"{name}: found {omega[over].flat[0]:g} at gamma {drafts[over].flat[0]}, allowed: at most gamma + 1, which "
+            "is all a chain of drafts can commit; counts of draft trees are not covered"
+        )
+
+
+def required_alpha(wanted_speedup: ArrayLike, parts: RoundParts) -> FloatArray:
+    """The smallest i.i.d. alpha at which S reaches `wanted_speedup`; NaN where even a perfect draft does not.
+
+    0 where S is reached with nothing accepted.  Searched on a grid of 1/256 and halved down to float64 (the catch-up
+    after full rounds can make S fall again near alpha = 1, so the first crossing is looked for).
+    """
+    wanted = positive_times_s("wanted_speedup", wanted_speedup)
+    on_grid = RoundParts(
+        **{name: np.expand_dims(np.asarray(value), -1) for name, value in vars(parts).items() if value is not None}
+    )
+    reached = on_grid.speedup(_GRID) >= wanted[..., np.newaxis]
+    first = np.argmax(reached, axis=-1)
+    high, low = _GRID[first], _GRID[np.maximum(first - 1, 0)]
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = parts.speedup(middle) >= wanted
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.asarray(np.where(np.any(reached, axis=-1), high, np.nan), dtype=np.float64)
+
+
+def break_even_alpha(parts: RoundParts) -> FloatArray:
+    """The smallest i.i.d. alpha at which speculation costs nothing, S = 1; NaN where no alpha does."""
+    return required_alpha(1.0, parts)
+
+
+def break_even_draft_total_s(
+    tokens_per_round: ArrayLike,
+    *,
+    t_decode_s: ArrayLike,
+    t_verify_s: ArrayLike,
+    t_draft_catch_up_s: ArrayLike = 0.0,
+    full_acceptance: ArrayLike = 0.0,
+    batch_size: ArrayLike = 1,
+    t_overhead_s: ArrayLike | None = None,
+) -> FloatArray:
+    """The C(gamma) at which S = 1: Omega * T_decode - T_verify - pi * Delta_2 - epsilon, in seconds.
+
+    Negative where even a free draft does not pay.  Divided by gamma it is the break-even cost of one draft step.
+    """
+    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
+    overhead = 0.0 if t_overhead_s is None else numbers("t_overhead_s", t_overhead_s)
+    catch_up = catch_up_probability(full_acceptance, batch_size) * times_s("t_draft_catch_up_s", t_draft_catch_up_s)
+    left = omega * positive_times_s("t_decode_s", t_decode_s) - times_s("t_verify_s", t_verify_s) - catch_up - overhead
+    return np.asarray(left, dtype=np.float64)
+
+
+def operations_factor(tokens_per_round: ArrayLike, gamma: ArrayLike, draft_operations_ratio: ArrayLike) -> FloatArray:
+    """Arithmetic per committed token against plain decoding: (gamma * c + gamma + 1) / Omega.
+
+    c is operations of the draft per token over those of the target.  With i.i.d. Omega this is theorem 3.11 of
+    Leviathan et al.: (1 - alpha)(gamma c + gamma + 1) / (1 - alpha^(gamma+1)).
+    """
+    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
+    drafts = whole_numbers("gamma", gamma, minimum=0)
+    ratio = times_s("draft_operations_ratio", draft_operations_ratio)
+    return np.asarray((drafts * ratio + drafts + 1) / omega, dtype=np.float64)
+
+
+def leviathan_speedup(alpha: ArrayLike, gamma: ArrayLike, cost_ratio: ArrayLike) -> FloatArray:
+    """S where T_verify = T_decode and epsilon = 0: Omega / (gamma * c + 1), c = T_draft / T_decode (theorem 3.8)."""
+    drafts = whole_numbers("gamma", gamma, minimum=0)
+    cost = times_s("cost_ratio", cost_ratio)
+    return np.asarray(tokens_per_round_iid(alpha, drafts) / (drafts * cost + 1), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupLimits:
+    """What S tends to when one thing becomes ideal, the rest left as it is; arrays of the broadcast shape."""
+
+    free_draft: FloatArray
+    """C = Delta_2 = 0: Omega * T_decode / (T_verify + epsilon)."""
+    perfect_draft: FloatArray
+    """Everything accepted: (gamma + 1) * T_decode / T_round."""
+    free_verification: FloatArray
+    """T_verify = T_decode, Leviathan's assumption."""
+
+
+def speedup_limits(alpha: ArrayLike, parts: RoundParts) -> SpeedupLimits:
+    """The three limits of S at this alpha and these parts."""
+    free_draft = RoundParts(**{**vars(parts), "t_draft_total_s": 0.0, "t_draft_catch_up_s": 0.0})
+    free_verification = RoundParts(**{**vars(parts), "t_verify_s": parts.t_decode_s})
+    return SpeedupLimits(
+        free_draft=free_draft.speedup(alpha),
+        perfect_draft=parts.speedup(1.0),
+        free_verification=free_verification.speedup(alpha),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivities:
+    """Partial derivatives of S; the time derivatives are per second."""
+
+    per_alpha: FloatArray
+    """dS/dalpha."""
+    per_t_draft_s: FloatArray
+    """dS/dT_draft, the cost of one draft step where C = draft_steps * T_draft."""
+    per_t_verify_s: FloatArray
+    """dS/dT_verify, equal to dS/dC and dS/depsilon."""
+    per_t_decode_s: FloatArray
+    """dS/dT_decode, the round's parts held fixed."""
+
+
+def sensitivities(alpha: ArrayLike, parts: RoundParts, *, draft_steps: ArrayLike | None = None) -> Sensitivities:
+    """The derivatives of S at this alpha and these parts; `draft_steps` is gamma unless one pass drafts everything.
+
+    dS/dalpha = (Omega' T_round - Omega T_round') T_decode / T_round^2, with Omega' = sum_i i alpha^(i-1) and
+    T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the parts of a round.
+    """
+    rate = probabilities("alpha", alpha)
+    drafts = whole_numbers("gamma", parts.gamma, minimum=1)
+    rows = whole_numbers("batch_size", parts.batch_size, minimum=1)
+    steps = drafts if draft_steps is None else whole_numbers("draft_steps", draft_steps, minimum=0)
+    t_round, s = parts.round_s(rate), parts.speedup(rate)
+    omega = tokens_per_round_iid(rate, drafts)
+    full_slope = drafts * rate ** (drafts - 1)
+    round_slope = np.asarray(parts.t_draft_catch_up_s) * rows * (1 - rate**drafts) ** (rows - 1) * full_slope
+    return Sensitivities(
+        per_alpha=np.asarray(s * (_omega_slope(rate, drafts) / omega - round_slope / t_round), dtype=np.float64),
+        per_t_draft_s=np.asarray(-s * steps / t_round, dtype=np.float64),
+        per_t_verify_s=np.asarray(-s / t_round, dtype=np.float64),
+        per_t_decode_s=np.asarray(s / np.asarray(parts.t_decode_s), dtype=np.float64),
+    )
+
+
+def _omega_slope(rate: FloatArray, drafts: ArrayLike) -> FloatArray:
+    """sum_{i<=gamma} i alpha^(i-1), by Horner's rule from the largest gamma down."""
+    gamma = np.asarray(drafts)
+    slope = np.zeros(np.broadcast_shapes(rate.shape, gamma.shape))
+    for i in range(int(gamma.max()), 0, -1):
+        slope = np.where(i <= gamma, i + rate * slope, 0.0)
+    return slope
