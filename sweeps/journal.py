@@ -77,14 +77,16 @@ class Journal:
         self._size = 0
 
     @classmethod
-    def open(cls, path: Path, *, config: str) -> Self:
+    def open(cls, path: Path, *, config: str, locked: int | None = None) -> Self:
         """Lock and read the journal at `path` (made when absent) for the run of the config hash `config`.
+
+        `locked`: what `lock_for_writing(path)` gave a caller that holds the lock already; the journal owns it from now.
 
         Raises:
             ValueError: another process writes it, it cannot be opened, a line is damaged, or a line belongs to
                 another config.
         """
-        journal = cls(path, lock_for_writing(path), config)
+        journal = cls(path, lock_for_writing(path) if locked is None else locked, config)
         try:
             journal._load()
         except BaseException:
@@ -195,13 +197,14 @@ def lock_for_writing(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ValueError(f"{path}: cannot open it for writing: {error.strerror}; give another --out") from error
+    busy = f"{path}: another specgauge process is writing this run; wait until it ends, or give another --out"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        if not os.path.samestat(os.fstat(descriptor), path.stat()):  # renamed by --fresh since it was opened
+            raise BlockingIOError
+    except (BlockingIOError, FileNotFoundError) as error:
         os.close(descriptor)
-        raise ValueError(
-            f"{path}: another specgauge process is writing this run; wait until it ends, or give another --out"
-        ) from error
+        raise ValueError(busy) from error
     except OSError as error:
         os.close(descriptor)
         raise ValueError(

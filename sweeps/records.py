@@ -2,7 +2,7 @@
 
 A cell is a point of the sweep (its axes); an arm is one thing timed there: `decode`, `draft`, `draft_catch_up`,
 `verify:<gamma>`, `prefill_target`, `prefill_draft`. A sample is a list of cumulative marks in seconds: one mark for
-most arms, the marks C(1), …, C(γ_max) for `draft`. Raw samples and warm-ups are kept; every statistic derives from them.
+most arms, the marks C(1), …, C(γ_max) for `draft`. Raw samples and warm-ups are kept; statistics derive from them.
 """
 
 import math

@@ -1,0 +1,160 @@
+"""The run directory, as readers see it: every file by name, read whole or refused in one line. No torch.
+
+runs/<name>/
+  config.yaml  environment.json  cells.jsonl  prompts.jsonl  acceptance/<pair>--<sampling>.parquet
+  predictions.csv  recommendation.yaml  report.html        (rollouts, rounds and requests where they were recorded)
+
+run = Run.open(Path("runs/quickstart"))
+run.config, run.environment, run.journal(), run.acceptance(), run.predictions(), run.recommendations(), run.warnings
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from specgauge.sweeps.journal import read_journal
+from specgauge.sweeps.reading import read_acceptance, read_environment, read_predictions, read_recommendation
+from specgauge.sweeps.records import JournalLine
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from specgauge.configs.schema import Config
+
+CONFIG = "config.yaml"
+ENVIRONMENT = "environment.json"
+CELLS = "cells.jsonl"
+PROMPTS = "prompts.jsonl"
+ACCEPTANCE = "acceptance"
+PREDICTIONS = "predictions.csv"
+RECOMMENDATION = "recommendation.yaml"
+REPORT = "report.html"
+RUN_FILES = frozenset(
+    {
+        CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, REPORT,
+        "rollouts.parquet", "rounds.parquet", "requests.parquet",
+    }
+)  # fmt: skip
+
+
+def acceptance_file_name(pair: str, sampling: str) -> str:
+    """The name, within `acceptance/`, of the file of one pair and sampling setting.
+
+    Different names give different files: what a path cannot hold is percent-encoded, and so are the dashes that could
+    be taken for the separator, the first `--`.
+    """
+    first = re.sub("-(?=-|$)", "%2D", quote(pair, safe=" "))
+    second = re.sub("^-", "%2D", quote(sampling, safe=" "))
+    return f"{first}--{second}.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """An existing run directory, opened for reading. Files that later steps write are read when asked for."""
+
+    path: Path
+    config: Config
+    environment: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Read the configuration and the environment of the run at `path`.
+
+        Raises:
+            ValueError: not a run directory, or its configuration or environment is missing, damaged, foreign or of
+                another release.
+        """
+        from specgauge.configs.loader import load_config
+
+        _refuse_what_is_no_run(path)
+        config = load_config(path / CONFIG)
+        return cls(path=path, config=config, environment=read_environment(path / ENVIRONMENT))
+
+    def journal(self) -> tuple[JournalLine, ...]:
+        """Every whole line of the journal, in the order written.
+
+        Raises:
+            ValueError: the journal is missing or damaged.
+        """
+        return read_journal(self.path / CELLS).lines
+
+    def has_acceptance(self, pair: str, sampling: str) -> bool:
+        """Whether the acceptance of this pair and sampling setting has been recorded."""
+        return (self.path / ACCEPTANCE / acceptance_file_name(pair, sampling)).is_file()
+
+    def acceptance_of(self, pair: str, sampling: str) -> pd.DataFrame:
+        """The recorded teacher-forced pass of one pair and sampling setting, one row per position.
+
+        Raises:
+            ValueError: not recorded yet, or the file is damaged or foreign.
+        """
+        return read_acceptance(self.path / ACCEPTANCE / acceptance_file_name(pair, sampling))
+
+    def acceptance(self) -> pd.DataFrame:
+        """All recorded positions, with the columns `pair` and `sampling` in front.
+
+        Raises:
+            ValueError: nothing is recorded yet, or a file is damaged or foreign.
+        """
+        import pandas as pd
+
+        frames = []
+        for pair in self.config.pairs:
+            for sampling in self.config.sampling:
+                if self.has_acceptance(pair.name, sampling.name):
+                    frame = self.acceptance_of(pair.name, sampling.name)
+                    frame.insert(0, "sampling", sampling.name)
+                    frame.insert(0, "pair", pair.name)
+                    frames.append(frame)
+        if not frames:
+            raise ValueError(f"{self.path / ACCEPTANCE}: no acceptance recorded yet; finish it with `specgauge run`")
+        return pd.concat(frames, ignore_index=True)
+
+    def predictions(self) -> pd.DataFrame:
+        """The table of predictions.csv; empty cells are NaN in number columns and '' in text columns.
+
+        Raises:
+            ValueError: the file is missing, truncated or foreign.
+        """
+        return read_predictions(self.path / PREDICTIONS)
+
+    def recommendations(self) -> tuple[dict[str, Any], ...]:
+        """The entries of recommendation.yaml, one per (pair, mode, sampling, …, batch_size, context).
+
+        Raises:
+            ValueError: the file is missing, truncated, foreign or of another release.
+        """
+        return tuple(self._answers["recommendations"])
+
+    @property
+    def warnings(self) -> tuple[dict[str, Any], ...]:
+        """What a reader must know before believing the numbers: mappings of code, message and remedy.
+
+        Raises:
+            ValueError: recommendation.yaml is missing, truncated, foreign or of another release.
+        """
+        return tuple(self._answers.get("warnings") or ())
+
+    @cached_property
+    def _answers(self) -> Mapping[str, Any]:
+        return read_recommendation(self.path / RECOMMENDATION)
+
+
+def _refuse_what_is_no_run(path: Path) -> None:
+    if path.is_file():
+        raise ValueError(f"{path}: is a file, a run directory is expected (for example {path.parent})")
+    if not path.is_dir():
+        siblings = sorted(entry.parent.name for entry in path.parent.glob(f"*/{CELLS}"))
+        near = difflib.get_close_matches(path.name, siblings, n=1)
+        if near:
+            raise ValueError(f"{path}: no such run; did you mean {path.parent / near[0]}?")
+        there = f"; runs in {path.parent}: {', '.join(siblings)}" if siblings else ""
+        raise ValueError(f"{path}: no such run{there}; make one with `specgauge run`")
+    if not (path / CONFIG).is_file():
+        raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")
