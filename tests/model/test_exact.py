@@ -1,0 +1,165 @@
+"""Speculative sampling in exact arithmetic: the output law is the target's, whatever the draft."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specgauge.model.checks import FloatArray
+from specgauge.model.exact import (
+    AcceptanceRule,
+    DraftSampling,
+    position_law,
+    proposal_probs,
+    round_law,
+    sequence_law,
+    target_sequence_law,
+)
+
+RULES: list[AcceptanceRule] = ["ratio", "match"]
+DRAFTS: list[DraftSampling] = ["same", "greedy"]
+WEIGHTS = st.one_of(
+    st.just(0.0), st.floats(1e-300, 1e-290), st.floats(1e-18, 1e-10), st.floats(1e-3, 1.0), st.sampled_from([0.25, 1.0])
+)
+
+
+@st.composite
+def distributions(draw: st.DrawFn, size: int) -> FloatArray:
+    weights = np.array(draw(st.lists(WEIGHTS, min_size=size, max_size=size)))
+    if weights.sum() == 0:
+        weights[draw(st.integers(0, size - 1))] = 1.0
+    return np.asarray(weights / weights.sum())
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    size = draw(st.integers(1, 7))
+    target = draw(distributions(size))
+    return target, target if draw(st.booleans()) and draw(st.booleans()) else draw(distributions(size))
+
+
+def test_the_three_token_example() -> None:
+    law = position_law([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    np.testing.assert_allclose(law.accepted, [0.1, 0.1, 0.4], atol=1e-15)
+    np.testing.assert_allclose(law.accept, [1.0, 1.0, 0.5], atol=1e-15)
+    np.testing.assert_allclose(law.surplus, [0.0, 0.0, 0.4], atol=1e-15)
+    np.testing.assert_allclose(law.deficit, [0.1, 0.3, 0.0], atol=1e-15)
+    np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)
+    np.testing.assert_allclose(law.output, [0.2, 0.4, 0.4], atol=1e-15)
+    assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
+    assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
+    assert law.residual[2] == 0.0
+
+
+def test_a_greedy_draft_proposes_a_one_hot() -> None:
+    law = position_law([0.6, 0.4], [0.8, 0.2], draft_sampling="greedy")
+    assert law.draft_probs.tolist() == [1.0, 0.0]
+    np.testing.assert_allclose(law.output, [0.6, 0.4], atol=1e-15)
+    assert proposal_probs([0.2, 0.4, 0.4], "greedy").tolist() == [0.0, 1.0, 0.0]
+
+
+def test_the_proposal_is_what_the_draft_was_drawn_from() -> None:
+    law = position_law([0.4, 0.6, 0.0, 0.0], [0.625, 0.375, 0.0, 0.0])
+    np.testing.assert_allclose(law.output, [0.4, 0.6, 0.0, 0.0], atol=1e-15)
+    assert law.accept.tolist() == [0.64, 1.0, 0.0, 0.0]
+
+
+def test_a_large_vocabulary_puts_no_floor_under_the_residual() -> None:
+    target, draft = np.zeros(100_000), np.zeros(100_000)
+    target[:2], draft[:2] = (0.6, 0.4), (0.8, 0.2)
+    law = position_law(target, draft)
+    assert law.residual[1] == 1.0
+    assert np.count_nonzero(law.residual) == 1
+
+
+def test_match_rule_by_hand() -> None:
+    law = position_law([0.5, 0.5], [0.8, 0.2], rule="match")
+    np.testing.assert_allclose(law.accepted, [0.4, 0.1], atol=1e-15)
+    np.testing.assert_allclose(law.residual, [0.2, 0.8], atol=1e-15)
+    np.testing.assert_allclose(law.output, [0.5, 0.5], atol=1e-15)
+
+
+def test_identical_distributions_reject_nothing_and_disjoint_ones_everything() -> None:
+    same = position_law([0.1, 0.2, 0.7], [0.1, 0.2, 0.7])
+    assert float(same.rejected) == 0.0
+    assert same.residual.tolist() == [0.0, 0.0, 0.0]
+    apart = position_law([0.5, 0.5, 0.0], [0.0, 0.0, 1.0])
+    assert float(apart.overlap) == 0.0
+    assert apart.residual.tolist() == [0.5, 0.5, 0.0]
+
+
+@settings(max_examples=300)
+@given(pairs(), st.sampled_from(RULES), st.sampled_from(DRAFTS))
+def test_output_is_the_target(
+    pair: tuple[FloatArray, FloatArray], rule: AcceptanceRule, draft_sampling: DraftSampling
+) -> None:
+    target, draft = pair
+    law = position_law(target, draft, rule=rule, draft_sampling=draft_sampling)
+    np.testing.assert_allclose(law.output, law.target_probs, atol=1e-12)
+    assert np.all(law.accepted[law.target_probs == 0] == 0)
+    assert np.all(law.residual[law.target_probs == 0] == 0)
+    assert np.all(law.accepted[law.draft_probs == 0] == 0)
+    assert np.all((law.accept >= 0) & (law.accept <= 1))
+    np.testing.assert_allclose(law.draft_probs * law.accept, law.accepted, atol=1e-15)
+    assert float(law.overlap + law.rejected) == pytest.approx(1.0, abs=1e-12)
+    assert float(law.rejected) == pytest.approx(float(law.deficit.sum()), abs=1e-12)
+
+
+def test_positions_come_in_batches() -> None:
+    law = position_law([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5])
+    np.testing.assert_allclose(law.overlap, [0.7, 1.0], atol=1e-15)
+    assert law.residual.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+def markov(table: FloatArray):  # type: ignore[no-untyped-def]
+    return lambda prefix: table[prefix[-1] + 1 if prefix else 0]
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    size = draw(st.integers(1, 3))
+    rows = [draw(distributions(size)) for _ in range(2 * (size + 1))]
+    return np.array(rows[: size + 1]), np.array(rows[size + 1 :])
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains(), st.integers(0, 3), st.sampled_from(RULES), st.sampled_from(DRAFTS))
+def test_enumerated_chains_have_the_law_of_the_target(
+    tables: tuple[FloatArray, FloatArray], gamma: int, rule: AcceptanceRule, draft_sampling: DraftSampling
+) -> None:
+    target, draft = markov(tables[0]), markov(tables[1])
+    made = sequence_law(target, draft, gamma, 4, rule=rule, draft_sampling=draft_sampling)
+    wanted = target_sequence_law(target, 4)
+    for tokens in made.keys() | wanted.keys():
+        assert made.get(tokens, 0.0) == pytest.approx(wanted.get(tokens, 0.0), abs=1e-12)
+
+
+def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
+    law = round_law(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
+    lengths = {n: sum(mass for tokens, mass in law.items() if len(tokens) == n) for n in (1, 2, 3)}
+    assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
+    assert sum(law.values()) == pytest.approx(1.0, abs=1e-15)
+    assert (2,) not in law
+    perfect = round_law(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
+    assert perfect == {(0, 0, 0, 0): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "message"),
+    [
+        ([0.2, 0.4], [0.1, 0.9], r"sum of target_probs: found 0\.6, allowed: 1"),
+        ([0.5, 0.5], [0.5, 0.25, 0.25], "draft_probs: found 3 tokens for 2 in target_probs"),
+        ([1.5, -0.5], [0.5, 0.5], r"target_probs \(item 1\): found 1\.5"),
+        ([], [], "target_probs: found no list of probabilities"),
+    ],
+)
+def test_bad_distributions_are_refused(target: list[float], draft: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        position_law(target, draft)
+
+
+def test_unknown_rules_are_refused() -> None:
+    with pytest.raises(ValueError, match="rule: found 'typical', allowed: ratio, match"):
+        position_law([1.0], [1.0], rule="typical")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="draft_sampling: found 'beam', allowed: same, greedy"):
+        position_law([1.0], [1.0], draft_sampling="beam")  # type: ignore[arg-type]
