@@ -1,0 +1,207 @@
+"""Acceptance from one teacher-forced pass over the target's own texts.
+
+For exact speculative sampling, given that the target emitted y at a position, the draft's proposal was accepted there
+with probability min(1, draft[y] / target[y]).  One forward of each model over a text therefore gives the acceptance at
+every position, for every γ at once.  Both distributions come out of the same sampling chain, with the history at each
+position being the prompt and what was emitted before it.  What comes out is one row per position, from which every
+acceptance rule derives (`specgauge.model.acceptance`); nothing depends on γ.
+
+    frame = measure_acceptance(target, draft, texts, settings, batch_size=8, chunk=128)
+
+Shapes: B rows, N positions of a chunk, V vocabulary (the larger of the two models').
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.generate import Text, check_room, feedable, pad_right, prefill_rows
+from specgauge.bench.models import LoadedModel
+from specgauge.bench.sampling import lowest_argmax, probabilities, processed_logits, seen_along, seen_tokens
+from specgauge.model.sampling import SamplingSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INTEGER_COLUMNS = ("prompt", "repetition", "position", "context", "token", "draft_argmax")
+FLOAT_COLUMNS = (
+    "target_prob", "draft_prob", "overlap_ratio", "overlap_match",
+    "draft_argmax_target_prob", "draft_top_prob", "draft_entropy_nats",
+)  # fmt: skip
+
+
+def widen(logits: Tensor, vocabulary: int) -> Tensor:
+    """(..., V) logits with ids the model does not have at minus infinity: they are never drawn there."""
+    missing = vocabulary - logits.shape[-1]
+    return logits if missing == 0 else torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+
+
+def logit_chunks(model: LoadedModel, texts: Sequence[Text], chunk: int) -> Iterator[Tensor]:
+    """(B, N, V) float32 logits along the texts, ``chunk`` positions at a time.
+
+    Row b, position t is the distribution of the text's token t + 1, computed from the prompt and tokens 0 … t.
+    """
+    longest = max(len(text.tokens) for text in texts)
+    capacity = max(len(text.prompt_tokens) for text in texts) + longest
+    cache = new_cache(model.model, batch_size=len(texts), tokens=capacity)
+    prefill_rows(model, cache, [text.prompt_tokens for text in texts])
+    fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, model.device)
+    fed = feedable(fed, model)
+    for start in range(0, longest - 1, chunk):
+        yield forward(model.model, cache, fed[:, start : start + chunk]).float()
+
+
+def spill(chunks: Iterator[Tensor], folder: Path) -> list[Path]:
+    """Write chunks of logits to disk, so that the model they came from can be dropped before the other is loaded."""
+    paths = []
+    for number, chunk in enumerate(chunks):
+        paths.append(folder / f"{number}.npy")
+        np.save(paths[-1], chunk.cpu().numpy())
+    return paths
+
+
+def _columns(
+    target_logits: Tensor, draft_logits: Tensor, tokens: Tensor, settings: SamplingSettings, seen: Tensor | None
+) -> dict[str, Tensor]:
+    """The recorded quantities of a chunk, each (B, N); logits are (B, N, V), tokens (B, N)."""
+    target_probs = probabilities(target_logits, settings, seen)
+    draft_probs = probabilities(draft_logits, settings, seen)
+    argmax = lowest_argmax(processed_logits(draft_logits, settings, seen))
+    signal = draft_logits.log_softmax(dim=-1)
+    signal_probs = signal.exp()
+    return {
+        "token": tokens,
+        "target_prob": target_probs.gather(-1, tokens[..., None])[..., 0],
+        "draft_prob": draft_probs.gather(-1, tokens[..., None])[..., 0],
+        "overlap_ratio": torch.minimum(target_probs, draft_probs).double().sum(-1).clamp(max=1.0),
+        "overlap_match": (target_probs.double() * draft_probs.double()).sum(-1).clamp(max=1.0),
+        "draft_argmax": argmax,
+        "draft_argmax_target_prob": target_probs.gather(-1, argmax[..., None])[..., 0],
+        "draft_top_prob": signal_probs.amax(-1),
+        "draft_entropy_nats": -(signal_probs * signal.clamp(min=-1e4)).double().sum(-1).clamp(max=0.0),
+    }
+
+
+@torch.inference_mode()
+def _batch_rows(
+    texts: Sequence[Text],
+    target_chunks: Iterator[Tensor],
+    draft_chunks: Iterator[Tensor],
+    settings: SamplingSettings,
+    device: torch.device,
+) -> dict[str, list[Any]]:
+    """The rows of one batch of texts, as columns of plain values."""
+    judged, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
+    fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, device)
+    columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
+    seen_so_far: Tensor | None = None
+    start = 0
+    for target_logits, draft_logits in zip(target_chunks, draft_chunks, strict=True):
+        count = target_logits.shape[1]
+        vocabulary = max(target_logits.shape[-1], draft_logits.shape[-1])
+        stop = start + count
+        seen = None
+        if settings.repetition_penalty != 1.0:
+            if seen_so_far is None:
+                prompts, in_prompt = pad_right([text.prompt_tokens for text in texts], 0, device)
+                seen_so_far = seen_tokens(prompts, in_prompt, vocabulary)
+            seen = seen_along(seen_so_far, fed[:, start:stop])
+            seen_so_far = seen[:, -1]
+        found = _columns(
+            widen(target_logits.to(device), vocabulary),
+            widen(draft_logits.to(device), vocabulary),
+            judged[:, start:stop],
+            settings,
+            seen,
+        )
+        mask = valid[:, start:stop].cpu().numpy()
+        row, offset = np.nonzero(mask)
+        position = offset + start
+        for name, values in found.items():
+            columns[name].extend(values.cpu().numpy()[mask].tolist())
+        columns["prompt"].extend(texts[r].prompt for r in row)
+        columns["repetition"].extend(texts[r].repetition for r in row)
+        columns["end_reason"].extend(texts[r].end_reason for r in row)
+        columns["position"].extend(position.tolist())
+        columns["context"].extend(len(texts[r].prompt_tokens) + p for r, p in zip(row, position.tolist(), strict=True))
+        start = stop
+    return columns
+
+
+def acceptance_frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    """The rows as a frame sorted by prompt, repetition and position.
+
+    A token outside the recomputed support (its target probability is 0) has null probabilities: it cannot have come
+    from this chain as computed here, and is counted rather than divided by.
+    """
+    import pandas as pd
+
+    frame = pd.DataFrame(columns)
+    frame = frame.astype({name: "int32" for name in INTEGER_COLUMNS} | {name: "float64" for name in FLOAT_COLUMNS})
+    outside = frame["target_prob"] == 0.0
+    frame.loc[outside, ["target_prob", "draft_prob"]] = np.nan
+    return frame.sort_values(["prompt", "repetition", "position"], kind="stable").reset_index(drop=True)
+
+
+def measure_acceptance(
+    target: LoadedModel | Callable[[], LoadedModel],
+    draft: LoadedModel | Callable[[], LoadedModel],
+    texts: Sequence[Text],
+    settings: SamplingSettings,
+    *,
+    batch_size: int,
+    chunk: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> pd.DataFrame:
+    """One row per judged position of the texts (columns: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, ``end_reason``).
+
+    With two loaded models both run side by side, chunk by chunk.  With two functions that load them, the target runs
+    first over everything, its logits are kept on disk, it is dropped, and only then the draft is loaded.
+    Texts of a single token have no judged position.  Raises ValueError for a text longer than the draft's context.
+    """
+    judged = [text for text in texts if len(text.tokens) > 1]
+    batches = [judged[i : i + batch_size] for i in range(0, len(judged), batch_size)]
+    columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
+
+    def collect(batch: Sequence[Text], first: Iterator[Tensor], second: Iterator[Tensor], device: torch.device) -> None:
+        for name, values in _batch_rows(batch, first, second, settings, device).items():
+            columns[name].extend(values)
+
+    if isinstance(target, LoadedModel) and isinstance(draft, LoadedModel):
+        for done, batch in enumerate(batches):
+            for text in batch:
+                check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
+            collect(batch, logit_chunks(target, batch, chunk), logit_chunks(draft, batch, chunk), target.device)
+            progress(done + 1, len(batches))
+        return acceptance_frame(columns)
+    assert not isinstance(target, LoadedModel)
+    assert not isinstance(draft, LoadedModel)
+    with tempfile.TemporaryDirectory() as scratch:
+        spilled = _spill_all(target(), batches, chunk, Path(scratch))
+        loaded = draft()
+        for done, (batch, paths) in enumerate(zip(batches, spilled, strict=True)):
+            for text in batch:
+                check_room(loaded, len(text.prompt_tokens), len(text.tokens), text.prompt)
+            stored = (torch.from_numpy(np.load(path)) for path in paths)
+            collect(batch, stored, logit_chunks(loaded, batch, chunk), loaded.device)
+            progress(done + 1, len(batches))
+    return acceptance_frame(columns)
+
+
+@torch.inference_mode()
+def _spill_all(model: LoadedModel, batches: Sequence[Sequence[Text]], chunk: int, folder: Path) -> list[list[Path]]:
+    """Every batch's target logits on disk; the model goes out of scope with this call."""
+    spilled = []
+    for number, batch in enumerate(batches):
+        part = folder / str(number)
+        part.mkdir()
+        spilled.append(spill(logit_chunks(model, batch, chunk), part))
+    return spilled

@@ -1,0 +1,165 @@
+"""What is timed in a cell: decode, the draft chain, its catch-up step, verify γ, and both prefills.
+
+Every arm starts from the same state, a cache holding exactly ``context`` tokens a row, and is preceded by one untimed
+forward of whatever ran before it in a real round, so that weights are as hot or as cold as they would be there:
+
+    decode          after a target forward of 1 token      one mark: T_decode
+    draft           after a target forward of 1 token      γ_max marks: C(1) … C(γ_max), no wait between steps
+    draft_catch_up  after a target forward of 1 token      one mark: a first step fed two tokens
+    verify:γ        after a draft step                     one mark: T_verify(γ), up to γ+1 rows of probabilities
+    prefill_*       after nothing                          one mark: the whole context, up to the drawn token
+
+The target is always fed the text's own tokens, so its cache stays valid for every context; the draft's slots are fed
+their own text again after each chain.
+
+Shapes: B rows, L text tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.clock import Clock, timed_marks
+from specgauge.bench.generate import feedable
+from specgauge.bench.models import LoadedModel, LoadedPair
+from specgauge.bench.sampling import lowest_argmax, next_tokens, probabilities, processed_logits, seen_along, seen_tokens
+from specgauge.model.sampling import SamplingSettings
+
+PREFILL_TOKENS = 16384
+"""Tokens of all rows together that one prefill forward takes at most."""
+
+
+def arm_names(gammas: Sequence[int]) -> list[str]:
+    """Every arm of a cell."""
+    return ["decode", "draft", "draft_catch_up", *(f"verify:{g}" for g in gammas), "prefill_target", "prefill_draft"]
+
+
+def timing_rows(prompts: Sequence[Sequence[int]], batch_size: int, length: int) -> Tensor:
+    """(B, L) tokens: the prompts one after the other, each row starting at another prompt, cycled where they run out.
+
+    For timing only; a text put together like this is never used for acceptance.
+    """
+    rows = []
+    for row in range(batch_size):
+        order = [*prompts[row % len(prompts) :], *prompts[: row % len(prompts)]]
+        stream = [token for prompt in order for token in prompt]
+        rows.append((stream * (-(-length // len(stream))))[:length])
+    return torch.tensor(rows, dtype=torch.long)
+
+
+class Workbench:
+    """Both models' caches for one batch size, filled once to the largest context, and the arms that run on them."""
+
+    def __init__(
+        self, pair: LoadedPair, prompts: Sequence[Sequence[int]], *, batch_size: int, max_context: int, gamma_max: int, seed: int
+    ) -> None:
+        self.target, self.draft, self.gamma_max = pair.target, pair.draft, gamma_max
+        length = max_context + gamma_max + 1
+        text = timing_rows(prompts, batch_size, length)
+        self.target_text = feedable(text.to(self.target.device), self.target)
+        self.draft_text = feedable(text.to(self.draft.device), self.draft)
+        self.target_cache = new_cache(self.target.model, batch_size=batch_size, tokens=length)
+        self.draft_cache = new_cache(self.draft.model, batch_size=batch_size, tokens=length)
+        generator = torch.Generator().manual_seed(seed)
+        self.uniforms = torch.rand(gamma_max + 1, batch_size, dtype=torch.float64, generator=generator)
+        self._draft_uniforms = self.uniforms.to(self.draft.device)
+        self._target_uniforms = self.uniforms.to(self.target.device)
+        for is_target in (True, False):
+            self._fill(is_target, length)
+
+    def _feed(self, is_target: bool, start: int, stop: int, keep: int = 0) -> Tensor:
+        """Feed the text's tokens start … stop−1 on top of a cache of ``start`` tokens."""
+        model = self.target if is_target else self.draft
+        cache = self.target_cache if is_target else self.draft_cache
+        text = self.target_text if is_target else self.draft_text
+        cache.set_lengths(start)
+        return forward(model.model, cache, text[:, start:stop], keep=keep)
+
+    def _fill(self, is_target: bool, length: int) -> Tensor:
+        """Prefill ``length`` tokens, in chunks that bound memory; logits of the last position (B, 1, V)."""
+        chunk = max(1, PREFILL_TOKENS // self.target_cache.batch_size)
+        for start in range(0, length, chunk):
+            logits = self._feed(is_target, start, min(start + chunk, length), keep=1)
+        return logits
+
+    def _seen(self, is_target: bool, context: int, settings: SamplingSettings) -> Tensor | None:
+        """(B, V) history before the round's own tokens, where the chain needs one."""
+        if settings.repetition_penalty == 1.0:
+            return None
+        text = (self.target_text if is_target else self.draft_text)[:, : context + 1]
+        model = self.target if is_target else self.draft
+        return seen_tokens(text, torch.ones_like(text, dtype=torch.bool), model.vocabulary_rows)
+
+    def _draw(self, logits: Tensor, settings: SamplingSettings, step: int, is_target: bool, seen: Tensor | None) -> Tensor:
+        uniforms = (self._target_uniforms if is_target else self._draft_uniforms)[step]
+        return next_tokens(logits[:, -1], settings, uniforms, seen)
+
+    @torch.inference_mode()
+    def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        """One sample of an arm: cumulative seconds at each of its marks."""
+        if arm == "decode":
+            return self._sample_decode(context, settings, clock)
+        if arm == "draft":
+            return self._sample_chain(context, settings, clock)
+        if arm == "draft_catch_up":
+            return self._sample_catch_up(context, settings, clock)
+        if arm.startswith("verify:"):
+            return self._sample_verify(int(arm.partition(":")[2]), context, settings, clock)
+        assert arm in ("prefill_target", "prefill_draft"), arm
+        return self._sample_prefill(arm == "prefill_target", context, settings, clock)
+
+    def _sample_decode(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        seen = self._seen(True, context, settings)
+        self._feed(True, context - 1, context)
+        return timed_marks(
+            clock, [lambda: self._draw(self._feed(True, context, context + 1), settings, 0, True, seen)]
+        )
+
+    def _sample_chain(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        seen = self._seen(False, context, settings)
+        current = self.draft_text[:, context : context + 1]
+
+        def step(index: int) -> Callable[[], None]:
+            def run() -> None:
+                nonlocal current
+                drawn = self._draw(forward(self.draft.model, self.draft_cache, current, keep=1), settings, index, False, seen)
+                if seen is not None:
+                    seen.scatter_(1, drawn[:, None], True)
+                current = drawn[:, None]
+
+            return run
+
+        self._feed(True, context, context + 1)
+        self.draft_cache.set_lengths(context)
+        marks = timed_marks(clock, [step(index) for index in range(self.gamma_max)])
+        self._feed(False, context, context + self.gamma_max, keep=1)
+        return marks
+
+    def _sample_catch_up(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        seen = self._seen(False, context, settings)
+        self._feed(True, context, context + 1)
+        return timed_marks(
+            clock, [lambda: self._draw(self._feed(False, context - 1, context + 1, keep=1), settings, 0, False, seen)]
+        )
+
+    def _sample_verify(self, gamma: int, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        seen = self._seen(True, context, settings)
+
+        def verify() -> Tensor:
+            fed = self.target_text[:, context : context + gamma + 1]
+            logits = self._feed(True, context, context + gamma + 1)
+            history = None if seen is None else seen_along(seen, fed)
+            if settings.temperature == 0.0:
+                return lowest_argmax(processed_logits(logits, settings, history))
+            return probabilities(logits, settings, history)
+
+        self._feed(False, context - 1, context, keep=1)
+        return timed_marks(clock, [verify])
+
+    def _sample_prefill(self, is_target: bool, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        seen = self._seen(is_target, context - 1, settings)
+        return timed_marks(clock, [lambda: self._draw(self._fill(is_target, context), settings, 0, is_target, seen)])

@@ -1,0 +1,358 @@
+"""Time the cells of one pair: arms interleaved in blocks, until every median is known well enough.
+
+A cell is (chain, batch size, context) of a loaded pair.  All cells of one batch size share caches and are visited in
+turn, a block of each arm at a time, in an order shuffled by block, so that a machine that slows down hits all arms
+alike.  A cell stops when the interval of every arm's median is narrower than ``precision.relative_ci`` of it, or when its
+blocks or the seconds of its batch size are spent.  The first call of each shape and one warm-up are kept apart.
+
+    measure_cells(pair, cells, gammas=[1, 2, 3, 4], prompts=prompts, precision=config.precision, journal=journal, seed=0)
+
+Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells of the same chain as ``skipped``.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+
+from specgauge.bench.arms import Workbench, arm_names
+from specgauge.bench.clock import Clock, clock_for
+from specgauge.bench.models import LoadedPair
+from specgauge.configs.schema import PrecisionConfig
+from specgauge.model.precision import relative_half_width
+from specgauge.model.sampling import SamplingSettings
+
+PREFILL_BLOCKS = 5
+"""Blocks in which a prefill is timed, one sample each: it is long, and does not enter the speed-up of a round."""
+
+Status = Literal["ok", "oom", "skipped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingCell:
+    """One point of the grid under one chain of processors."""
+
+    cell_id: str
+    chain: str
+    settings: SamplingSettings
+    batch_size: int
+    context: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRecord:
+    """What one block of one arm gave; becomes one journal line."""
+
+    cell_id: str
+    arm: str
+    block: int
+    status: Status
+    reason: str | None = None
+    samples_s: list[list[float]] = field(default_factory=list)
+    """Each sample's cumulative marks."""
+    first_call_s: float | None = None
+    """The first call of this shape in this process (allocation, kernel selection); never part of the samples."""
+    warmup_s: list[list[float]] = field(default_factory=list)
+    device_s: float = 0.0
+    """Wall time spent on this block."""
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class BlockJournal(Protocol):
+    """What has been measured already, and where new blocks go."""
+
+    def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
+        """Recorded blocks of an arm by number, whatever their status."""
+
+    def record(self, block: BlockRecord) -> None:
+        """Keep a block for good before returning."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory ran out, on any device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(w in text for w in ("out of memory", "can't allocate memory", "not enough memory"))
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak memory so far: allocated by torch on CUDA, resident set elsewhere."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@dataclass(kw_only=True)
+class _CellState:
+    """One cell while its batch size is measured."""
+
+    cell: TimingCell
+    given_up: bool = False
+    warm: set[str] = field(default_factory=set)
+
+
+class CellTimer:
+    """Times the cells of one pair and batch size."""
+
+    def __init__(
+        self,
+        pair: LoadedPair,
+        *,
+        gammas: Sequence[int],
+        precision: PrecisionConfig,
+        journal: BlockJournal,
+        clock: Clock,
+        seed: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.pair, self.gammas, self.precision, self.journal = pair, list(gammas), precision, journal
+        self.clock, self.seed, self.progress = clock, seed, progress
+        self.arms = arm_names(self.gammas)
+
+    def converged(self, cell: TimingCell) -> bool:
+        """Whether every arm but the prefills has enough blocks and a narrow enough interval."""
+        for arm in self.arms:
+            if arm.startswith("prefill"):
+                continue
+            blocks = self.journal.blocks(cell.cell_id, arm)
+            if len(blocks) < self.precision.min_blocks:
+                return False
+            samples = np.array([sample for block in blocks.values() for sample in block.samples_s])
+            widths = [relative_half_width(column, self.precision.confidence) for column in samples.T]
+            if max(widths) > self.precision.relative_ci:
+                return False
+        return True
+
+    def measure_block(self, bench: Workbench, state: _CellState, arm: str, block: int) -> None:
+        """Take one block of samples of an arm and record it."""
+        cell, started = state.cell, time.monotonic()
+        first_call: float | None = None
+        warmups: list[list[float]] = []
+
+        def sample() -> list[float]:
+            return bench.sample(arm, cell.context, cell.settings, self.clock)
+
+        prefill = arm.startswith("prefill")
+        if arm not in state.warm:
+            first_call = sample()[-1]
+            if not prefill:
+                warmups.append(sample())
+            state.warm.add(arm)
+        samples = [sample() for _ in range(1 if prefill else self.precision.block_samples)]
+        self.journal.record(
+            BlockRecord(
+                cell_id=cell.cell_id,
+                arm=arm,
+                block=block,
+                status="ok",
+                samples_s=samples,
+                first_call_s=first_call,
+                warmup_s=warmups,
+                device_s=time.monotonic() - started,
+                notes={
+                    "peak_memory_bytes": peak_memory_bytes(self.pair.target.device),
+                    "capacity_target": bench.target_cache.capacity,
+                    "capacity_draft": bench.draft_cache.capacity,
+                },
+            )
+        )
+        self.progress(arm)
+
+    def give_up(self, state: _CellState, status: Status, reason: str) -> None:
+        """Record a reason for every arm of the cell that has no block yet, and leave the cell."""
+        state.given_up = True
+        for arm in self.arms:
+            if not self.journal.blocks(state.cell.cell_id, arm):
+                self.journal.record(
+                    BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=0, status=status, reason=reason)
+                )
+
+    def spent_s(self, cells: Sequence[TimingCell]) -> float:
+        """Seconds already spent on these cells, in this run and the ones it resumes."""
+        return sum(
+            block.device_s for cell in cells for arm in self.arms for block in self.journal.blocks(cell.cell_id, arm).values()
+        )
+
+    def pending(self, state: _CellState, arm: str, block: int) -> bool:
+        """Whether this block of the arm still has to be measured."""
+        if arm.startswith("prefill") and block >= PREFILL_BLOCKS:
+            return False
+        return block not in self.journal.blocks(state.cell.cell_id, arm)
+
+    def finished(self, state: _CellState) -> bool:
+        """Whether a cell needs no further block: given up, recorded as such earlier, or known well enough."""
+        if state.given_up:
+            return True
+        recorded = [b for arm in self.arms for b in self.journal.blocks(state.cell.cell_id, arm).values()]
+        if any(block.status != "ok" for block in recorded):
+            state.given_up = True
+            return True
+        return self.converged(state.cell)
+
+    def open_bench(self, states: Sequence[_CellState], prompts: Sequence[Sequence[int]]) -> Workbench | None:
+        """A workbench for the largest context that fits; contexts that do not fit are given up as out of memory."""
+        while todo := [s for s in states if not s.given_up]:
+            largest = max(s.cell.context for s in todo)
+            try:
+                with torch.inference_mode():
+                    return Workbench(
+                        self.pair,
+                        prompts,
+                        batch_size=todo[0].cell.batch_size,
+                        max_context=largest,
+                        gamma_max=max(self.gammas),
+                        seed=self.seed,
+                    )
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = first_line(error)
+            _free_memory()
+            for state in todo:
+                if state.cell.context == largest:
+                    self.give_up(state, "oom", reason)
+        return None
+
+    def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
+        """Measure all cells of one batch size, interleaved; returns when each converged, failed or ran out of budget."""
+        states = [_CellState(cell=cell) for cell in cells]
+        if all(self.finished(state) for state in states) or self.out_of_budget(cells):
+            return
+        bench = self.open_bench(states, prompts)
+        if bench is None:
+            return
+        for block in range(self.precision.max_blocks):
+            if block >= self.precision.min_blocks and self.out_of_budget(cells):
+                return
+            order = np.random.default_rng((self.seed, block))
+            for index in order.permutation(len(states)):
+                state = states[index]
+                if self.finished(state):
+                    continue
+                for arm in order.permutation(self.arms).tolist():
+                    if self.pending(state, arm, block) and not state.given_up:
+                        self._guarded(bench, state, states, arm, block)
+            if all(self.finished(state) for state in states):
+                return
+
+    def out_of_budget(self, cells: Sequence[TimingCell]) -> bool:
+        """Whether the seconds of this batch size are spent and every cell has its least number of blocks."""
+        limit = self.precision.max_seconds
+        if limit is None or self.spent_s(cells) < limit:
+            return False
+        return all(
+            len(self.journal.blocks(cell.cell_id, arm)) >= self.precision.min_blocks
+            or any(b.status != "ok" for b in self.journal.blocks(cell.cell_id, arm).values())
+            for cell in cells
+            for arm in self.arms
+        )
+
+    def _guarded(self, bench: Workbench, state: _CellState, states: Sequence[_CellState], arm: str, block: int) -> None:
+        """Measure a block; out of memory or a failure ends this cell (and larger contexts), never the others."""
+        try:
+            self.measure_block(bench, state, arm, block)
+            return
+        except OSError:  # the journal could not be written: not this cell's fault
+            raise
+        except Exception as error:
+            status: Status = "oom" if is_out_of_memory(error) else "failed"
+            reason = first_line(error)
+        _free_memory()
+        self.journal.record(
+            BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=block, status=status, reason=reason)
+        )
+        self.give_up(state, status, reason)
+        if status == "oom":
+            for other in states:
+                if not other.given_up and other.cell.chain == state.cell.chain and other.cell.context > state.cell.context:
+                    self.give_up(other, "skipped", skip_reason(state.cell))
+
+
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def skip_reason(cell: TimingCell) -> str:
+    """Why a larger cell is not tried."""
+    return f"out of memory already at batch size {cell.batch_size}, context {cell.context}"
+
+
+def measure_cells(
+    pair: LoadedPair,
+    cells: Sequence[TimingCell],
+    *,
+    gammas: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    precision: PrecisionConfig,
+    journal: BlockJournal,
+    seed: int,
+    clock: Clock | None = None,
+    progress: Callable[[str], None] = lambda arm: None,
+) -> None:
+    """Time every cell of a pair, smallest batch size first; results go to the journal, nothing recorded is repeated.
+
+    ``prompts`` are token ids of the workload; rows are made of them (`specgauge.bench.arms.timing_rows`).
+    Raises ValueError when a context does not fit into the models' limits.
+    """
+    check_contexts(pair, cells, max(gammas))
+    timer = CellTimer(
+        pair,
+        gammas=gammas,
+        precision=precision,
+        journal=journal,
+        clock=clock if clock is not None else clock_for(pair.target.device),
+        seed=seed,
+        progress=progress,
+    )
+    for batch_size in sorted({cell.batch_size for cell in cells}):
+        group = [cell for cell in cells if cell.batch_size == batch_size]
+        for cell in group:
+            smaller = next((c for c in cells if _dominates(cell, c) and _ran_out_of_memory(timer, c)), None)
+            if smaller is not None:
+                timer.give_up(_CellState(cell=cell), "skipped", skip_reason(smaller))
+        timer.measure_group(group, prompts)
+        _free_memory()
+
+
+def _dominates(larger: TimingCell, smaller: TimingCell) -> bool:
+    """Whether a cell needs at least the memory of another, smaller one of the same chain."""
+    return (
+        larger is not smaller
+        and larger.chain == smaller.chain
+        and larger.batch_size >= smaller.batch_size
+        and larger.context >= smaller.context
+    )
+
+
+def _ran_out_of_memory(timer: CellTimer, cell: TimingCell) -> bool:
+    return any(b.status == "oom" for arm in timer.arms for b in timer.journal.blocks(cell.cell_id, arm).values())
+
+
+def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int) -> None:
+    """Raise ValueError when a context and a round on top of it exceed what either model takes."""
+    largest = max(cell.context for cell in cells)
+    for loaded in (pair.target, pair.draft):
+        if loaded.max_context is not None and largest + gamma_max + 1 > loaded.max_context:
+            allowed = loaded.max_context - gamma_max - 1
+            raise ValueError(
+                f"{loaded.name}: grid.context {largest} and a round of gamma {gamma_max} exceed the {loaded.max_context} positions "
+                f"of the model; the largest context allowed is {allowed}"
+            )

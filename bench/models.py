@@ -1,0 +1,206 @@
+"""Load a draft/target pair: hub id, local directory, GGUF file, or the pair that ships with specgauge.
+
+Everything that would make a measurement meaningless is refused here, in one line, before anything is timed: models that
+cannot roll back, tokenizers that map the same id to different tokens, a model that does not exist or is corrupt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from specgauge.bench.attention import ATTENTION_NAMES
+from specgauge.bench.cache import refuse_cache_that_cannot_roll_back
+from specgauge.configs.schema import ModelConfig, PairConfig
+
+EMBEDDED = Path(__file__).parent / "embedded"
+_LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model ready to be measured."""
+
+    name: str
+    """Who it is in messages, e.g. ``pair 'qwen' target``."""
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    device: torch.device
+    """Where its inputs go (the first device, when the model is spread over several)."""
+    max_context: int | None
+    """Positions it takes; None where its configuration does not say."""
+    eos_token_ids: tuple[int, ...]
+
+    @property
+    def vocabulary_rows(self) -> int:
+        """Rows of the embedding: ids below this can be fed."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the weights are kept in."""
+        return self.model.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedPair:
+    """Target and draft of one pair, both loaded, with compatible tokenizers."""
+
+    name: str
+    target: LoadedModel
+    draft: LoadedModel
+
+    @property
+    def max_context(self) -> int | None:
+        """The smaller of the two context limits, where known."""
+        limits = [m.max_context for m in (self.target, self.draft) if m.max_context is not None]
+        return min(limits) if limits else None
+
+
+def _source(spec: ModelConfig, role: str, name: str) -> str:
+    """The path or hub id to load from; raises ValueError for a path that is not there."""
+    if spec.model == "embedded":
+        folder = EMBEDDED / role
+        if not (folder / "config.json").exists():
+            raise ValueError(f"{name}: the embedded weights are missing from this installation ({folder}); reinstall specgauge")
+        return str(folder)
+    path = Path(spec.model).expanduser()
+    if path.exists():
+        if path.is_file():
+            raise ValueError(f"{name}: '{spec.model}' is a file, not a model directory; for GGUF name its folder and set gguf_file")
+        if spec.gguf_file is not None and not (path / spec.gguf_file).exists():
+            found = sorted(p.name for p in path.glob("*.gguf"))
+            raise ValueError(f"{name}: no '{spec.gguf_file}' in '{spec.model}'; found: {', '.join(found) or 'no .gguf file'}")
+        if spec.gguf_file is None and not (path / "config.json").exists():
+            raise ValueError(f"{name}: '{spec.model}' is not a model directory: it has no config.json")
+        return str(path)
+    if spec.model.startswith(("/", "./", "../", "~")) or spec.model.count("/") != 1:
+        raise ValueError(
+            f"{name}: '{spec.model}' is neither a directory nor a hub id of the form organisation/model; "
+            "check the path, or write 'embedded' for the shipped pair"
+        )
+    return spec.model
+
+
+def _one_line(error: BaseException) -> str:
+    """The first line of an error's message, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= 240 else text[:237] + "…"
+
+
+def choose_device(device: str) -> torch.device:
+    """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device '{device}' was asked for, but torch {torch.__version__} sees no CUDA device; use device: auto or cpu")
+    return chosen
+
+
+def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
+    """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
+
+    Raises ValueError, in one line, when it is missing, corrupt, unsupported, or cannot roll back.
+    """
+    source = _source(spec, role, name)
+    attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
+    if attention is None:
+        raise ValueError(
+            f"{name}: attention '{spec.attention}' cannot mask every row at its own length; allowed: {', '.join(ATTENTION_NAMES)}"
+        )
+    common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+    if spec.revision is not None:
+        common["revision"] = spec.revision
+    if spec.gguf_file is not None:
+        common["gguf_file"] = spec.gguf_file
+    options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
+    if spec.device_map is not None:
+        options["device_map"] = spec.device_map
+    if spec.quantization is not None:
+        options["quantization_config"] = _quantization(spec.quantization, name)
+    device = None if spec.device_map is not None else choose_device(spec.device)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **common)
+        model = AutoModelForCausalLM.from_pretrained(source, **common, **options)
+        if device is not None and spec.quantization is None:
+            model = model.to(device)
+    except _LOAD_ERRORS as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ValueError(f"{name}: cannot load '{spec.model}': {_one_line(error)}") from error
+    refuse_cache_that_cannot_roll_back(model, name)
+    model.eval().requires_grad_(False)
+    model.set_attn_implementation(attention)
+    return LoadedModel(
+        name=name,
+        model=model,
+        tokenizer=tokenizer,
+        device=device if device is not None and spec.quantization is None else model.device,
+        max_context=_max_context(model),
+        eos_token_ids=_eos_token_ids(model, tokenizer),
+    )
+
+
+def _quantization(settings: Mapping[str, Any], name: str) -> Any:
+    """The quantization mapping as the object transformers takes; ValueError when it names no method it knows."""
+    from transformers.quantizers.auto import AutoQuantizationConfig
+
+    try:
+        return AutoQuantizationConfig.from_dict(dict(settings))
+    except (ValueError, TypeError, KeyError, ImportError) as error:
+        raise ValueError(f"{name}: quantization: {_one_line(error)}") from error
+
+
+def _max_context(model: PreTrainedModel) -> int | None:
+    config = model.config.get_text_config()
+    for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        value = getattr(config, key, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every id that ends a text, from the generation configuration, else the model's, else the tokenizer's."""
+    generation = getattr(model, "generation_config", None)
+    for value in (getattr(generation, "eos_token_id", None), model.config.eos_token_id, tokenizer.eos_token_id):
+        if value is not None:
+            return tuple(value) if isinstance(value, list | tuple) else (int(value),)
+    return ()
+
+
+def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
+    """Raise ValueError unless both tokenizers map every id they share, and every token they share, alike.
+
+    Rows padded beyond the tokenizer do not matter; ids that one side lacks are fine (a token only the target has ends
+    drafting, a token only the draft has is always rejected).
+    """
+    target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
+    target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
+    differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
+    if differing:
+        first = differing[0]
+        raise ValueError(
+            f"pair '{pair}': target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, "
+            f"first id {first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft; "
+            "choose a draft of the target's own family"
+        )
+    if not set(target_tokens) & set(draft_tokens):
+        raise ValueError(f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family")
+
+
+def load_pair(pair: PairConfig) -> LoadedPair:
+    """Load both models of a pair and check that they belong together; ValueError in one line otherwise."""
+    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target")
+    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
+    check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
+    return LoadedPair(name=pair.name, target=target, draft=draft)

@@ -1,0 +1,119 @@
+"""The one sampling chain: logits of either model to the probabilities that tokens are drawn from.
+
+Order as in transformers: repetition penalty, temperature, top-k, top-p, min-p.  Both distributions of speculative
+sampling come out of this function, in float32 or wider, so that a ratio never mixes two chains.  Temperature 0 is the
+convention for greedy decoding: a one-hot distribution at the lowest index of the largest logit.
+
+    probs = probabilities(logits, settings, seen)
+    tokens = draw(probs, uniforms)
+
+Shapes: (..., V) logits and probabilities, V vocabulary; ``seen`` marks the tokens of the history, (..., V) boolean.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specgauge.model.sampling import SamplingSettings
+
+
+def lowest_argmax(values: Tensor) -> Tensor:
+    """(...) index of the largest of (..., V) values; ties go to the lowest index on every device."""
+    top = values.amax(dim=-1, keepdim=True)
+    index = torch.arange(values.shape[-1], device=values.device)
+    return torch.where(values == top, index, values.shape[-1]).amin(dim=-1)
+
+
+def penalise_repetition(logits: Tensor, penalty: float, seen: Tensor) -> Tensor:
+    """Divide positive logits of seen tokens by the penalty, multiply negative ones (CTRL, arXiv 1909.05858)."""
+    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def keep_top_k(logits: Tensor, top_k: int, min_tokens_to_keep: int) -> Tensor:
+    """Drop logits below the k-th largest; ties with the k-th stay, as in transformers."""
+    count = min(max(top_k, min_tokens_to_keep), logits.shape[-1])
+    boundary = logits.topk(count, dim=-1).values[..., -1:]
+    return logits.masked_fill(logits < boundary, -torch.inf)
+
+
+def keep_top_p(logits: Tensor, top_p: float, min_tokens_to_keep: int) -> Tensor:
+    """Keep the most probable tokens whose mass reaches ``top_p`` (nucleus sampling, arXiv 1904.09751)."""
+    ascending, order = torch.sort(logits, descending=False, dim=-1)
+    drop = ascending.softmax(dim=-1).cumsum(dim=-1) <= (1 - top_p)
+    drop[..., -min_tokens_to_keep:] = False
+    return logits.masked_fill(drop.scatter(-1, order, drop), -torch.inf)
+
+
+def keep_min_p(logits: Tensor, min_p: float, min_tokens_to_keep: int) -> Tensor:
+    """Drop tokens less probable than ``min_p`` times the most probable one (arXiv 2407.01082)."""
+    probs = logits.softmax(dim=-1)
+    drop = probs < min_p * probs.amax(dim=-1, keepdim=True)
+    keep = logits.topk(min(min_tokens_to_keep, logits.shape[-1]), dim=-1).indices
+    return logits.masked_fill(drop.scatter(-1, keep, False), -torch.inf)
+
+
+def processed_logits(logits: Tensor, settings: SamplingSettings, seen: Tensor | None = None) -> Tensor:
+    """Logits after every active processor but without the temperature-0 convention; float32 or wider.
+
+    Raises ValueError when a repetition penalty is set and the history is not given.
+    """
+    scores = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    if settings.repetition_penalty != 1.0:
+        if seen is None:
+            raise ValueError("repetition_penalty needs the history: pass which tokens were seen")
+        scores = penalise_repetition(scores, settings.repetition_penalty, seen)
+    if settings.temperature == 0.0:
+        return scores
+    if settings.temperature != 1.0:
+        scores = scores / settings.temperature
+    keep = settings.min_tokens_to_keep
+    if settings.top_k:
+        scores = keep_top_k(scores, settings.top_k, keep)
+    if settings.top_p is not None and settings.top_p < 1.0:
+        scores = keep_top_p(scores, settings.top_p, keep)
+    if settings.min_p:
+        scores = keep_min_p(scores, settings.min_p, keep)
+    return scores
+
+
+def probabilities(logits: Tensor, settings: SamplingSettings, seen: Tensor | None = None) -> Tensor:
+    """(..., V) probabilities that the chain gives; one-hot at temperature 0. Float32 or wider."""
+    scores = processed_logits(logits, settings, seen)
+    if settings.temperature == 0.0:
+        return torch.zeros_like(scores).scatter_(-1, lowest_argmax(scores)[..., None], 1.0)
+    return scores.softmax(dim=-1)
+
+
+def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
+    """(...) tokens by inverse CDF: the lowest index whose cumulative mass exceeds u times the total.
+
+    A token without mass is never drawn: the cumulative sum, in float64, does not rise there.
+    """
+    cumulative = probs.double().cumsum(dim=-1)
+    level = uniforms.double()[..., None] * cumulative[..., -1:]
+    index = torch.searchsorted(cumulative, level, right=True)[..., 0]
+    last = probs.shape[-1] - 1 - lowest_argmax((probs.flip(-1) > 0).to(torch.int8))
+    return torch.minimum(index, last)
+
+
+def next_tokens(logits: Tensor, settings: SamplingSettings, uniforms: Tensor | None, seen: Tensor | None = None) -> Tensor:
+    """(...) tokens chosen from (..., V) logits: the argmax at temperature 0, else a draw with the given uniforms."""
+    if settings.temperature == 0.0:
+        return lowest_argmax(processed_logits(logits, settings, seen))
+    assert uniforms is not None, "drawing needs uniforms"
+    return draw(probabilities(logits, settings, seen), uniforms)
+
+
+def seen_tokens(tokens: Tensor, valid: Tensor, vocabulary: int) -> Tensor:
+    """(B, V) which tokens occur in (B, L) ``tokens`` where ``valid`` is true (padding is not history)."""
+    seen = torch.zeros(tokens.shape[0], vocabulary + 1, dtype=torch.bool, device=tokens.device)
+    seen.scatter_(1, torch.where(valid, tokens, vocabulary), True)
+    return seen[:, :vocabulary]
+
+
+def seen_along(seen: Tensor, tokens: Tensor) -> Tensor:
+    """(B, N, V) history at each of N positions: what was seen before, and the (B, N) tokens up to and including it."""
+    steps = torch.zeros(*tokens.shape, seen.shape[-1], dtype=torch.bool, device=seen.device)
+    steps.scatter_(2, tokens[..., None], True)
+    return seen[:, None] | (steps.cumsum(dim=1) > 0)
