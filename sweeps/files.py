@@ -14,7 +14,7 @@ from pathlib import Path
 FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
 
-class StorageError(RuntimeError):
+class StorageError(OSError):
     """The disk refused a write: full, over a quota or a file size limit, or failing."""
 
 
@@ -54,7 +54,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except BaseException as error:
         with suppress(OSError):  # the error that brought us here is the one to report
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
             raise storage_error(path, error) from error
         raise
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from specgauge.sweeps.files import write_text_atomically
+from specgauge.sweeps.files import StorageError, write_text_atomically
 from specgauge.sweeps.journal import Journal, lock_for_writing, read_journal
 from specgauge.sweeps.reading import read_environment, read_text
 from specgauge.sweeps.records import SCHEMA
@@ -72,7 +72,7 @@ class OpenRun:
             (path / ACCEPTANCE).mkdir(exist_ok=True)
         except BaseException as error:
             os.close(locked)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
                 raise _cannot_write(path, error) from error
             raise
         return cls(path, config, Journal.open(path / CELLS, config=config_hash(config), locked=locked))

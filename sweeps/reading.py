@@ -100,7 +100,7 @@ def read_acceptance(path: Path) -> pd.DataFrame:
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         what = str(error).partition("\n")[0][:200]
         raise ValueError(f"{path}: truncated or not a parquet file: {what}; delete it to measure it again") from error
-    _check_release(path, frame.attrs)
+    _check_release(path, {"schema": frame.attrs.get("schema", SCHEMA)})
     missing = _missing_columns(list(frame.columns), ACCEPTANCE_COLUMNS)
     if missing:
         raise ValueError(f"{path}: no acceptance file: column {missing[0]!r} is missing; delete it to measure it again")

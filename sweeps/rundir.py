@@ -11,13 +11,11 @@ run.config, run.environment, run.journal(), run.acceptance(), run.predictions(),
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from specgauge.sweeps.journal import read_journal
 from specgauge.sweeps.reading import read_acceptance, read_environment, read_predictions, read_recommendation
@@ -25,6 +23,7 @@ from specgauge.sweeps.records import JournalLine
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from specgauge.configs.schema import Config
 
 CONFIG = "config.yaml"
@@ -46,12 +45,9 @@ RUN_FILES = frozenset(
 def acceptance_file_name(pair: str, sampling: str) -> str:
     """The name, within `acceptance/`, of the file of one pair and sampling setting.
 
-    Different names give different files: what a path cannot hold is percent-encoded, and so are the dashes that could
-    be taken for the separator, the first `--`.
+    Names have no `--` in them and no `-` at an end (the configuration sees to it), so no two files share a name.
     """
-    first = re.sub("-(?=-|$)", "%2D", quote(pair, safe=" "))
-    second = re.sub("^-", "%2D", quote(sampling, safe=" "))
-    return f"{first}--{second}.parquet"
+    return f"{pair}--{sampling}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
