@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.uniforms import PURPOSES, inverse_cdf, uniforms
+
+MASK = 2**64 - 1
+
+
+def reference_uniform(*fields: int) -> float:
+    """SplitMix64's finaliser over Python integers, one field after the other."""
+
+    def mix(state: int) -> int:
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
+        return state ^ (state >> 31)
+
+    state = 0
+    for field in fields:
+        state = mix(state ^ mix(((field + 1) * 0x9E3779B97F4A7C15) & MASK))
+    return (state >> 11) / 2**53
+
+
+@given(st.lists(st.integers(0, MASK), min_size=5, max_size=5))
+def test_equals_the_integer_reference_bit_for_bit(fields: list[int]) -> None:
+    seed, prompt, repetition, position, purpose = fields
+    assert float(uniforms(seed, prompt, repetition, position, purpose)) == reference_uniform(*fields)
+
+
+def test_pinned_values() -> None:
+    drawn = uniforms(0, 3, 0, np.arange(4), "accept")
+    assert drawn.tolist() == [reference_uniform(0, 3, 0, t, 2) for t in range(4)]
+    assert float(uniforms(0, 0, 0, 0, "token")) == 0.32702255134435954
+
+
+def test_broadcasts_and_a_row_draws_the_same_alone_and_in_a_batch() -> None:
+    together = uniforms(7, np.arange(5)[:, None], 0, np.arange(6), "draft")
+    assert together.shape == (5, 6)
+    assert together[3].tolist() == uniforms(7, 3, 0, np.arange(6), "draft").tolist()
+    assert uniforms(7, np.arange(5), 0, np.arange(0)[:, None], "draft").shape == (0, 5)
+
+
+def test_purposes_by_name_and_number_agree() -> None:
+    for name, number in PURPOSES.items():
+        assert float(uniforms(1, 2, 3, 4, name)) == float(uniforms(1, 2, 3, 4, number))
+
+
+def test_uniform_in_the_unit_interval_by_chi_square() -> None:
+    drawn = uniforms(11, np.arange(400)[:, None], 0, np.arange(500), "token").ravel()
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    counts = np.bincount((drawn * 100).astype(int), minlength=100)
+    chi_square = float(((counts - 2000) ** 2 / 2000).sum())
+    assert 99 - 5 * np.sqrt(198) < chi_square < 99 + 5 * np.sqrt(198)
+
+
+@pytest.mark.parametrize("axis", ["seed", "prompt", "repetition", "position", "purpose"])
+def test_neighbours_along_every_axis_are_uncorrelated(axis: str) -> None:
+    names = ["seed", "prompt", "repetition", "position", "purpose"]
+    fixed: dict[str, object] = {
+        "seed": 5,
+        "prompt": np.arange(300)[:, None],
+        "repetition": 1,
+        "position": np.arange(300),
+    }
+    fixed["purpose"] = 2
+    neighbour = dict(fixed)
+    neighbour[axis] = np.asarray(fixed[axis]) + 1
+    one = uniforms(*(fixed[name] for name in names)).ravel()  # type: ignore[arg-type]
+    two = uniforms(*(neighbour[name] for name in names)).ravel()  # type: ignore[arg-type]
+    assert abs(float(np.corrcoef(one, two)[0, 1])) < 5 / np.sqrt(one.size)
+    assert not (one == two).any()
+
+
+def test_swapped_fields_give_other_numbers() -> None:
+    assert float(uniforms(0, 1, 2, 3, 0)) != float(uniforms(0, 2, 1, 3, 0))
+    assert float(uniforms(0, 1, 2, 3, 0)) != float(uniforms(0, 1, 3, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((-1, 0, 0, 0, 0), "seed: found -1"),
+        ((0, 0.5, 0, 0, 0), "prompt: found 0.5"),
+        ((0, 0, 0, 0, "bonsu"), "did you mean 'bonus'"),
+        ((0, 0, 0, 0, "zzz"), "allowed are token, draft, accept, residual, bonus$"),
+    ],
+)
+def test_bad_arguments_are_one_line_errors(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        uniforms(*arguments)  # type: ignore[arg-type]
+
+
+def test_inverse_cdf_takes_the_lowest_index_over_u_times_total() -> None:
+    probs = [0.0, 0.25, 0.0, 0.75, 0.0]
+    assert inverse_cdf(probs, [0.0, 0.2499, 0.25, 0.9999, 1 - 2**-53]).tolist() == [1, 1, 3, 3, 3]
+    assert inverse_cdf([2.0, 6.0], [0.24, 0.25]).tolist() == [0, 1]
+
+
+def test_inverse_cdf_broadcasts_rows_against_draws() -> None:
+    probs = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    assert inverse_cdf(probs, 0.6).tolist() == [0, 1, 1]
+    assert inverse_cdf(probs, [[0.0], [0.6]]).tolist() == [[0, 1, 0], [0, 1, 1]]
+    assert inverse_cdf(probs[2:], [0.1, 0.9]).tolist() == [0, 1]
+
+
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(0, 1e300)), min_size=1, max_size=8).filter(
+        lambda masses: sum(masses) > 0
+    ),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_a_token_without_mass_is_never_drawn(masses: list[float], u: float) -> None:
+    token = int(inverse_cdf(masses, u))
+    assert masses[token] > 0
+    assert int(inverse_cdf([masses], [u])[0]) == token
+
+
+def test_inverse_cdf_draws_the_law() -> None:
+    probs = np.array([0.2, 0.0, 0.5, 0.3])
+    drawn = inverse_cdf(probs, uniforms(0, np.arange(100_000), 0, 0, "token"))
+    counts = np.bincount(drawn, minlength=4)
+    assert counts[1] == 0
+    assert np.abs(counts / 100_000 - probs).max() < 5 * np.sqrt(0.25 / 100_000)
+
+
+@pytest.mark.parametrize(
+    ("probs", "u", "message"),
+    [
+        ([0.0, 0.0], 0.5, "total mass is 0"),
+        ([0.5, -0.1], 0.5, "negative"),
+        ([0.5, float("nan")], 0.5, "NaN"),
+        ([0.5, 0.5], 1.0, r"outside \[0, 1\)"),
+        ([0.5, 0.5], float("nan"), r"outside \[0, 1\)"),
+    ],
+)
+def test_inverse_cdf_refuses_what_is_no_law(probs: list[float], u: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        inverse_cdf(probs, u)
