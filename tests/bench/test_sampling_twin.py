@@ -117,7 +117,7 @@ def test_top_k_ties_equal_transformers(model: GPT2LMHeadModel, k: int) -> None:
 
 
 def test_top_p_ties_are_those_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, model: GPT2LMHeadModel) -> None:
-    """Which of equal logits transformers keeps is up to torch's sort; with a stable one it keeps what the twin keeps."""
+    """Which of equal logits transformers keeps is up to torch's sort; a stable one keeps what the twin keeps."""
     unstable_sort = torch.sort
     monkeypatch.setattr(torch, "sort", lambda scores, **options: unstable_sort(scores, stable=True, **options))
     logits = np.random.default_rng(5).integers(0, 3, (ROWS, 300)).astype(np.float32)
