@@ -1,0 +1,252 @@
+"""Acceptance profiles: from whatever was measured to survival A_i and Omega(gamma), and how each is known.
+
+    A_i = P(the first i drafts of a round are all accepted) = prod of conditional rates       Omega(gamma) = 1 + sum A_i
+
+A profile comes from one alpha, rates per position (conditional or marginal), counts (per position, a histogram of
+accepted lengths, rounds, or bare totals) or trajectories.  Survival depends on where rounds start, hence on gamma: it
+is measured at the gamma drafted at, interpolated below, extrapolated above (with the last conditional rate).
+
+    >>> profile = profile_from_histogram([1, 1, 1, 1])
+    >>> profile.survival.tolist(), profile.tokens_per_round([3]).tolist()
+    ([0.75, 0.5, 0.25], [2.5])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specgauge.model.checks import FloatArray, probabilities, survival_rates, whole_numbers
+from specgauge.model.known import Known
+from specgauge.model.limits import alpha_from_tokens_per_round, refuse_more_than_a_chain
+from specgauge.model.one_alpha import OneAlpha, one_alpha_from_counts, one_alpha_from_survival
+from specgauge.model.speedup import survival_iid
+
+Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "rounds", "totals", "trajectories"]
+
+Number = TypeVar("Number", np.float64, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceProfile:
+    """Survival by gamma, with what one alpha would make of it."""
+
+    source: Source
+    by_gamma: FloatArray
+    """(D, D): row g - 1 holds A_1 … A_g of rounds that draft g, zeros after; D is the gamma drafted at."""
+    every_gamma: Known
+    """How rows below the last are known: measured for trajectories, interpolated for counts taken at one gamma."""
+    at_drafted: Known
+    """How the last row is known."""
+    tail_rate: float
+    """Conditional rate of every position beyond those measured."""
+    fit: OneAlpha | None
+    """One alpha fitted to the profile; None where the profile is one alpha or knows only totals."""
+
+    @property
+    def gamma_drafted(self) -> int:
+        """The gamma the rates were taken at, and the last position measured."""
+        return int(self.by_gamma.shape[0])
+
+    @property
+    def survival(self) -> FloatArray:
+        """A_1 … A_D at the gamma drafted at."""
+        return np.asarray(self.by_gamma[-1], dtype=np.float64)
+
+    @property
+    def conditional(self) -> FloatArray:
+        """Rates of a position given that the drafts before it were accepted; 0 where none were."""
+        before = np.concatenate([[1.0], self.survival[:-1]])
+        return np.asarray(self.survival / np.where(before > 0, before, 1.0), dtype=np.float64)
+
+    def survival_at(self, gamma: int) -> FloatArray:
+        """A_1 … A_gamma of rounds that draft `gamma`, shape (gamma,)."""
+        g = int(whole_numbers("gamma", gamma, minimum=1))
+        if g <= self.gamma_drafted:
+            return self.by_gamma[g - 1, :g]
+        beyond = self.survival[-1] * self.tail_rate ** np.arange(1, g - self.gamma_drafted + 1)
+        return np.concatenate([self.survival, beyond])
+
+    def full_acceptance(self, gammas: ArrayLike) -> FloatArray:
+        """A_gamma, the probability that a round accepts everything: (G,) -> (G,)."""
+        return np.array([self.survival_at(g)[-1] for g in _gamma_list(gammas)])
+
+    def tokens_per_round(self, gammas: ArrayLike) -> FloatArray:
+        """Omega(gamma) of each gamma: (G,) -> (G,)."""
+        return np.array([1.0 + self.survival_at(g).sum() for g in _gamma_list(gammas)])
+
+    def known(self, gammas: ArrayLike) -> list[Known]:
+        """How Omega is known at each gamma: (G,)."""
+        return [self._known(g) for g in _gamma_list(gammas)]
+
+    def _known(self, gamma: int) -> Known:
+        if gamma == self.gamma_drafted:
+            return self.at_drafted
+        if gamma < self.gamma_drafted:
+            return self.every_gamma
+        return Known.ASSUMED if self.source == "alpha" else Known.EXTRAPOLATED
+
+
+def profile_from_alpha(alpha: float) -> AcceptanceProfile:
+    """The i.i.d. profile A_i = alpha^i, assumed at every gamma."""
+    survival = survival_iid(alpha, 1)
+    if survival.ndim != 1:
+        raise ValueError(f"alpha: found {survival[..., 0].size} values, allowed: one number")
+    return _profile("alpha", survival, Known.ASSUMED, Known.ASSUMED, tail_rate=float(survival[0]), fit=None)
+
+
+def profile_from_conditional(rates: ArrayLike) -> AcceptanceProfile:
+    """From P(draft i accepted given that those before it were), i = 1 … gamma; these may rise and fall."""
+    given = _one_list("conditional rates", probabilities("conditional rates", rates))
+    return _from_survival("conditional", _cumulative(given), tail_rate=float(given[-1]))
+
+
+def profile_from_marginal(rates: ArrayLike) -> AcceptanceProfile:
+    """From A_i themselves (accepted at position i over rounds, as vLLM counts), i = 1 … gamma; never increasing."""
+    given = _one_list("rates", survival_rates("rates", np.atleast_1d(rates)))
+    return _from_survival("marginal", given)
+
+
+def profile_from_counts(
+    accepted: ArrayLike, *, rounds: int | None = None, judged: ArrayLike | None = None, confidence: float = 0.9
+) -> AcceptanceProfile:
+    """From drafts accepted per position (gamma,), beside either the number of rounds or the drafts judged per position.
+
+    With `rounds` every round drafted gamma tokens, so position i was judged accepted_(i-1) times.  With `judged`
+    rounds may have drafted fewer; the profile ends at the last position that was judged.
+
+    Raises ValueError where both or neither are given, for counts that no chain of drafts can have, for no round.
+    """
+    passed = _one_list("accepted", whole_numbers("accepted", accepted, minimum=0))
+    if (rounds is None) == (judged is None):
+        raise ValueError("rounds, judged: found both or neither, allowed: one of them beside the accepted counts")
+    if judged is None:
+        tried = np.concatenate([[int(whole_numbers("rounds", rounds or 0, minimum=1))], passed[:-1]])
+        rises = np.flatnonzero(passed > tried)
+        if rises.size:
+            i = int(rises[0])
+            before = "rounds" if i == 0 else f"accepted at position {i}"
+            raise ValueError(
+                f"accepted (position {i + 1}): found {passed[i]} for {tried[i]} {before}, allowed: counts that never "
+                "increase; a draft tree or a sum over positions is not a count per position"
+            )
+    else:
+        tried = _one_list("judged", whole_numbers("judged", judged, minimum=0))
+        if tried.shape != passed.shape:
+            raise ValueError(f"judged: found {tried.size} positions for {passed.size} in accepted, allowed: the same")
+        depth = int(np.argmin(tried > 0)) if np.any(tried == 0) else tried.size
+        passed, tried = passed[:depth], tried[:depth]
+    fit = one_alpha_from_counts(passed, tried, confidence=confidence)
+    conditional = passed / np.maximum(tried, 1)
+    tail_rate = float(conditional[np.flatnonzero(tried)[-1]])
+    return _from_survival("counts", _cumulative(conditional), tail_rate=tail_rate, fit=fit)
+
+
+def profile_from_histogram(
+    rounds_by_accepted: ArrayLike, *, gamma: int | None = None, confidence: float = 0.9
+) -> AcceptanceProfile:
+    """From the number of rounds that accepted 0, 1, … gamma drafts (bonus left out), all drafted at `gamma`.
+
+    `gamma` defaults to the length of the list less one; give it when the longest runs never happened.
+
+    Raises ValueError for rounds that accepted more than gamma, as in a draft tree, and for no rounds.
+    """
+    counts = _one_list("histogram", whole_numbers("histogram", rounds_by_accepted, minimum=0))
+    drafted = counts.size - 1 if gamma is None else int(whole_numbers("gamma", gamma, minimum=1))
+    if drafted < 1:
+        raise ValueError("histogram: found one entry, allowed: rounds that accepted 0, 1, … gamma drafts")
+    if np.any(counts[drafted + 1 :]):
+        longest = int(np.flatnonzero(counts)[-1])
+        raise ValueError(
+            f"histogram: found rounds with {longest} accepted at gamma {drafted}, allowed: at most gamma; the bonus "
+            "token is left out, and draft trees are not covered"
+        )
+    at_least = np.zeros(drafted + 1, dtype=np.int64)
+    at_least[: counts.size] = np.cumsum(counts[: drafted + 1][::-1])[::-1]
+    profile = profile_from_counts(at_least[1:], rounds=int(at_least[0]), confidence=confidence)
+    return replace(profile, source="histogram")
+
+
+def profile_from_rounds(accepted: ArrayLike, drafted: ArrayLike, *, confidence: float = 0.9) -> AcceptanceProfile:
+    """From single rounds: drafts accepted (R,) and drafted (R,), gamma free to differ from round to round.
+
+    Position i is judged in the rounds that drafted it and accepted the i - 1 before it (Kaplan and Meier's estimate).
+    Where gamma varied, Omega at the largest gamma is interpolated, not measured.
+    """
+    runs = _one_list("accepted", whole_numbers("accepted", accepted, minimum=0))
+    lengths = _one_list("drafted", whole_numbers("drafted", drafted, minimum=0))
+    if runs.shape != lengths.shape:
+        raise ValueError(f"drafted: found {lengths.size} rounds for {runs.size} in accepted, allowed: the same")
+    over = np.flatnonzero(runs > lengths)
+    if over.size:
+        i = int(over[0])
+        raise ValueError(f"accepted (round {i + 1}): found {runs[i]} of {lengths[i]} drafted, allowed: at most drafted")
+    positions = np.arange(1, max(int(lengths.max()), 1) + 1)[:, np.newaxis]
+    judged = np.sum((lengths >= positions) & (runs >= positions - 1), axis=-1)
+    passed = np.sum(runs >= positions, axis=-1)
+    known = Known.MEASURED if np.all(lengths == lengths[0]) else Known.INTERPOLATED
+    profile = profile_from_counts(passed, judged=judged, confidence=confidence)
+    return replace(profile, source="rounds", at_drafted=known)
+
+
+def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> AcceptanceProfile:
+    """From sums only: Omega(gamma) = 1 + accepted / rounds is measured at gamma = drafted / rounds, its shape is not.
+
+    The shape is filled in with the one alpha that reproduces Omega (`alpha_omega`), which is not accepted / drafted.
+
+    Raises ValueError for a drafted count that is no whole multiple of rounds and for more accepted than drafted.
+    """
+    n = int(whole_numbers("rounds", rounds, minimum=1))
+    proposed = int(whole_numbers("drafted", drafted, minimum=1))
+    passed = int(whole_numbers("accepted", accepted, minimum=0))
+    if proposed % n:
+        raise ValueError(
+            f"drafted: found {proposed} in {n} rounds, allowed: a whole gamma times rounds; where gamma varied, "
+            "give counts per position or single rounds"
+        )
+    gamma = proposed // n
+    refuse_more_than_a_chain("1 + accepted / rounds", 1 + passed / n, gamma)
+    alpha = float(alpha_from_tokens_per_round(1 + passed / n, gamma))
+    return _profile("totals", survival_iid(alpha, gamma), Known.ASSUMED, Known.MEASURED, tail_rate=alpha, fit=None)
+
+
+def _from_survival(
+    source: Source, survival: FloatArray, *, tail_rate: float | None = None, fit: OneAlpha | None = None
+) -> AcceptanceProfile:
+    """A profile measured at one gamma; its tail goes on with the last conditional rate unless told otherwise."""
+    if tail_rate is None:
+        before = survival[-2] if survival.size > 1 else 1.0
+        tail_rate = float(survival[-1] / before) if before > 0 else 0.0
+    summary = fit or one_alpha_from_survival(survival)
+    return _profile(source, survival, Known.INTERPOLATED, Known.MEASURED, tail_rate=tail_rate, fit=summary)
+
+
+def _profile(
+    source: Source, survival: FloatArray, every: Known, at_drafted: Known, *, tail_rate: float, fit: OneAlpha | None
+) -> AcceptanceProfile:
+    return AcceptanceProfile(
+        source=source,
+        by_gamma=np.tril(np.broadcast_to(survival, (survival.size, survival.size))),
+        every_gamma=every,
+        at_drafted=at_drafted,
+        tail_rate=tail_rate,
+        fit=fit,
+    )
+
+
+def _cumulative(conditional: FloatArray) -> FloatArray:
+    return np.asarray(np.cumprod(conditional), dtype=np.float64)
+
+
+def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:
+    flat = np.atleast_1d(values)
+    if flat.ndim != 1 or flat.size == 0:
+        raise ValueError(f"{name}: found shape {values.shape}, allowed: one list with a number for each position")
+    return flat
+
+
+def _gamma_list(gammas: ArrayLike) -> list[int]:
+    return [int(g) for g in np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))]
