@@ -1,0 +1,280 @@
+"""The configuration: frozen pydantic models, one for each section, with every field's meaning, bounds and default.
+
+Shorthands are resolved on the way in (a model by its name alone, one value for a list, ``1:6`` for a range); what a
+Config holds is always the full form.  ``specgauge schema`` prints the same rules as JSON Schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+
+from specgauge.configs.axes import Axis, Several
+from specgauge.configs.faults import Fault, Keys, value_fault
+from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
+
+EMBEDDED = "embedded"
+LARGEST_GAMMA = 64
+LARGEST_BATCH_SIZE = 65_536
+LARGEST_CONTEXT = 1 << 24
+LARGEST_SEED = (1 << 63) - 1
+
+_NAME = Text(
+    pattern=r"^(?!.*--)[A-Za-z0-9_]([A-Za-z0-9._-]{0,98}[A-Za-z0-9_])?$",
+    means="a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end",
+)
+_FILLED = r"\S"
+MODEL_FORMS = f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"
+
+
+class Section(BaseModel):
+    """A mapping of the configuration: frozen, and without room for keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ModelConfig(Section):
+    """One model: where its weights are and how they are loaded."""
+
+    model: Annotated[str, Text(pattern=_FILLED, means=f"{EMBEDDED}, a hub id or a local directory")]
+    """`embedded` (the pair that ships with specgauge), a hub id, or a local directory."""
+    revision: Annotated[str | None, Text(pattern=_FILLED, means="a branch, tag or commit", or_null=True)] = None
+    """Branch, tag or commit on the hub; null is the default branch."""
+    gguf_file: Annotated[str | None, Text(pattern=_FILLED, means="a file name in the model's folder", or_null=True)] = (
+        None
+    )
+    """A GGUF file in the model's repository or directory; its weights are dequantised when loaded."""
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "float64"],
+        Choice(words=("auto", "float32", "bfloat16", "float16", "float64")),
+    ] = "auto"
+    """Type of the weights; auto is the type they are stored in."""
+    device: Annotated[str, Text(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$", means="auto | cpu | cuda | cuda:0")] = (
+        "auto"
+    )
+    """Where the model runs; auto is cuda where there is one, else cpu."""
+    device_map: Annotated[
+        str | dict[str, int | str] | None,
+        Free(text="auto or another of transformers' names", means="a mapping of modules to devices", or_null=True),
+    ] = None
+    """Spreads one model over several devices, as transformers takes it; null keeps it on `device`."""
+    quantization: Annotated[
+        dict[str, JsonValue] | None,
+        Free(means="a mapping as transformers' quantization_config takes it", or_null=True),
+    ] = None
+    """Quantization settings, as transformers takes them; null loads the weights as they are stored."""
+    attention: Annotated[
+        str | None,
+        Text(
+            pattern=r"^[A-Za-z0-9_./@:|-]+$",
+            means="the name of one of transformers' attention implementations, such as sdpa or eager",
+            or_null=True,
+        ),
+    ] = None
+    """Attention implementation: eager, sdpa, flash_attention_2, …; null is the model's default."""
+    trust_remote_code: Annotated[bool, Flag()] = False
+    """Whether code from the model's repository may run on this machine."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> ModelConfig:
+        found: list[Fault] = []
+        if self.model == EMBEDDED:
+            for field in ("revision", "gguf_file", "quantization"):
+                if getattr(self, field) is not None:
+                    found.append(value_fault((field,), getattr(self, field), f"null, since the model is {EMBEDDED}"))
+        if self.device_map is not None and self.device != "auto":
+            found.append(value_fault(("device",), self.device, "auto, since device_map places the model"))
+        _fail_if(found)
+        return self
+
+
+def _model_by_name(value: object) -> object:
+    return {"model": value} if isinstance(value, str) else value
+
+
+_Model = Annotated[ModelConfig, BeforeValidator(_model_by_name, json_schema_input_type=str | ModelConfig)]
+
+
+class PairConfig(Section):
+    """A target and the draft that speculates for it."""
+
+    name: Annotated[str, _NAME]
+    """Names the pair in files, tables and options."""
+    target: _Model
+    """The model whose text is wanted: `embedded`, a hub id, a local directory, or a mapping."""
+    draft: _Model
+    """The small model that proposes tokens: `embedded`, a hub id, a local directory, or a mapping."""
+
+
+class WorkloadConfig(Section):
+    """The prompts, and how much text the target writes for each when acceptance is measured."""
+
+    prompts: Annotated[str, Text(pattern=_FILLED, means=f"{EMBEDDED} or the path of a prompts file")] = EMBEDDED
+    """`embedded` (prompts that ship with the embedded pair) or a file of your own traffic."""
+    format: Annotated[
+        Literal["auto", "jsonl", "spec-bench", "sharegpt"],
+        Choice(words=("auto", "jsonl", "spec-bench", "sharegpt")),
+    ] = "auto"
+    """Form of the prompts file; auto tells it by its content."""
+    chat_template: Annotated[Literal["auto", "always", "never"], Choice(words=("auto", "always", "never"))] = "auto"
+    """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
+    limit: Annotated[int | None, Whole(at_least=1, or_null=True, null_means="every prompt")] = None
+    """Use only this many prompts, from the first; null uses all."""
+    max_new_tokens: Annotated[int, Whole(at_least=1, at_most=LARGEST_CONTEXT)] = 64
+    """Tokens the target writes for each prompt, unless it ends earlier."""
+    repetitions: Annotated[int, Whole(at_least=1, at_most=100_000)] = 1
+    """Texts written for each prompt, each with its own random numbers."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> WorkloadConfig:
+        if self.prompts == EMBEDDED and self.format not in ("auto", "jsonl"):
+            _fail_if([value_fault(("format",), self.format, f"auto or jsonl, since the prompts are {EMBEDDED}")])
+        return self
+
+
+class SamplingConfig(Section):
+    """One named way to turn logits into a token; both models' distributions pass through it."""
+
+    name: Annotated[str, _NAME]
+    """Names the setting in files, tables and options."""
+    temperature: Annotated[float, Real(at_least=0.0, at_most=100.0)] = 1.0
+    """Divides the logits; 0 takes the likeliest token."""
+    top_k: Annotated[int | None, Whole(at_least=0, or_null=True, null_means="off")] = None
+    """Keeps the k likeliest tokens; null or 0 keeps all."""
+    top_p: Annotated[float | None, Real(above=0.0, at_most=1.0, or_null=True, null_means="off")] = None
+    """Keeps the likeliest tokens that together reach this probability; null or 1 keeps all."""
+    min_p: Annotated[float | None, Real(at_least=0.0, at_most=1.0, or_null=True, null_means="off")] = None
+    """Keeps tokens at least this likely relative to the likeliest; null or 0 keeps all."""
+    repetition_penalty: Annotated[float, Real(above=0.0, at_most=100.0)] = 1.0
+    """Makes tokens of the prompt and the text so far less likely where above 1; 1 is off."""
+    min_tokens_to_keep: Annotated[int, Whole(at_least=1)] = 1
+    """What top_p and min_p leave at least."""
+
+
+class GridConfig(Section):
+    """The cells that are measured: every batch size with every context, and gammas in each."""
+
+    batch_size: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_BATCH_SIZE))] = (1,)
+    """Sequences decoded together."""
+    context: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_CONTEXT))] = (256,)
+    """Tokens in the KV cache when a round starts."""
+    gamma: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_GAMMA))] = (1, 2, 3, 4, 5, 6)
+    """Draft tokens proposed per round."""
+
+
+class PrecisionConfig(Section):
+    """When the timing of an arm is good enough, and when it stops regardless."""
+
+    relative_ci: Annotated[float, Real(above=0.0, below=1.0)] = 0.02
+    """Sample until the half-width of the median's interval is at most this fraction of the median."""
+    confidence: Annotated[float, Real(above=0.0, below=1.0)] = 0.9
+    """Probability that an interval covers the true value."""
+    block_samples: Annotated[int, Whole(at_least=1, at_most=100_000)] = 5
+    """Samples of one arm before the next arm's turn."""
+    min_blocks: Annotated[int, Whole(at_least=2, at_most=100_000)] = 3
+    """Blocks of every arm, however quickly they agree; two are the fewest that can disagree."""
+    max_blocks: Annotated[int, Whole(at_least=2, at_most=100_000)] = 20
+    """Blocks of an arm at most, converged or not."""
+    max_seconds: Annotated[float | None, Real(above=0.0, unit="seconds", or_null=True, null_means="no limit")] = 120.0
+    """Seconds for the whole timing of one pair and batch size; null is no limit."""
+    bootstrap_replicates: Annotated[int, Whole(at_least=10, at_most=1_000_000)] = 1000
+    """Resamples of blocks and prompts behind every interval."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> PrecisionConfig:
+        if self.max_blocks < self.min_blocks:
+            _fail_if(
+                [value_fault(("max_blocks",), self.max_blocks, f"at least min_blocks, which is {self.min_blocks}")]
+            )
+        return self
+
+
+class AcceptanceConfig(Section):
+    """How acceptance is measured over the texts; it changes memory and speed, not results."""
+
+    batch_size: Annotated[int, Whole(at_least=1, at_most=LARGEST_BATCH_SIZE)] = 8
+    """Texts in one forward pass."""
+    chunk: Annotated[int, Whole(at_least=1, at_most=LARGEST_CONTEXT)] = 128
+    """Positions whose logits exist at once."""
+    sequential: Annotated[bool, Flag()] = False
+    """Load one model after the other, where the two do not fit in memory together."""
+
+
+class Config(Section):
+    """Everything a run depends on: pairs, prompts, sampling settings, the grid and the precision wanted."""
+
+    name: Annotated[str, _NAME]
+    """Names the run; its directory is runs/<name> unless told otherwise."""
+    pairs: Annotated[tuple[PairConfig, ...], Field(min_length=1)]
+    """The pairs measured, at least one; each under its own name."""
+    workload: WorkloadConfig = WorkloadConfig()
+    """The prompts, and how much is written for each."""
+    sampling: Annotated[tuple[SamplingConfig, ...], Field(min_length=1)] = (
+        SamplingConfig(name="greedy", temperature=0.0),
+    )
+    """The sampling settings, at least one; each under its own name."""
+    draft_sampling: Annotated[
+        tuple[Literal["same", "greedy"], ...],
+        Several(Choice(words=("same", "greedy"))),
+    ] = ("same",)
+    """How the draft draws: as the sampling setting says, or always its likeliest token."""
+    acceptance_rule: Annotated[
+        tuple[Literal["ratio", "match"], ...],
+        Several(Choice(words=("ratio", "match"))),
+    ] = ("ratio",)
+    """How a draft is judged: by the ratio of probabilities, or by equality with the target's own draw."""
+    grid: GridConfig = GridConfig()
+    """The cells that are measured."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """When timing is good enough."""
+    mode: Annotated[
+        Literal["eager"],
+        Choice(words=("eager",), remark="the only execution mode this release measures"),
+    ] = "eager"
+    """Execution mode of both models."""
+    threads: Annotated[int | None, Whole(at_least=1, at_most=4096, or_null=True, null_means="torch's own choice")] = (
+        None
+    )
+    """Torch's threads within one operation on the CPU; null leaves torch's own choice."""
+    seed: Annotated[int, Whole(at_least=0, at_most=LARGEST_SEED)] = 0
+    """Every random number of a run follows from it."""
+    acceptance: AcceptanceConfig = AcceptanceConfig()
+    """How acceptance is measured."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Config:
+        found = repeated_names(self.model_dump(include={"pairs", "sampling"}))
+        largest = max(self.grid.gamma)
+        if self.workload.max_new_tokens <= largest:
+            words = f"more than the largest gamma, which is {largest}, or no round can be judged"
+            found.append(value_fault(("workload", "max_new_tokens"), self.workload.max_new_tokens, words))
+        _fail_if(found)
+        return self
+
+
+def repeated_names(config: Mapping[str, Any]) -> list[Fault]:
+    """Faults of pairs or sampling settings under the same name; upper and lower case count as the same, for files.
+
+    ``config`` is the written form or the dumped one; parts of the wrong kind are passed over.
+    """
+    found: list[Fault] = []
+    for section in ("pairs", "sampling"):
+        items = config.get(section)
+        first: dict[str, int] = {}
+        for index, item in enumerate(items if isinstance(items, Sequence) else ()):
+            name = item.get("name") if isinstance(item, Mapping) else None
+            if not isinstance(name, str):
+                continue
+            earlier = first.setdefault(name.casefold(), index)
+            if earlier != index:
+                keys: Keys = (section, index, "name")
+                found.append(value_fault(keys, name, f"a name that {section}[{earlier}] does not have already"))
+    return found
+
+
+def _fail_if(found: Iterable[Fault]) -> None:
+    faults = list(found)
+    if faults:
+        fail(faults)

@@ -1,0 +1,237 @@
+"""YAML to plain values, with the line of every key and item.
+
+Differs from PyYAML's safe loader where that surprises people: ``1e-3`` is a number, ``1:6`` is text (not 66, base 60),
+``010`` is 10, ``yes`` and dates are text, a repeated key is a fault that names both lines, and only text may be a key.
+Anchors, aliases and merge keys work.
+
+    read_yaml("grid:\\n  gamma: 1:6\\n", Source("file.yaml")).lines[("grid", "gamma")]  →  2
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from specgauge.configs.faults import ConfigError, Fault, Keys, shown
+
+MOST_VALUES = 100_000
+_LONGEST_NUMBER = 100
+_CORE = "tag:yaml.org,2002:"
+_FIRST_OF_NUMBER = "-+0123456789"
+
+
+class _Resolving:
+    """The plain scalars that are not text, shared by what reads and what writes."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own name and type)
+
+
+class Loader(_Resolving, yaml.SafeLoader):
+    """PyYAML's safe loader with YAML 1.2 scalars; used for its parser, values are built here."""
+
+
+class Dumper(_Resolving, yaml.SafeDumper):
+    """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
+
+
+def _resolve(kind: str, pattern: str, first: str) -> None:
+    for character in first:
+        entry = (_CORE + kind, re.compile(rf"^(?:{pattern})$"))
+        _Resolving.yaml_implicit_resolvers.setdefault(character, []).append(entry)
+
+
+_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
+_resolve("int", r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*)", _FIRST_OF_NUMBER)
+_resolve("float", r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?", _FIRST_OF_NUMBER + ".")
+_resolve("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.")
+_resolve("null", "~|null|Null|NULL", "~nN")
+_Resolving.yaml_implicit_resolvers.setdefault("", []).append((_CORE + "null", re.compile("^$")))
+_resolve("merge", "<<", "<")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a text comes from: a file, whose lines are counted, or an option, which has none."""
+
+    label: str
+    has_lines: bool = True
+
+    def at(self, line: int | None) -> str:
+        """``file.yaml:12``, or the label alone."""
+        return self.label if line is None or not self.has_lines else f"{self.label}:{line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
+
+    value: object
+    lines: dict[Keys, int]
+    faults: tuple[Fault, ...]
+
+
+def read_yaml(text: str, source: Source) -> Document:
+    """Parse one YAML document; ``source`` names it in errors.
+
+    Raises ConfigError where it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
+    A text without any value has the value None and no lines.
+    """
+    try:
+        loader = Loader(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
+        builder = _Builder(source)
+        value = None if root is None else builder.build(root, ())
+    except yaml.YAMLError as error:
+        raise ConfigError(_syntax_line(error, text, source)) from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"{source.label}: lists or mappings are nested too deeply, allowed: some hundred levels"
+        ) from error
+    return Document(value=value, lines=builder.lines, faults=tuple(builder.faults))
+
+
+class _Builder:
+    """Turns composed nodes into values, keeping lines and collecting faults of form."""
+
+    def __init__(self, source: Source) -> None:
+        self.lines: dict[Keys, int] = {}
+        self.faults: list[Fault] = []
+        self._source = source
+        self._open: set[int] = set()
+        self._built = 0
+
+    def build(self, node: yaml.Node, keys: Keys) -> object:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(keys, line)
+        self._built += 1
+        if self._built > MOST_VALUES:
+            raise ConfigError(f"{self._source.at(line)}: found over {MOST_VALUES} values once its aliases are expanded")
+        if id(node) in self._open:
+            raise ConfigError(
+                f"{self._source.at(line)}: found an anchor that contains itself, allowed: aliases of others"
+            )
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode) and node.tag == _CORE + "map":
+                return self._mapping(node, keys)
+            if isinstance(node, yaml.SequenceNode) and node.tag == _CORE + "seq":
+                return [self.build(item, (*keys, index)) for index, item in enumerate(node.value)]
+            return self._scalar(node, keys)
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, object]:
+        result: dict[str, object] = {}
+        first_line: dict[str, int] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == _CORE + "merge":
+                merged.append(value_node)
+                continue
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _CORE + "str":
+                self._fault(keys, line, f"the key {_key_text(key_node)}", "text (put it in quotes)")
+                continue
+            key = key_node.value
+            if key in first_line:
+                text = f" is given twice, first at line {first_line[key]}; remove one of them"
+                about = f"key {shown(key)}"
+                self.faults.append(Fault(keys=(*keys, key), subject=keys, about=about, text=text, line=line))
+                continue
+            first_line[key] = line
+            self.lines[(*keys, key)] = line
+            result[key] = self.build(value_node, (*keys, key))
+        for value_node in merged:
+            self._merge(value_node, keys, result)
+        return result
+
+    def _merge(self, node: yaml.Node, keys: Keys, result: dict[str, object]) -> None:
+        """YAML's ``<<``: keys of another mapping, or of a list of mappings, where this one does not have them."""
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        for source in sources:
+            if not isinstance(source, yaml.MappingNode):
+                line = source.start_mark.line + 1
+                self._fault(keys, line, "the merge key << without a mapping", "an alias of a mapping, <<: *name")
+                continue
+            inner = _Builder(self._source)
+            inner._open, inner._built = self._open, self._built
+            values = inner.build(source, ())
+            self._built = inner._built
+            self.faults += [fault.under(keys) for fault in inner.faults]
+            if not isinstance(values, dict):  # a mapping with a tag of its own, which is a fault already
+                continue
+            new = {key: value for key, value in values.items() if key not in result}
+            result |= new
+            self.lines |= {
+                keys + inner_keys: line
+                for inner_keys, line in inner.lines.items()
+                if inner_keys[:1] and inner_keys[0] in new
+            }
+
+    def _scalar(self, node: yaml.Node, keys: Keys) -> object:
+        kind = node.tag.removeprefix(_CORE)
+        line = node.start_mark.line + 1
+        if not isinstance(node, yaml.ScalarNode) or kind not in ("str", "null", "bool", "int", "float"):
+            self._fault(
+                keys, line, f": found the tag {shown(node.tag.replace(_CORE, '!!'))}", ", allowed: plain YAML values"
+            )
+            return None
+        text: str = node.value
+        try:
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.casefold()]
+                case "int":
+                    return _integer(text)
+                case "float":
+                    return _number(text)
+        except (KeyError, ValueError):
+            self._fault(keys, line, shown(text), f"a value that fits the tag !!{kind}")
+            return None
+        return text
+
+    def _fault(self, keys: Keys, line: int, found: str, allowed: str) -> None:
+        self.faults.append(Fault(keys=keys, subject=keys, text=f"found {found}, allowed: {allowed}", line=line))
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError("too long a number")
+    base = {"0x": 16, "0o": 8, "0b": 2}.get(digits.lstrip("+-")[:2], 10)
+    return int(digits, base)
+
+
+def _number(text: str) -> float:
+    plain = text.replace("_", "").casefold()
+    return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _key_text(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value) or "nothing"
+    return "(a mapping)" if isinstance(node, yaml.MappingNode) else "(a list)"
+
+
+def _syntax_line(error: yaml.YAMLError, text: str, source: Source) -> str:
+    """One line for PyYAML's multi-line complaints."""
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f"{source.at(line)}: found the character {chr(int(error.character))!r}, allowed: printable text"
+    marked: Any = error
+    mark = marked.problem_mark or marked.context_mark
+    problem = ", ".join(part for part in (marked.context, marked.problem) if part)
+    if "'\\t'" in problem:
+        problem = "found a tab where YAML allows only spaces; indent with spaces"
+    begun = marked.context_mark
+    if source.has_lines and begun is not None and begun.line != mark.line:
+        problem += f" (begun at line {begun.line + 1})"
+    return f"{source.at(mark.line + 1)}: not valid YAML: {problem}"
