@@ -123,15 +123,16 @@ def _batch_rows(
             seen,
         )
         mask = valid[:, start:stop].cpu().numpy()
-        row, offset = np.nonzero(mask)
-        position = offset + start
+        rows, offsets = (index.tolist() for index in np.nonzero(mask))
         for name, values in found.items():
             columns[name].extend(values.cpu().numpy()[mask].tolist())
-        columns["prompt"].extend(texts[r].prompt for r in row)
-        columns["repetition"].extend(texts[r].repetition for r in row)
-        columns["end_reason"].extend(texts[r].end_reason for r in row)
-        columns["position"].extend(position.tolist())
-        columns["context"].extend(len(texts[r].prompt_tokens) + p for r, p in zip(row, position.tolist(), strict=True))
+        for row, offset in zip(rows, offsets, strict=True):
+            text, position = texts[row], start + offset
+            columns["prompt"].append(text.prompt)
+            columns["repetition"].append(text.repetition)
+            columns["end_reason"].append(text.end_reason)
+            columns["position"].append(position)
+            columns["context"].append(len(text.prompt_tokens) + position)
         start = stop
     return columns
 
@@ -145,7 +146,7 @@ def acceptance_frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame(columns)
-    frame = frame.astype({name: "int32" for name in INTEGER_COLUMNS} | {name: "float64" for name in FLOAT_COLUMNS})
+    frame = frame.astype(dict.fromkeys(INTEGER_COLUMNS, "int32") | dict.fromkeys(FLOAT_COLUMNS, "float64"))
     outside = frame["target_prob"] == 0.0
     frame.loc[outside, ["target_prob", "draft_prob"]] = np.nan
     return frame.sort_values(["prompt", "repetition", "position"], kind="stable").reset_index(drop=True)
@@ -159,7 +160,7 @@ def measure_acceptance(
     *,
     batch_size: int,
     chunk: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """One row per judged position of the texts (columns: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, ``end_reason``).
 
@@ -180,7 +181,7 @@ def measure_acceptance(
             for text in batch:
                 check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
             collect(batch, logit_chunks(target, batch, chunk), logit_chunks(draft, batch, chunk), target.device)
-            progress(done + 1, len(batches))
+            _tell(progress, done + 1, len(batches))
         return acceptance_frame(columns)
     assert not isinstance(target, LoadedModel)
     assert not isinstance(draft, LoadedModel)
@@ -192,8 +193,13 @@ def measure_acceptance(
                 check_room(loaded, len(text.prompt_tokens), len(text.tokens), text.prompt)
             stored = (torch.from_numpy(np.load(path)) for path in paths)
             collect(batch, stored, logit_chunks(loaded, batch, chunk), loaded.device)
-            progress(done + 1, len(batches))
+            _tell(progress, done + 1, len(batches))
     return acceptance_frame(columns)
+
+
+def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)
 
 
 @torch.inference_mode()

@@ -25,8 +25,15 @@ from torch import Tensor
 from specgauge.bench.cache import forward, new_cache
 from specgauge.bench.clock import Clock, timed_marks
 from specgauge.bench.generate import feedable
-from specgauge.bench.models import LoadedModel, LoadedPair
-from specgauge.bench.sampling import lowest_argmax, next_tokens, probabilities, processed_logits, seen_along, seen_tokens
+from specgauge.bench.models import LoadedPair
+from specgauge.bench.sampling import (
+    lowest_argmax,
+    next_tokens,
+    probabilities,
+    processed_logits,
+    seen_along,
+    seen_tokens,
+)
 from specgauge.model.sampling import SamplingSettings
 
 PREFILL_TOKENS = 16384
@@ -55,7 +62,14 @@ class Workbench:
     """Both models' caches for one batch size, filled once to the largest context, and the arms that run on them."""
 
     def __init__(
-        self, pair: LoadedPair, prompts: Sequence[Sequence[int]], *, batch_size: int, max_context: int, gamma_max: int, seed: int
+        self,
+        pair: LoadedPair,
+        prompts: Sequence[Sequence[int]],
+        *,
+        batch_size: int,
+        max_context: int,
+        gamma_max: int,
+        seed: int,
     ) -> None:
         self.target, self.draft, self.gamma_max = pair.target, pair.draft, gamma_max
         length = max_context + gamma_max + 1
@@ -94,7 +108,9 @@ class Workbench:
         model = self.target if is_target else self.draft
         return seen_tokens(text, torch.ones_like(text, dtype=torch.bool), model.vocabulary_rows)
 
-    def _draw(self, logits: Tensor, settings: SamplingSettings, step: int, is_target: bool, seen: Tensor | None) -> Tensor:
+    def _draw(
+        self, logits: Tensor, settings: SamplingSettings, step: int, is_target: bool, seen: Tensor | None
+    ) -> Tensor:
         uniforms = (self._target_uniforms if is_target else self._draft_uniforms)[step]
         return next_tokens(logits[:, -1], settings, uniforms, seen)
 
@@ -115,9 +131,7 @@ class Workbench:
     def _sample_decode(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
         seen = self._seen(True, context, settings)
         self._feed(True, context - 1, context)
-        return timed_marks(
-            clock, [lambda: self._draw(self._feed(True, context, context + 1), settings, 0, True, seen)]
-        )
+        return timed_marks(clock, [lambda: self._draw(self._feed(True, context, context + 1), settings, 0, True, seen)])
 
     def _sample_chain(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
         seen = self._seen(False, context, settings)
@@ -126,7 +140,9 @@ class Workbench:
         def step(index: int) -> Callable[[], None]:
             def run() -> None:
                 nonlocal current
-                drawn = self._draw(forward(self.draft.model, self.draft_cache, current, keep=1), settings, index, False, seen)
+                drawn = self._draw(
+                    forward(self.draft.model, self.draft_cache, current, keep=1), settings, index, False, seen
+                )
                 if seen is not None:
                     seen.scatter_(1, drawn[:, None], True)
                 current = drawn[:, None]

@@ -17,19 +17,23 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface
 
-ATTENTION_NAMES = {"sdpa": "specgauge_sdpa", "eager": "specgauge_eager"}
+ATTENTION_NAMES = {"sdpa": "specgauge_rows", "eager": "specgauge_rows_written_out"}
 """What a configuration's ``attention`` may name, and the implementation registered for it."""
 _FOLD_BELOW_TOKENS = 64
 
 
-def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None) -> Tensor:
+def _eager(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+) -> Tensor:
     """Attention written out, for models that cap their scores; scores are softmaxed in float32 or wider."""
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return torch.matmul(torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype), value)
+    return torch.matmul(
+        torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype), value
+    )
 
 
 def attention_forward(
@@ -48,14 +52,16 @@ def attention_forward(
     """Attend (B, H, N, D) queries to (B, K, S, D) keys under a boolean (B or 1, 1, N, S) mask.
 
     No mask means a single new token that sees the whole cache, or a first block (N = S) under the causal triangle.
-    ``written_out`` computes scores and softmax step by step. Returns (B, N, H, D), as transformers expects.  Raises ValueError for attention features it does not implement.
+    ``written_out`` computes scores and softmax step by step. Returns (B, N, H, D), as transformers expects.
+    Raises ValueError for attention features it does not implement.
     """
     if dropout != 0.0:
         raise ValueError("attention dropout is for training; call model.eval() before measuring")
     unsupported = [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]
     if unsupported:
         raise ValueError(
-            f"{type(module).__name__} needs {', '.join(unsupported)}, which attention over per-row caches does not implement"
+            f"{type(module).__name__} needs {', '.join(unsupported)}, which attention over per-row caches "
+            "does not implement; choose another model"
         )
     batch, heads, new, width = query.shape
     groups = heads // key.shape[1]
@@ -74,7 +80,13 @@ def attention_forward(
         output = _eager(query, key, value, attention_mask, scale, softcap)
     else:
         output = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=attention_mask, scale=scale, is_causal=triangle, enable_gqa=groups > 1 and not fold
+            query,
+            key,
+            value,
+            attn_mask=attention_mask,
+            scale=scale,
+            is_causal=triangle,
+            enable_gqa=groups > 1 and not fold,
         )
     if fold:
         output = output.reshape(batch, heads, new, width)

@@ -53,7 +53,13 @@ class RowLayer(CacheLayerMixin):
         self.keys, self.values = buffer(key_states), buffer(value_states)
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(  # the names are transformers'
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        *args: Any,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
         """Write (B, K, N, D) states at the rows' positions; return the views that the mask of this forward covers."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -71,11 +77,11 @@ class RowLayer(CacheLayerMixin):
             self.values[rows, :, index] = value_states.transpose(1, 2)
         return self.keys[:, :, : owner.view_length], self.values[:, :, : owner.view_length]
 
-    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:
+    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:  # noqa: ARG002
         """Tokens cached in the longest row before this forward (only read by models that ignore position ids)."""
         return max(self.owner.lengths)
 
-    def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+    def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:  # noqa: ARG002
         """(view length, offset 0); masks are made by the owner, so transformers never needs more."""
         return self.owner.view_length, 0
 
@@ -148,8 +154,9 @@ def refuse_cache_that_cannot_roll_back(model: PreTrainedModel, name: str) -> Non
     if recurrent or getattr(model, "_is_stateful", False):
         found = ", ".join(recurrent) if recurrent else type(model).__name__
         raise ValueError(
-            f"{name}: its state ({found}) cannot be rolled back after a rejected draft, so it cannot decode speculatively; "
-            f"use a model with attention layers only ({', '.join(sorted(_ATTENTION_LAYERS))})"
+            f"{name}: its state ({found}) cannot be rolled back after a rejected draft, "
+            "so it cannot decode speculatively; use a model with attention layers only "
+            f"({', '.join(sorted(_ATTENTION_LAYERS))})"
         )
 
 
@@ -171,7 +178,7 @@ def _sliding_window(model: PreTrainedModel) -> tuple[int | None, bool]:
     return (int(window) if "sliding_attention" in kinds else None), "full_attention" in kinds
 
 
-def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tensor | None | dict[str, Tensor | None]:
+def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tensor | dict[str, Tensor | None] | None:
     """The mask in the form the model takes: one for all layers, or one for each kind of attention layer."""
     window, has_full = _sliding_window(model)
     if window is None:
@@ -216,4 +223,3 @@ def cache_argument(model: PreTrainedModel) -> str:
         name = "cache" if "cache" in parameters else "past_key_values"
         model._specgauge_cache_argument = name  # type: ignore[assignment]
     return name
-

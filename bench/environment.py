@@ -1,6 +1,6 @@
 """What a measurement was taken on: machine, device, packages, versions and clocks; unknown is null, never a guess.
 
-    environment = collect_environment()      # strict JSON, written to environment.json
+environment = collect_environment()      # strict JSON, written to environment.json
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("specgauge", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy", "pandas", "scipy", "pyarrow")
+PACKAGES = (
+    "specgauge",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "accelerate",
+    "numpy",
+    "pandas",
+    "scipy",
+    "pyarrow",
+)
 
 
 def _version(package: str) -> str | None:

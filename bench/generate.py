@@ -145,6 +145,6 @@ def check_room(model: LoadedModel, prompt_tokens: int, new_tokens: int, number: 
     limit = model.max_context
     if limit is not None and prompt_tokens + new_tokens > limit:
         raise ValueError(
-            f"{model.name}: prompt {number} has {prompt_tokens} tokens and {new_tokens} more are asked for, but the model takes "
-            f"{limit}; shorten the prompt or lower workload.max_new_tokens"
+            f"{model.name}: prompt {number} has {prompt_tokens} tokens and {new_tokens} more are asked for, "
+            f"but the model takes {limit}; shorten the prompt or lower workload.max_new_tokens"
         )

@@ -2,10 +2,10 @@
 
 A cell is (chain, batch size, context) of a loaded pair.  All cells of one batch size share caches and are visited in
 turn, a block of each arm at a time, in an order shuffled by block, so that a machine that slows down hits all arms
-alike.  A cell stops when the interval of every arm's median is narrower than ``precision.relative_ci`` of it, or when its
-blocks or the seconds of its batch size are spent.  The first call of each shape and one warm-up are kept apart.
+alike.  A cell stops when the interval of every arm's median is narrower than ``precision.relative_ci`` of it, or when
+its blocks or the seconds of its batch size are spent.  First calls of a shape and one warm-up are kept apart.
 
-    measure_cells(pair, cells, gammas=[1, 2, 3, 4], prompts=prompts, precision=config.precision, journal=journal, seed=0)
+    measure_cells(pair, cells, gammas=[1, 2, 3], prompts=prompts, precision=precision, journal=journal, seed=0)
 
 Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells of the same chain as ``skipped``.
 """
@@ -22,12 +22,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from specgauge.model.precision import relative_half_width
 
 from specgauge.bench.arms import Workbench, arm_names
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.schema import PrecisionConfig
-from specgauge.model.precision import relative_half_width
 from specgauge.model.sampling import SamplingSettings
 
 PREFILL_BLOCKS = 5
@@ -81,7 +81,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(w in text for w in ("out of memory", "can't allocate memory", "not enough memory"))
+    return isinstance(error, RuntimeError) and any(
+        w in text for w in ("out of memory", "can't allocate memory", "not enough memory")
+    )
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -119,7 +121,7 @@ class CellTimer:
         journal: BlockJournal,
         clock: Clock,
         seed: int,
-        progress: Callable[[str], None],
+        progress: Callable[[str], None] | None,
     ) -> None:
         self.pair, self.gammas, self.precision, self.journal = pair, list(gammas), precision, journal
         self.clock, self.seed, self.progress = clock, seed, progress
@@ -172,7 +174,8 @@ class CellTimer:
                 },
             )
         )
-        self.progress(arm)
+        if self.progress is not None:
+            self.progress(arm)
 
     def give_up(self, state: _CellState, status: Status, reason: str) -> None:
         """Record a reason for every arm of the cell that has no block yet, and leave the cell."""
@@ -186,7 +189,10 @@ class CellTimer:
     def spent_s(self, cells: Sequence[TimingCell]) -> float:
         """Seconds already spent on these cells, in this run and the ones it resumes."""
         return sum(
-            block.device_s for cell in cells for arm in self.arms for block in self.journal.blocks(cell.cell_id, arm).values()
+            block.device_s
+            for cell in cells
+            for arm in self.arms
+            for block in self.journal.blocks(cell.cell_id, arm).values()
         )
 
     def pending(self, state: _CellState, arm: str, block: int) -> bool:
@@ -230,7 +236,7 @@ class CellTimer:
         return None
 
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
-        """Measure all cells of one batch size, interleaved; returns when each converged, failed or ran out of budget."""
+        """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""
         states = [_CellState(cell=cell) for cell in cells]
         if all(self.finished(state) for state in states) or self.out_of_budget(cells):
             return
@@ -274,13 +280,15 @@ class CellTimer:
             status: Status = "oom" if is_out_of_memory(error) else "failed"
             reason = first_line(error)
         _free_memory()
-        self.journal.record(
-            BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=block, status=status, reason=reason)
-        )
+        self.journal.record(BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=block, status=status, reason=reason))
         self.give_up(state, status, reason)
         if status == "oom":
             for other in states:
-                if not other.given_up and other.cell.chain == state.cell.chain and other.cell.context > state.cell.context:
+                if (
+                    not other.given_up
+                    and other.cell.chain == state.cell.chain
+                    and other.cell.context > state.cell.context
+                ):
                     self.give_up(other, "skipped", skip_reason(state.cell))
 
 
@@ -305,7 +313,7 @@ def measure_cells(
     journal: BlockJournal,
     seed: int,
     clock: Clock | None = None,
-    progress: Callable[[str], None] = lambda arm: None,
+    progress: Callable[[str], None] | None = None,
 ) -> None:
     """Time every cell of a pair, smallest batch size first; results go to the journal, nothing recorded is repeated.
 
@@ -353,6 +361,6 @@ def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int
         if loaded.max_context is not None and largest + gamma_max + 1 > loaded.max_context:
             allowed = loaded.max_context - gamma_max - 1
             raise ValueError(
-                f"{loaded.name}: grid.context {largest} and a round of gamma {gamma_max} exceed the {loaded.max_context} positions "
-                f"of the model; the largest context allowed is {allowed}"
+                f"{loaded.name}: grid.context {largest} and a round of gamma {gamma_max} exceed the "
+                f"{loaded.max_context} positions of the model; the largest context allowed is {allowed}"
             )

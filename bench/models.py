@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -41,7 +41,9 @@ class LoadedModel:
     @property
     def vocabulary_rows(self) -> int:
         """Rows of the embedding: ids below this can be fed."""
-        return int(self.model.get_input_embeddings().weight.shape[0])
+        embedding = self.model.get_input_embeddings()
+        assert isinstance(embedding, torch.nn.Module)
+        return int(cast(torch.Tensor, embedding.weight).shape[0])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -69,15 +71,21 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
     if spec.model == "embedded":
         folder = EMBEDDED / role
         if not (folder / "config.json").exists():
-            raise ValueError(f"{name}: the embedded weights are missing from this installation ({folder}); reinstall specgauge")
+            raise ValueError(
+                f"{name}: the embedded weights are missing from this installation ({folder}); reinstall specgauge"
+            )
         return str(folder)
     path = Path(spec.model).expanduser()
     if path.exists():
         if path.is_file():
-            raise ValueError(f"{name}: '{spec.model}' is a file, not a model directory; for GGUF name its folder and set gguf_file")
+            raise ValueError(
+                f"{name}: '{spec.model}' is a file, not a model directory; for GGUF name its folder, set gguf_file"
+            )
         if spec.gguf_file is not None and not (path / spec.gguf_file).exists():
             found = sorted(p.name for p in path.glob("*.gguf"))
-            raise ValueError(f"{name}: no '{spec.gguf_file}' in '{spec.model}'; found: {', '.join(found) or 'no .gguf file'}")
+            raise ValueError(
+                f"{name}: no '{spec.gguf_file}' in '{spec.model}'; found: {', '.join(found) or 'no .gguf file'}"
+            )
         if spec.gguf_file is None and not (path / "config.json").exists():
             raise ValueError(f"{name}: '{spec.model}' is not a model directory: it has no config.json")
         return str(path)
@@ -102,7 +110,10 @@ def choose_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(device)
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device '{device}' was asked for, but torch {torch.__version__} sees no CUDA device; use device: auto or cpu")
+        raise ValueError(
+            f"device '{device}' was asked for, but torch {torch.__version__} sees no CUDA device; "
+            "use device: auto or cpu"
+        )
     return chosen
 
 
@@ -115,7 +126,8 @@ def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
     attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
     if attention is None:
         raise ValueError(
-            f"{name}: attention '{spec.attention}' cannot mask every row at its own length; allowed: {', '.join(ATTENTION_NAMES)}"
+            f"{name}: attention '{spec.attention}' cannot mask every row at its own length; "
+            f"allowed: {', '.join(ATTENTION_NAMES)}"
         )
     common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     if spec.revision is not None:
@@ -132,7 +144,7 @@ def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
         model = AutoModelForCausalLM.from_pretrained(source, **common, **options)
         if device is not None and spec.quantization is None:
-            model = model.to(device)
+            model = model.to(device=device)
     except _LOAD_ERRORS as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
@@ -190,12 +202,15 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
     if differing:
         first = differing[0]
         raise ValueError(
-            f"pair '{pair}': target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, "
-            f"first id {first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft; "
+            f"pair '{pair}': target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids "
+            f"differ, first id {first}: {json.dumps(target_tokens[first])} in the target, "
+            f"{json.dumps(draft_tokens[first])} in the draft; "
             "choose a draft of the target's own family"
         )
     if not set(target_tokens) & set(draft_tokens):
-        raise ValueError(f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family")
+        raise ValueError(
+            f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family"
+        )
 
 
 def load_pair(pair: PairConfig) -> LoadedPair:

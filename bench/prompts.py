@@ -51,7 +51,9 @@ def _from_jsonl(row: Any, where: str) -> Prompt:
     category = row.get("category")
     if "messages" in row:
         messages = row["messages"]
-        if not isinstance(messages, list) or not all(isinstance(m, dict) and {"role", "content"} <= set(m) for m in messages):
+        if not isinstance(messages, list) or not all(
+            isinstance(m, dict) and {"role", "content"} <= set(m) for m in messages
+        ):
             raise ValueError(f"{where}: 'messages' must be a list of {{role, content}} objects")
         before_answer = []
         for message in messages:
@@ -65,7 +67,9 @@ def _from_jsonl(row: Any, where: str) -> Prompt:
     for field in ("prompt", "text"):
         if field in row:
             return _plain(_text_of(row[field], where, field), category)
-    raise ValueError(f"{where}: found fields {', '.join(sorted(row)) or 'none'}; needed: 'prompt', 'text' or 'messages'")
+    raise ValueError(
+        f"{where}: found fields {', '.join(sorted(row)) or 'none'}; needed: 'prompt', 'text' or 'messages'"
+    )
 
 
 def _from_spec_bench(row: Any, where: str) -> Prompt:
@@ -98,7 +102,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from error
     if not content.strip():
-        raise ValueError(f"{path}: the prompt file is empty; give at least one row, e.g. {{\"prompt\": \"…\"}}")
+        raise ValueError(f'{path}: the prompt file is empty; give at least one row, e.g. {{"prompt": "…"}}')
     if content.lstrip().startswith("["):
         try:
             rows = json.loads(content)
@@ -123,7 +127,9 @@ def read_prompts(workload: WorkloadConfig) -> list[Prompt]:
     """
     path = EMBEDDED_PROMPTS if workload.prompts == "embedded" else Path(workload.prompts).expanduser()
     if not path.exists():
-        raise ValueError(f"workload.prompts: '{workload.prompts}' does not exist; give a file, or 'embedded' for the shipped prompts")
+        raise ValueError(
+            f"workload.prompts: '{workload.prompts}' does not exist; give a file, or 'embedded' for the shipped prompts"
+        )
     if path.is_dir():
         raise ValueError(f"workload.prompts: '{workload.prompts}' is a directory; give a .jsonl or .json file")
     prompts: list[Prompt] = []
@@ -159,7 +165,9 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any, workload: Workload
     encoded = []
     for index, prompt in enumerate(prompts):
         if use_template:
-            ids = tokenizer.apply_chat_template(list(prompt.messages), add_generation_prompt=True, tokenize=True, return_dict=False)
+            ids = tokenizer.apply_chat_template(
+                list(prompt.messages), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
         else:
             ids = tokenizer(prompt.text)["input_ids"]
         if not ids:

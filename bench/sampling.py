@@ -97,7 +97,9 @@ def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
     return torch.minimum(index, last)
 
 
-def next_tokens(logits: Tensor, settings: SamplingSettings, uniforms: Tensor | None, seen: Tensor | None = None) -> Tensor:
+def next_tokens(
+    logits: Tensor, settings: SamplingSettings, uniforms: Tensor | None, seen: Tensor | None = None
+) -> Tensor:
     """(...) tokens chosen from (..., V) logits: the argmax at temperature 0, else a draw with the given uniforms."""
     if settings.temperature == 0.0:
         return lowest_argmax(processed_logits(logits, settings, seen))

@@ -121,12 +121,13 @@ def build(tokenizer: PreTrainedTokenizerFast, *, layers: int, width: int, feed_f
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            attn_implementation="sdpa",
         )
     )
 
 
-def optimise(model: LlamaForCausalLM, inputs: Iterator[Tensor], steps: int, loss_of: Callable[[Tensor], Tensor], name: str) -> None:
+def optimise(
+    model: LlamaForCausalLM, inputs: Iterator[Tensor], steps: int, loss_of: Callable[[Tensor], Tensor], name: str
+) -> None:
     """Muon on the matrices, AdamW on the rest; short warm-up, then a linear decay to a twentieth."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -201,6 +202,7 @@ def write_prompts(tokenizer: PreTrainedTokenizerFast, held_out: list[Path], out:
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Train both models and write them, the prompts and the record of the training."""
     parser = argparse.ArgumentParser(description="Train the embedded target and draft from the standard library.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--target-steps", type=int, default=1100)
@@ -215,7 +217,8 @@ def main(argv: list[str] | None = None) -> None:
     texts = read_texts(training)
     tokenizer = train_tokenizer(texts)
     stream, held_out_stream = encode(tokenizer, texts), encode(tokenizer, read_texts(held_out))
-    print(f"{len(training)} files, {stream.numel()} tokens; held out {len(held_out)} files, {held_out_stream.numel()} tokens")
+    print(f"training: {len(training)} files, {stream.numel()} tokens")
+    print(f"held out: {len(held_out)} files, {held_out_stream.numel()} tokens")
     write_prompts(tokenizer, held_out, out / "prompts.jsonl")
 
     if options.reuse_target:
@@ -234,7 +237,7 @@ def main(argv: list[str] | None = None) -> None:
             next_token_loss,
             "target",
         )
-        target.to(torch.bfloat16).save_pretrained(out / "target")
+        target.to(dtype=torch.bfloat16).save_pretrained(out / "target")
         tokenizer.save_pretrained(out / "target")
         target.float()
     target.eval().requires_grad_(False)
@@ -262,7 +265,7 @@ def main(argv: list[str] | None = None) -> None:
             yield own[torch.randint(0, own.shape[0], (32,), generator=generator)]
 
     optimise(draft, mixture(), options.draft_steps, distillation, "draft")
-    draft.to(torch.bfloat16).save_pretrained(out / "draft")
+    draft.to(dtype=torch.bfloat16).save_pretrained(out / "draft")
     tokenizer.save_pretrained(out / "draft")
     draft_loss = held_out_loss(draft.float().eval(), held_out_stream)
     record = {

@@ -1,0 +1,67 @@
+"""How well a median is known: a distribution-free interval from order statistics, and when two halves drifted apart.
+
+For n independent samples, the interval between the l-th smallest and the l-th largest covers the median with probability
+1 − 2·P(Bin(n, 1/2) < l), whatever the distribution (Conover, Practical Nonparametric Statistics, section 3.2).
+
+    low, high = median_interval(samples, confidence=0.9)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@lru_cache(maxsize=4096)
+def order_statistic_rank(count: int, confidence: float) -> int | None:
+    """The largest l (1-based) whose interval (l-th smallest, l-th largest) covers with ``confidence``; None if none does."""
+    tail, rank = 0.0, 0
+    for below in range(count // 2):
+        tail += math.comb(count, below) / 2**count
+        if 1.0 - 2.0 * tail < confidence:
+            break
+        rank = below + 1
+    return rank or None
+
+
+def median_interval(samples: ArrayLike, confidence: float = 0.9) -> tuple[float, float] | None:
+    """(low, high) around the median of 1-D samples; None where there are too few for the confidence asked.
+
+    Raises ValueError for samples that are not finite or a confidence outside (0, 1).
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence: found {confidence}; allowed is a number in (0, 1)")
+    values = np.sort(np.asarray(samples, dtype=np.float64).ravel())
+    if not np.isfinite(values).all():
+        raise ValueError("samples: found a value that is not finite; allowed are finite numbers")
+    rank = order_statistic_rank(values.size, confidence)
+    if rank is None:
+        return None
+    return float(values[rank - 1]), float(values[-rank])
+
+
+def relative_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
+    """Half the interval of the median as a fraction of the median; infinite where it is not known at all."""
+    interval = median_interval(samples, confidence)
+    if interval is None:
+        return math.inf
+    middle = float(np.median(np.asarray(samples, dtype=np.float64)))
+    if middle <= 0.0:
+        return math.inf
+    return (interval[1] - interval[0]) / 2.0 / middle
+
+
+def drift(samples: ArrayLike) -> float | None:
+    """The later half's median over the earlier half's, minus 1; None with fewer than four samples.
+
+    Samples are in the order they were taken; a machine that heats up and throttles shows a positive drift.
+    """
+    values = np.asarray(samples, dtype=np.float64).ravel()
+    half = values.size // 2
+    if half < 2:
+        return None
+    early = float(np.median(values[:half]))
+    return float(np.median(values[-half:])) / early - 1.0 if early > 0.0 else None

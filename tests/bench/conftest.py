@@ -1,0 +1,135 @@
+"""Tiny random models, a device that can be looked into, and a journal in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specgauge.bench.attention import ATTENTION_NAMES
+from specgauge.bench.measure import BlockRecord
+from specgauge.bench.models import LoadedModel
+
+
+class TinyTokenizer:
+    """As much of a tokenizer as is asked for: a vocabulary of single ids."""
+
+    chat_template = None
+    eos_token_id = None
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def get_vocab(self) -> dict[str, int]:
+        return {f"token {i}": i for i in range(self.size)}
+
+
+@pytest.fixture
+def tiny_model() -> Callable[..., LoadedModel]:
+    """A factory of loaded random Llama models in float64."""
+
+    def make(
+        *,
+        seed: int = 0,
+        vocabulary: int = 11,
+        layers: int = 2,
+        max_context: int = 256,
+        eos: tuple[int, ...] = (),
+        name: str = "tiny",
+        scale: float = 0.6,
+    ) -> LoadedModel:
+        torch.manual_seed(seed)
+        model: Any = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=vocabulary,
+                hidden_size=16,
+                intermediate_size=24,
+                num_hidden_layers=layers,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=max_context,
+                initializer_range=scale,
+                bos_token_id=None,
+                eos_token_id=None,
+                tie_word_embeddings=False,
+            )
+        )
+        model.double().eval().requires_grad_(False)
+        model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+        tokenizer: Any = TinyTokenizer(vocabulary)
+        return LoadedModel(
+            name=name,
+            model=model,
+            tokenizer=tokenizer,
+            device=torch.device("cpu"),
+            max_context=max_context,
+            eos_token_ids=eos,
+        )
+
+    return make
+
+
+@dataclass
+class FakeDevice:
+    """A device with a queue: a launch returns at once, its work ends later. Times in seconds."""
+
+    now_s: float = 0.0
+    """The host's clock."""
+    ready_s: float = 0.0
+    """When the queue will be empty."""
+    log: list[str] = field(default_factory=list)
+
+    def launch(self, work_s: float, name: str = "", launch_s: float = 0.0) -> None:
+        self.now_s += launch_s
+        self.ready_s = max(self.ready_s, self.now_s) + work_s
+        self.log.append(name)
+
+
+@dataclass
+class FakeClock:
+    """Reads a fake device: by the host's clock, or by events behind the queue as on CUDA."""
+
+    device: FakeDevice
+    marks_on_host: bool = True
+
+    def synchronize(self) -> None:
+        self.device.now_s = max(self.device.now_s, self.device.ready_s)
+
+    def mark(self) -> float:
+        return self.device.now_s if self.marks_on_host else max(self.device.ready_s, self.device.now_s)
+
+    def elapsed_s(self, start: float, end: float) -> float:
+        return end - start
+
+
+@pytest.fixture
+def fake_device() -> FakeDevice:
+    return FakeDevice()
+
+
+@pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
+def fake_clock(fake_device: FakeDevice, request: pytest.FixtureRequest) -> FakeClock:
+    return FakeClock(fake_device, marks_on_host=request.param)
+
+
+class MemoryJournal:
+    """Blocks kept in memory; counts how often each was recorded."""
+
+    def __init__(self) -> None:
+        self.lines: list[BlockRecord] = []
+
+    def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
+        return {b.block: b for b in self.lines if b.cell_id == cell_id and b.arm == arm}
+
+    def record(self, block: BlockRecord) -> None:
+        assert block.block not in self.blocks(block.cell_id, block.arm), "measured twice"
+        self.lines.append(block)
+
+
+@pytest.fixture
+def memory_journal() -> MemoryJournal:
+    return MemoryJournal()
