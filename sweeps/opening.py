@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
 MACHINE_KEYS = (
-    "device.name",
+    "device",
+    "cpu",
+    "cuda",
     "threads",
     "packages.torch",
     "packages.transformers",
@@ -166,9 +168,9 @@ def _refuse_other_config(path: Path, text: str) -> None:
         old = yaml.safe_load(old_text)
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: damaged, not YAML ({' '.join(str(error).split())[:120]}); {_ANEW}") from error
-    difference = next(_differences(old, yaml.safe_load(text)), None)
-    if difference is not None:
-        field, before, now = difference
+    for field, before, now in _differences(old, yaml.safe_load(text)):
+        if field == "name":  # names the directory, and changes no result
+            continue
         raise ValueError(f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}")
 
 

@@ -1,0 +1,162 @@
+"""What a configuration would do, as text: cells, arms, memory and time. Measures nothing; no torch.
+
+print(describe(config))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from specgauge.sweeps.estimate import PairSizes, check_contexts, kv_bytes, memory_bytes, time_estimate
+from specgauge.sweeps.plan import arms, chains, plan_cells
+from specgauge.sweeps.sizes import ModelSize, Role, model_folder, read_model_size
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config, ModelConfig, PairConfig
+
+SHOWN_CELLS = 60
+UNKNOWN = "unknown until downloaded"
+UNREAD = "unknown until loaded"
+
+
+def describe(config: Config) -> str:
+    """The cells, the arms of each, and estimates of memory and time, in lines.
+
+    Raises:
+        ValueError: a model directory is missing or damaged, the prompt file is missing, empty or of another form, or a
+            context leaves no room for a round.
+    """
+    from specgauge.bench.prompts import read_prompts
+
+    sizes = read_sizes(config)
+    check_contexts(config, sizes)
+    prompts = len(read_prompts(config.workload))
+    return "\n".join(
+        (
+            *_cell_lines(config, sizes),
+            "",
+            *_arm_lines(config),
+            *_acceptance_lines(config, prompts),
+            "",
+            *(line for pair in config.pairs for line in _pair_lines(config, pair, sizes[pair.name], prompts)),
+        )
+    )
+
+
+def read_sizes(config: Config) -> dict[str, PairSizes]:
+    """What the local files say of every pair's models, by the pair's name.
+
+    Raises:
+        ValueError: a model directory is missing or damaged; the pair is named.
+    """
+    found = {}
+    for pair in config.pairs:
+        try:
+            found[pair.name] = PairSizes(
+                target=read_model_size(pair.target, role="target"), draft=read_model_size(pair.draft, role="draft")
+            )
+        except ValueError as error:
+            raise ValueError(f"pair {pair.name!r}: {error}") from error
+    return found
+
+
+def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
+    cells = plan_cells(config)
+    rows = [("pair", "mode", "chain", "batch size", "context", "keys and values")]
+    rows += [
+        (cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), size_text(kv))
+        for cell in cells[:SHOWN_CELLS]
+        for kv in [kv_bytes(config, sizes[cell.pair], cell)]
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  " + "  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)) for row in rows]
+    more = [f"  … and {len(cells) - SHOWN_CELLS} more"] if len(cells) > SHOWN_CELLS else []
+    return [f"{config.name}: {_count(len(cells), 'cell')}", *(line.rstrip() for line in table), *more]
+
+
+def _arm_lines(config: Config) -> list[str]:
+    names = arms(config.grid.gamma)
+    precision = config.precision
+    seconds = f", {precision.max_seconds:g} s for a pair and batch size" if precision.max_seconds is not None else ""
+    return [
+        f"arms of each cell: {_count(len(names), 'arm')}: decode; draft, {_count(max(config.grid.gamma), 'step')}; "
+        f"draft_catch_up; verify γ = {_listed(config.grid.gamma)}; prefill of both models",
+        f"  {precision.min_blocks} to {precision.max_blocks} blocks of {_count(precision.block_samples, 'sample')}, "
+        f"until ±{precision.relative_ci:.3g} of the median at {precision.confidence:g}{seconds}",
+    ]
+
+
+def _acceptance_lines(config: Config, prompts: int) -> list[str]:
+    workload = config.workload
+    settings = _listed(sampling.name for sampling in config.sampling)
+    return [
+        f"acceptance: {_count(prompts, 'prompt')} × {_count(workload.repetitions, 'text')} of up to "
+        f"{workload.max_new_tokens} tokens under {settings} ({_count(len(chains(config)), 'chain')}); "
+        f"draft sampling {_listed(config.draft_sampling)}; rule {_listed(config.acceptance_rule)}",
+    ]
+
+
+def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> list[str]:
+    unknown = UNREAD if all(model_folder(spec, role) for role, spec in _roles(pair)) else UNKNOWN
+    lines = [f"pair {pair.name}"]
+    for (role, spec), size in zip(_roles(pair), (sizes.target, sizes.draft), strict=True):
+        lines.append(f"  {role} {spec.model}: {_model_text(size, unknown)}")
+    parts = memory_bytes(config, sizes)
+    known = [part for part in parts.values() if part is not None]
+    total = size_text(sum(known)) if len(known) == len(parts) else unknown
+    shares = ", ".join(f"{name} {size_text(part)}" for name, part in parts.items() if part is not None)
+    lines.append(
+        f"  memory at the largest cell (estimate): {total}{f' ({shares}), besides the program' if shares else ''}"
+    )
+    estimate = time_estimate(config, pair, sizes, prompts)
+    if estimate is None:
+        lines.append(f"  time: {unknown}")
+    else:
+        lines.append(
+            f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "
+            f"{duration_text(estimate.timing_least_s)} to {duration_text(estimate.timing_most_s)}, acceptance "
+            f"{duration_text(estimate.acceptance_s)}, besides loading; assumed: {estimate.basis}"
+        )
+    return lines
+
+
+def _roles(pair: PairConfig) -> tuple[tuple[Role, ModelConfig], ...]:
+    return ("target", pair.target), ("draft", pair.draft)
+
+
+def _model_text(size: ModelSize | None, unknown: str) -> str:
+    if size is None:
+        return f"size {unknown}"
+    parameters = f"parameters {unknown}" if size.parameters is None else f"{size.parameters / 1e6:.4g} M parameters"
+    limit = "context limit not stated" if size.max_context is None else f"contexts up to {size.max_context}"
+    return f"{parameters}, {size.dtype or 'dtype not stated'}, {_layers_text(size.layers)}, {limit}"
+
+
+def _layers_text(layers: int | None) -> str:
+    return "layers not stated" if layers is None else _count(layers, "layer")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _listed(values: Iterable[object] | Sequence[object]) -> str:
+    return ", ".join(str(value) for value in values)
+
+
+def size_text(size_bytes: int | None) -> str:
+    """Bytes in MiB or GiB, `unknown` for None."""
+    if size_bytes is None:
+        return "unknown"
+    mebibytes = size_bytes / 2**20
+    return f"{mebibytes / 1024:.3g} GiB" if mebibytes >= 1000 else f"{mebibytes:.3g} MiB"
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds in s, min or h, to a precision worth an estimate."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.2g} min"
+    return f"{seconds / 3600:.3g} h"

@@ -1,0 +1,209 @@
+"""What a sweep should take in memory and time, before anything is measured. No torch.
+
+Memory: weights = parameters · bytes; keys and values = 2 · layers · heads · width · (context + γ_max + 1) · B · bytes,
+for each model; logits = rows · positions · vocabulary · 4 bytes, a few copies. Time: a forward of n tokens takes
+
+    layers · launch_s + max(weight bytes / bandwidth, 2 · parameters · n / peak)
+
+on an assumed machine, which is stated with the figure: it is an estimate to plan by, and no part of any result.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specgauge.sweeps.plan import Cell, chains, plan_cells
+from specgauge.sweeps.sizes import ModelSize
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config, ModelConfig, PairConfig
+
+LOGIT_COPIES = 4
+"""Logits, processed logits and both models' probabilities exist at once."""
+PREFILL_BLOCKS = 5
+PROMPT_TOKENS = 128
+"""Tokens a prompt is taken to have, where only its text is known."""
+
+
+Seconds = Callable[[int], float]
+"""Seconds a forward of so many tokens should take."""
+
+
+class UnknownSizeError(Exception):
+    """A model's files do not say how large it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssumedMachine:
+    """What time estimates assume of a device."""
+
+    name: str
+    bytes_per_s: float
+    flops_per_s: float
+    launch_s: float
+    """Host time a layer's launches take."""
+
+    @property
+    def basis(self) -> str:
+        """The assumption in words."""
+        return (
+            f"{self.name} at {self.bytes_per_s / 1e9:g} GB/s, {self.flops_per_s / 1e9:g} GFLOP/s "
+            f"and {self.launch_s * 1e3:g} ms a layer"
+        )
+
+    def forward_s(self, size: ModelSize | None, tokens: int) -> float:
+        """Seconds a forward of `tokens` tokens, all rows together, should take.
+
+        Raises:
+            UnknownSizeError: the model's size is not known.
+        """
+        if size is None or size.weight_bytes is None or size.parameters is None or size.layers is None:
+            raise UnknownSizeError
+        memory_s = size.weight_bytes / self.bytes_per_s
+        compute_s = 2 * size.parameters * tokens / self.flops_per_s
+        return size.layers * self.launch_s + max(memory_s, compute_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSizes:
+    """Both models of a pair; None for one whose files are not here."""
+
+    target: ModelSize | None
+    draft: ModelSize | None
+
+
+def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
+    """What a model's time is estimated on: a GPU where it is asked for or the driver shows one, else this CPU."""
+    has_gpu = Path("/proc/driver/nvidia/gpus").is_dir()
+    if spec.device.startswith("cuda") or (spec.device == "auto" and has_gpu):
+        return AssumedMachine(name="a GPU", bytes_per_s=1e12, flops_per_s=50e12, launch_s=0.5e-3)
+    cores = threads or os.cpu_count() or 1
+    return AssumedMachine(name=f"{cores} CPU cores", bytes_per_s=10e9, flops_per_s=20e9 * cores, launch_s=0.2e-3)
+
+
+def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
+    """Refuse contexts that leave no room for a round in a model whose limit its files tell.
+
+    Raises:
+        ValueError: the context, what a round needs, what the model takes and the largest context allowed.
+    """
+    gamma_max, context = max(config.grid.gamma), max(config.grid.context)
+    for pair in config.pairs:
+        for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
+            limit = None if size is None else size.max_context
+            if limit is not None and context + gamma_max + 1 > limit:
+                allowed = limit - gamma_max - 1
+                remedy = f"the largest context allowed is {allowed}" if allowed > 0 else "lower grid.gamma"
+                raise ValueError(
+                    f"pair {pair.name!r} {role}: grid.context {context} and a round of gamma {gamma_max} need "
+                    f"{context + gamma_max + 1} positions, the model takes {limit}; {remedy}"
+                )
+
+
+def kv_bytes(config: Config, sizes: PairSizes, cell: Cell) -> int | None:
+    """Bytes of both models' keys and values in a cell; None where a size is unknown."""
+    tokens = cell.context + max(config.grid.gamma) + 1
+    parts = [
+        size.kv_cache_bytes(cell.batch_size, tokens) if size is not None else None
+        for size in (sizes.target, sizes.draft)
+    ]
+    return _total(parts)
+
+
+def memory_bytes(config: Config, sizes: PairSizes) -> dict[str, int | None]:
+    """Bytes by part (`weights`, `keys and values`, `logits`) at the largest cell of a pair; None where unknown."""
+    largest = plan_cells(config)[-1]
+    weights = [size.weight_bytes if size is not None else None for size in (sizes.target, sizes.draft)]
+    vocabulary = sizes.target.vocabulary if sizes.target is not None else None
+    rows = max(
+        largest.batch_size * (max(config.grid.gamma) + 1), config.acceptance.batch_size * config.acceptance.chunk
+    )
+    return {
+        "weights": _total(weights),
+        "keys and values": kv_bytes(config, sizes, largest),
+        "logits": None if vocabulary is None else rows * vocabulary * 4 * LOGIT_COPIES,
+    }
+
+
+def _total(parts: Sequence[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEstimate:
+    """Seconds for a pair: timing takes between its least and its most blocks, acceptance once."""
+
+    timing_least_s: float
+    timing_most_s: float
+    acceptance_s: float
+    basis: str
+
+    @property
+    def least_s(self) -> float:
+        """All of it, when every arm is known well enough after its least number of blocks."""
+        return self.timing_least_s + self.acceptance_s
+
+    @property
+    def most_s(self) -> float:
+        """All of it, when no arm ever is."""
+        return self.timing_most_s + self.acceptance_s
+
+
+def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
+    """The seconds a pair should take with `prompts` prompts; None where a model's size is unknown."""
+    target_machine = assumed_machine(pair.target, config.threads)
+    draft_machine = assumed_machine(pair.draft, config.threads)
+
+    def target_s(tokens: int) -> float:
+        return target_machine.forward_s(sizes.target, tokens)
+
+    def draft_s(tokens: int) -> float:
+        return draft_machine.forward_s(sizes.draft, tokens)
+
+    try:
+        timing = [_timing_s(config, batch_size, target_s, draft_s) for batch_size in config.grid.batch_size]
+        acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
+    except UnknownSizeError:
+        return None
+    bases = dict.fromkeys((target_machine.basis, draft_machine.basis))
+    return TimeEstimate(
+        timing_least_s=sum(least for least, _ in timing),
+        timing_most_s=sum(most for _, most in timing),
+        acceptance_s=acceptance_s,
+        basis="; ".join(bases),
+    )
+
+
+def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds) -> tuple[float, float]:
+    """(least, most) seconds of the timing of one batch size; untimed forwards between samples are counted."""
+    grid, precision = config.grid, config.precision
+    gamma_max = max(grid.gamma)
+    samples = [
+        2 * target_s(rows),
+        target_s(rows) + (gamma_max + 1) * draft_s(rows),
+        target_s(rows) + draft_s(2 * rows),
+        *(target_s(rows * (gamma + 1)) + draft_s(rows) for gamma in grid.gamma),
+    ]
+    cells = len(chains(config)) * len(grid.context)
+    block_s = cells * precision.block_samples * sum(samples)
+    prefill_s = len(chains(config)) * sum(target_s(rows * s) + draft_s(rows * s) for s in grid.context)
+    least = precision.min_blocks * (block_s + prefill_s)
+    most = precision.max_blocks * block_s + PREFILL_BLOCKS * prefill_s
+    if precision.max_seconds is not None:
+        most = max(least, min(most, precision.max_seconds))
+    return least, most
+
+
+def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seconds) -> float:
+    """Seconds to write the texts and to pass over them, for every sampling setting."""
+    workload = config.workload
+    rows = min(config.acceptance.batch_size, prompts)
+    batches = -(-prompts // rows) * workload.repetitions
+    tokens = rows * (PROMPT_TOKENS + workload.max_new_tokens)
+    writing_s = target_s(rows * PROMPT_TOKENS) + workload.max_new_tokens * target_s(rows)
+    return len(config.sampling) * batches * (writing_s + target_s(tokens) + draft_s(tokens))

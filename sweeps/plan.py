@@ -1,0 +1,93 @@
+"""The cells of a sweep and the arms timed in each.
+
+A cell is (pair, mode, chain, batch_size, context). Sampling settings whose processors are the same share a chain, and
+settings that share a chain share timings, so a chain is planned once a pair.
+
+    cells = plan_cells(config)          # smallest batch size and context first
+    cells[0].axes, cells[0].id          # what a journal line is keyed by
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from specgauge.model.sampling import SamplingSettings, chain_name
+from specgauge.sweeps.canonical import short_hash
+from specgauge.sweeps.records import verify_arm
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config, SamplingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One point of a sweep."""
+
+    pair: str
+    mode: str
+    chain: str
+    batch_size: int
+    context: int
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """The cell's coordinates, as they stand in every journal line."""
+        return {
+            "pair": self.pair,
+            "mode": self.mode,
+            "chain": self.chain,
+            "batch_size": self.batch_size,
+            "context": self.context,
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """The 12-digit hash of the axes."""
+        return short_hash(self.axes)
+
+
+def settings_of(sampling: SamplingConfig) -> SamplingSettings:
+    """The sampling chain's settings that a named setting of the configuration stands for."""
+    return SamplingSettings(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        min_tokens_to_keep=sampling.min_tokens_to_keep,
+    )
+
+
+def chains(config: Config) -> dict[str, SamplingSettings]:
+    """The chains of a configuration, each with the first settings that have it, in the configuration's order."""
+    found: dict[str, SamplingSettings] = {}
+    for sampling in config.sampling:
+        settings = settings_of(sampling)
+        found.setdefault(chain_name(settings), settings)
+    return found
+
+
+def plan_cells(config: Config) -> tuple[Cell, ...]:
+    """Every cell of the sweep: by pair, then chain, smallest batch size and context first."""
+    return tuple(
+        Cell(pair=pair.name, mode=config.mode, chain=chain, batch_size=batch_size, context=context)
+        for pair in config.pairs
+        for chain in chains(config)
+        for batch_size in config.grid.batch_size
+        for context in config.grid.context
+    )
+
+
+def arms(gammas: Sequence[int]) -> tuple[str, ...]:
+    """The arms of every cell: decode, the draft chain to the largest gamma, its catch-up step, verify γ, prefills."""
+    return (
+        "decode",
+        "draft",
+        "draft_catch_up",
+        *(verify_arm(gamma) for gamma in gammas),
+        "prefill_target",
+        "prefill_draft",
+    )

@@ -1,0 +1,174 @@
+"""How large a model is, read from its files without loading it: config.json and safetensors headers. No torch.
+
+Only local files are read: the shipped pair, a local directory, a hub model already in the cache. What they do not say
+is None, never a guess.
+
+    size = read_model_size(config.pairs[0].target, role="target")      # None: nothing local to read
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import ModelConfig
+
+Role = Literal["target", "draft"]
+DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_LARGEST_HEADER_BYTES = 100_000_000
+EMBEDDED = Path(__file__).parent.parent / "bench" / "embedded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSize:
+    """What a model's files say about its size; None where they do not."""
+
+    parameters: int | None = None
+    dtype: str | None = None
+    """The type the weights will have in memory."""
+    layers: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    vocabulary: int | None = None
+    max_context: int | None = None
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Parameters times bytes each."""
+        if self.parameters is None or self.dtype is None:
+            return None
+        return self.parameters * DTYPE_BYTES[self.dtype]
+
+    def kv_cache_bytes(self, batch_size: int, tokens: int) -> int | None:
+        """Keys and values of `tokens` tokens in each row: 2 · layers · heads · width · tokens · rows · bytes."""
+        if self.layers is None or self.kv_heads is None or self.head_dim is None or self.dtype is None:
+            return None
+        return 2 * self.layers * self.kv_heads * self.head_dim * tokens * batch_size * DTYPE_BYTES[self.dtype]
+
+
+def model_folder(spec: ModelConfig, role: Role) -> Path | None:
+    """The local folder with the model's files; None for a hub model that is not in the cache.
+
+    Raises:
+        ValueError: a path at which there is no directory.
+    """
+    if spec.model == "embedded":
+        return EMBEDDED / role
+    path = Path(spec.model).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise ValueError(
+            f"{role} {spec.model!r} is a file, a directory or a hub id is expected; for GGUF set gguf_file"
+        )
+    if spec.model.startswith(("/", "./", "../", "~")):
+        raise ValueError(f"{role} {spec.model!r}: no such directory; check the path, or give a hub id")
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(spec.model, "config.json", revision=spec.revision)
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def read_model_size(spec: ModelConfig, *, role: Role) -> ModelSize | None:
+    """The size of a model whose files are local; None for one that is not, and for GGUF.
+
+    Raises:
+        ValueError: no directory, no config.json in it, or that or a safetensors file is damaged.
+    """
+    folder = model_folder(spec, role)
+    if folder is None or spec.gguf_file is not None:
+        return None
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{role} {spec.model!r} is not a model directory: it has no config.json")
+    config = _read_mapping(folder / "config.json")
+    text = config.get("text_config")
+    inner: Mapping[str, Any] = text if isinstance(text, dict) else config
+    parameters, stored = _count_parameters(folder)
+    heads = _number(inner, "num_attention_heads", "n_head")
+    width = _number(inner, "hidden_size", "n_embd", "d_model")
+    return ModelSize(
+        parameters=None if spec.quantization is not None else parameters,
+        dtype=_dtype(spec, inner, config, stored),
+        layers=_number(inner, "num_hidden_layers", "n_layer"),
+        kv_heads=_number(inner, "num_key_value_heads") or heads,
+        head_dim=_number(inner, "head_dim") or (width // heads if heads and width else None),
+        vocabulary=_number(inner, "vocab_size"),
+        max_context=_number(inner, "max_position_embeddings", "n_positions", "max_seq_len"),
+    )
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: damaged, not JSON: {error}; download the model again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: damaged, a JSON object is expected; download the model again")
+    return content
+
+
+def _number(config: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        value = config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _dtype(spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any], stored: str | None) -> str | None:
+    """The type after loading: the one asked for, else the one config.json names, else the one stored."""
+    if spec.dtype != "auto":
+        return str(spec.dtype)
+    for source in (config, inner):
+        for name in ("dtype", "torch_dtype"):
+            if source.get(name) in DTYPE_BYTES:
+                return str(source[name])
+    return stored
+
+
+def _count_parameters(folder: Path) -> tuple[int | None, str | None]:
+    """(parameters, stored type) from the headers of the folder's safetensors files; None where there are none."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = _read_mapping(index).get("weight_map")
+        names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
+    else:
+        names = ["model.safetensors"]
+    paths = [folder / name for name in names]
+    if not paths or not all(path.is_file() for path in paths):
+        return None, None
+    parameters, stored = 0, None
+    for path in paths:
+        for name, tensor in _safetensors_header(path).items():
+            if name != "__metadata__":
+                parameters += math.prod(tensor["shape"])
+                stored = stored or _STORED.get(tensor["dtype"])
+    return parameters, stored
+
+
+def _safetensors_header(path: Path) -> dict[str, Any]:
+    """The JSON header of a safetensors file: its length as 8 little-endian bytes, then the text."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            if length > min(size, _LARGEST_HEADER_BYTES):
+                raise ValueError("the header is longer than the file")
+            header = json.loads(file.read(length))
+        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+        if 8 + length + max(ends, default=0) > size:
+            raise ValueError("the file is shorter than its tensors")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
+        raise ValueError(f"{path}: truncated or not a safetensors file: {error}; download the model again") from error
+    return dict(header)

@@ -1,0 +1,234 @@
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specgauge.configs.schema import Config, ModelConfig
+from specgauge.sweeps import estimate
+from specgauge.sweeps.describe import describe, duration_text, size_text
+from specgauge.sweeps.estimate import AssumedMachine, PairSizes, memory_bytes, time_estimate
+from specgauge.sweeps.sizes import ModelSize, read_model_size
+from tests.sweeps import made
+
+SHAPE = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "vocab_size": 100,
+    "max_position_embeddings": 128,
+    "dtype": "float32",
+}
+TENSORS = {"embed": [100, 32], "layer": [32, 32]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made.model_folder(tmp_path / "model", SHAPE, TENSORS)
+
+
+def with_models(folder: Path, draft: object = None, **changes: Any) -> Config:
+    prompts = folder.parent / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    pair = {"name": "p", "target": str(folder), "draft": draft or str(folder)}
+    return made.config(**{"pairs": [pair], "workload": {"prompts": str(prompts)}, **changes})
+
+
+def test_sizes_come_from_config_and_safetensors_headers(folder: Path) -> None:
+    size = read_model_size(ModelConfig(model=str(folder)), role="target")
+    assert size == ModelSize(
+        parameters=100 * 32 + 32 * 32,
+        dtype="float32",
+        layers=2,
+        kv_heads=2,
+        head_dim=8,
+        vocabulary=100,
+        max_context=128,
+    )
+    assert size.weight_bytes == 4 * 4224
+    assert size.kv_cache_bytes(batch_size=3, tokens=10) == 2 * 2 * 2 * 8 * 10 * 3 * 4
+
+
+def test_the_dtype_asked_for_wins_and_the_stored_one_is_last(folder: Path) -> None:
+    asked = read_model_size(ModelConfig(model=str(folder), dtype="float16"), role="target")
+    assert asked is not None
+    assert asked.weight_bytes == 2 * 4224
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in SHAPE.items() if k != "dtype"}))
+    stored = read_model_size(ModelConfig(model=str(folder)), role="target")
+    assert stored is not None
+    assert stored.dtype == "bfloat16"
+
+
+def test_names_of_older_configs_and_nested_ones(tmp_path: Path) -> None:
+    older = {"n_layer": 3, "n_head": 2, "n_embd": 8, "n_positions": 64, "vocab_size": 10}
+    folder = made.model_folder(tmp_path / "old", older, {"w": [2, 2]})
+    size = read_model_size(ModelConfig(model=str(folder)), role="draft")
+    assert size == ModelSize(
+        parameters=4, dtype="bfloat16", layers=3, kv_heads=2, head_dim=4, vocabulary=10, max_context=64
+    )
+    nested = made.model_folder(tmp_path / "nested", {"text_config": SHAPE}, {"w": [2, 2]})
+    size = read_model_size(ModelConfig(model=str(nested)), role="draft")
+    assert size is not None
+    assert (size.layers, size.max_context) == (2, 128)
+
+
+def test_shards_are_added_up(tmp_path: Path) -> None:
+    folder = made.model_folder(tmp_path / "sharded", SHAPE, {"a": [3, 5]})
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    other = made.model_folder(tmp_path / "other", SHAPE, {"b": [7]})
+    (other / "model.safetensors").rename(folder / "model-2.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    size = read_model_size(ModelConfig(model=str(folder)), role="target")
+    assert size is not None
+    assert size.parameters == 22
+
+
+def test_what_files_do_not_say_is_unknown(tmp_path: Path) -> None:
+    folder = made.model_folder(tmp_path / "model", {}, {})
+    (folder / "model.safetensors").unlink()
+    size = read_model_size(ModelConfig(model=str(folder)), role="target")
+    assert size == ModelSize()
+    assert size.weight_bytes is None
+    assert size.kv_cache_bytes(1, 1) is None
+    assert read_model_size(ModelConfig(model="some-organisation/not-in-the-cache"), role="target") is None
+    assert read_model_size(ModelConfig(model=str(folder), gguf_file="x.gguf"), role="target") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("config.json", b"{", "config.json: damaged, not JSON"),
+        ("config.json", b"[]", "config.json: damaged, a JSON object is expected"),
+        ("model.safetensors", b"", "model.safetensors: truncated or not a safetensors file"),
+        ("model.safetensors", struct.pack("<Q", 1 << 40) + b"{}", "the header is longer than the file"),
+        ("model.safetensors", struct.pack("<Q", 2) + b"[]", "truncated or not a safetensors file"),
+        (
+            "model.safetensors",
+            struct.pack("<Q", 53) + b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'[:53],
+            "truncated or not",
+        ),
+    ],
+)
+def test_damaged_models_are_one_line(folder: Path, name: str, content: bytes, found: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=found) as error:
+        describe(with_models(folder))
+    assert str(error.value).startswith("pair 'p': ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_safetensors_file_shorter_than_its_tensors(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="shorter than its tensors; download the model again"):
+        read_model_size(ModelConfig(model=str(folder)), role="target")
+
+
+def test_missing_directories_are_told_from_hub_ids(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"pair 'p': draft '/no/where': no such directory; check the path"):
+        describe(with_models(folder, draft="/no/where"))
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"is not a model directory: it has no config\.json"):
+        describe(with_models(folder))
+
+
+def test_memory_by_part(folder: Path) -> None:
+    size = read_model_size(ModelConfig(model=str(folder)), role="target")
+    config = with_models(
+        folder,
+        grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
+        acceptance={"batch_size": 2, "chunk": 5},
+    )
+    assert memory_bytes(config, PairSizes(target=size, draft=size)) == {
+        "weights": 2 * 4 * 4224,
+        "keys and values": 2 * (2 * 2 * 2 * 8 * (64 + 3 + 1) * 4 * 4),
+        "logits": max(4 * (3 + 1), 2 * 5) * 100 * 4 * 4,
+    }
+    assert memory_bytes(config, PairSizes(target=size, draft=None)) == {
+        "weights": None,
+        "keys and values": None,
+        "logits": 16 * 100 * 4 * 4,
+    }
+
+
+def test_time_is_counted_in_forwards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which every forward takes a second: launches only, one layer."""
+    machine = AssumedMachine(name="m", bytes_per_s=1e30, flops_per_s=1e30, launch_s=1.0)
+    monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: machine)
+    one = ModelSize(parameters=1, dtype="float32", layers=1)
+    config = with_models(
+        folder,
+        precision={"block_samples": 2, "min_blocks": 3, "max_blocks": 10, "max_seconds": None},
+        workload={"prompts": "embedded", "max_new_tokens": 10, "repetitions": 3},
+        acceptance={"batch_size": 8},
+    )
+    found = time_estimate(config, config.pairs[0], PairSizes(target=one, draft=one), prompts=20)
+    assert found is not None
+    # decode 2, draft 1 + 3 + 1, catch-up 2, three verifies of 2: 15 forwards a sample; prefills 2 a block
+    assert found.timing_least_s == pytest.approx(3 * (2 * 15 + 2), rel=1e-12)
+    assert found.timing_most_s == pytest.approx(10 * 2 * 15 + 5 * 2, rel=1e-12)
+    # 3 batches × 3 texts: a prefill, 10 tokens, two passes
+    assert found.acceptance_s == pytest.approx(9 * 13, rel=1e-12)
+    assert time_estimate(config, config.pairs[0], PairSizes(target=one, draft=None), prompts=20) is None
+
+
+def test_a_forward_is_bound_by_memory_or_by_arithmetic() -> None:
+    machine = AssumedMachine(name="m", bytes_per_s=8.0, flops_per_s=4.0, launch_s=0.5)
+    size = ModelSize(parameters=4, dtype="float32", layers=2)
+    assert machine.forward_s(size, 1) == 2 * 0.5 + 16 / 8
+    assert machine.forward_s(size, 10) == 2 * 0.5 + 2 * 4 * 10 / 4
+
+
+def test_description_lists_cells_arms_memory_and_time(folder: Path) -> None:
+    text = describe(with_models(folder, grid={"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"}))
+    lines = text.splitlines()
+    assert lines[0] == "made: 4 cells"
+    assert lines[1].split() == ["pair", "mode", "chain", "batch", "size", "context", "keys", "and", "values"]
+    assert [line.split()[:5] for line in lines[2:6]] == [
+        ["p", "eager", "argmax", batch_size, context] for batch_size in ("1", "2") for context in ("16", "64")
+    ]
+    assert "8 arms: decode; draft, 3 steps; draft_catch_up; verify γ = 1, 2, 3; prefill of both models" in text
+    assert "acceptance: 2 prompts × 1 text of up to 64 tokens under greedy (1 chain)" in text
+    assert "  target " in text
+    assert "0.004224 M parameters, float32, 2 layers, contexts up to 128" in text
+    assert "memory at the largest cell (estimate): " in text
+    assert "time (estimate): " in text
+    assert "assumed: " in text
+
+
+def test_models_that_are_not_here_are_unknown_until_downloaded(folder: Path) -> None:
+    text = describe(with_models(folder, draft="some-organisation/not-in-the-cache"))
+    assert "draft some-organisation/not-in-the-cache: size unknown until downloaded" in text
+    assert "memory at the largest cell (estimate): unknown until downloaded" in text
+    assert "time: unknown until downloaded" in text
+
+
+def test_many_cells_are_cut_short(folder: Path) -> None:
+    text = describe(with_models(folder, grid={"batch_size": "1:100", "context": 16, "gamma": 1}))
+    assert "  … and 40 more" in text.splitlines()
+
+
+def test_a_context_without_room_for_a_round_names_the_largest_allowed(folder: Path) -> None:
+    config = with_models(folder, grid={"batch_size": 1, "context": 125, "gamma": "1:3"})
+    with pytest.raises(
+        ValueError,
+        match=r"pair 'p' target: grid\.context 125 and a round of gamma 3 need 129 positions, the model takes 128; "
+        "the largest context allowed is 124",
+    ):
+        describe(config)
+    describe(with_models(folder, grid={"batch_size": 1, "context": 124, "gamma": "1:3"}))
+
+
+def test_an_empty_prompt_file_is_refused(folder: Path) -> None:
+    config = with_models(folder)
+    (folder.parent / "prompts.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="the prompt file is empty"):
+        describe(config)
+
+
+def test_figures_are_short() -> None:
+    assert [size_text(size) for size in (None, 2**19, 3 * 2**30)] == ["unknown", "0.5 MiB", "3 GiB"]
+    assert [duration_text(s) for s in (0.1, 59.4, 90, 5400)] == ["1 s", "59 s", "1.5 min", "1.5 h"]
