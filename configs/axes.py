@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from specgauge.configs.faults import Fault, missing_key, unknown_key, value_fault
+from specgauge.configs.faults import Fault, missing_key, nearest, unknown_key, value_fault
 from specgauge.configs.rules import Choice, Rule, Scalar, Whole
 
 MOST_VALUES = 1000
@@ -81,8 +81,11 @@ class Axis(Rule):
 
     def _mapping_faults(self, value: Mapping[str, object]) -> list[Fault]:
         known = {"from": self.item, "to": self.item, "step": Whole(at_least=1)}
-        found = [unknown_key((), key, known) for key in value if key not in known]
-        found += [missing_key((), key, known[key].allowed) for key in ("from", "to") if key not in value]
+        unknown = [key for key in value if key not in known]
+        meant = {nearest(key, known) for key in unknown}
+        absent = [key for key in ("from", "to") if key not in value and key not in meant]
+        found = [unknown_key((), key, known) for key in unknown]
+        found += [missing_key((), key, known[key].allowed) for key in absent]
         for key in known.keys() & value.keys():
             found += [fault.under((key,)) for fault in known[key].faults(value[key])]
         if found:

@@ -46,8 +46,8 @@ def load_config(source: str | Path, overrides: Sequence[str] = (), *, require_fi
     for option in overrides:
         written.set_option(option)
     config, faults = validate(written.value)
-    of_form = {fault.keys for fault in written.faults}
-    faults = written.faults + [fault for fault in faults if fault.keys not in of_form]
+    unreadable = {fault.keys for fault in written.faults if not fault.about}
+    faults = written.faults + [fault for fault in faults if fault.keys not in unreadable]
     if config is not None:
         config, absent = _resolve_paths(config, written, folder)
         faults += absent if require_files else []

@@ -26,6 +26,7 @@ _NAME = Text(
     means="a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end",
 )
 _FILLED = r"\S"
+_MODEL_NAME = Text(pattern=_FILLED, means=f"{EMBEDDED}, a hub id or a local directory")
 MODEL_FORMS = f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"
 
 
@@ -38,7 +39,7 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """One model: where its weights are and how they are loaded."""
 
-    model: Annotated[str, Text(pattern=_FILLED, means=f"{EMBEDDED}, a hub id or a local directory")]
+    model: Annotated[str, _MODEL_NAME]
     """`embedded` (the pair that ships with specgauge), a hub id, or a local directory."""
     revision: Annotated[str | None, Text(pattern=_FILLED, means="a branch, tag or commit", or_null=True)] = None
     """Branch, tag or commit on the hub; null is the default branch."""
@@ -94,7 +95,10 @@ def _model_by_name(value: object) -> object:
     return {"model": value} if isinstance(value, str) else value
 
 
-_Model = Annotated[ModelConfig, BeforeValidator(_model_by_name, json_schema_input_type=str | ModelConfig)]
+_Model = Annotated[
+    ModelConfig,
+    BeforeValidator(_model_by_name, json_schema_input_type=Annotated[str, _MODEL_NAME] | ModelConfig),
+]
 
 
 class PairConfig(Section):

@@ -18,7 +18,7 @@ def shipped_configs() -> list[str]:
 def shipped_text(name: str) -> str:
     """The YAML text of a shipped configuration, comments included; ConfigError where there is none of that name."""
     if name not in shipped_configs():
-        raise ConfigError(f"no shipped config {name!r}{_suggestion(name)}; shipped: {', '.join(shipped_configs())}")
+        raise ConfigError(f"no shipped config {name!r}{_suggestion(name)} shipped: {', '.join(shipped_configs())}")
     return (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
 
 
@@ -50,9 +50,9 @@ def _not_a_file(source: str | Path, path: Path) -> str:
     allowed = f"allowed: the path of a YAML file, or a shipped name: {shipped}"
     if path.is_dir():
         inside = path / "config.yaml"
-        hint = f"; did you mean {str(inside)!r}?" if inside.is_file() else ","
-        return f"{source}: found a directory{hint} {allowed}"
-    return f"{source}: no such file{_suggestion(str(source), beside=path)}, {allowed}"
+        guess = str(inside) if inside.is_file() else None
+        return f"{source}: found a directory{_did_you_mean(guess)} {allowed}"
+    return f"{source}: no such file{_suggestion(str(source), beside=path)} {allowed}"
 
 
 def _suggestion(name: str, beside: Path | None = None) -> str:
@@ -62,4 +62,8 @@ def _suggestion(name: str, beside: Path | None = None) -> str:
         files = {path.name: str(path) for path in beside.parent.glob("*.y*ml")}
         close = nearest(beside.name, files)
         guess = files[close] if close is not None else guess
-    return f"; did you mean {guess!r}?" if guess else ""
+    return _did_you_mean(guess)
+
+
+def _did_you_mean(guess: str | None) -> str:
+    return f"; did you mean {guess!r}?" if guess else ","

@@ -178,9 +178,7 @@ class _Builder:
         kind = node.tag.removeprefix(_CORE)
         line = node.start_mark.line + 1
         if not isinstance(node, yaml.ScalarNode) or kind not in ("str", "null", "bool", "int", "float"):
-            self._fault(
-                keys, line, f": found the tag {shown(node.tag.replace(_CORE, '!!'))}", ", allowed: plain YAML values"
-            )
+            self._fault(keys, line, f"the tag {shown(node.tag.replace(_CORE, '!!'))}", "plain YAML values")
             return None
         text: str = node.value
         try:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonschema
+import pytest
+
+from specgauge.configs.loader import json_schema, load_config, shipped_configs
+from specgauge.configs.schema import Config
+from specgauge.configs.shipped import shipped_text
+from specgauge.configs.yaml_reader import Source, read_yaml
+from tests.configs.test_bad_configs import KEYS, KINDS, VALUES
+
+SCHEMA = json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+NEEDS_MORE_THAN_A_SCHEMA = {
+    "descending range",
+    "range without step",
+    "range out of bounds",
+    "range of too many",
+    "range mapping descending",
+    "blocks crossed",
+    "blocks crossed by default",
+    "texts shorter than a round",
+    "same pair twice",
+    "same sampling twice",
+    "embedded from a gguf file",
+    "two placements",
+    "format of embedded prompts",
+    "whole float for integer",
+    "infinite",
+    "too large for a float",
+    "not a number",
+    "number of many digits",
+}
+
+
+def quickstart() -> dict[str, Any]:
+    value = read_yaml(shipped_text("quickstart"), Source("quickstart.yaml")).value
+    assert isinstance(value, dict)
+    return copy.deepcopy(value)
+
+
+def test_it_is_valid_2020_12() -> None:
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_it_accepts_what_ships_written_and_resolved(name: str) -> None:
+    VALIDATOR.validate(read_yaml(shipped_text(name), Source(name)).value)
+    VALIDATOR.validate(load_config(name).model_dump(mode="json"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grid": {"gamma": 4}},
+        {"grid": {"gamma": [1, 2], "batch_size": "1:8:2", "context": {"from": 64, "to": 128, "step": 64}}},
+        {"draft_sampling": "same", "acceptance_rule": ["ratio", "match"]},
+        {"pairs": [{"name": "a", "target": "org/name", "draft": {"model": "org/small", "quantization": {"bits": 4}}}]},
+        {"precision": {"max_seconds": None}},
+    ],
+)
+def test_it_accepts_shorthands_as_the_loader_does(change: dict[str, Any]) -> None:
+    written = quickstart() | change
+    VALIDATOR.validate(written)
+    Config.model_validate(written)
+
+
+BAD = {name: text for name, (text, _) in (KEYS | KINDS | VALUES).items() if name not in NEEDS_MORE_THAN_A_SCHEMA}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_it_rejects_misspelt_keys_and_wrong_values(text: str) -> None:
+    written = read_yaml(text, Source("file.yaml")).value
+    assert not VALIDATOR.is_valid(written)
+
+
+def test_every_field_has_a_title_and_a_description() -> None:
+    sections = [SCHEMA, *SCHEMA["$defs"].values()]
+    assert len(sections) == 8
+    for section in sections:
+        assert section["description"]
+        assert section["additionalProperties"] is False
+        for name, field in section["properties"].items():
+            assert field.get("title") or "$ref" in field or "anyOf" in field, name
+            assert field["description"], name

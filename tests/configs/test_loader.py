@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
+from specgauge.configs.schema import Config
+from tests.configs.texts import MINIMAL, error_of, write
+
+NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
+TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
+Fields = dict[str, Any]
+
+
+def _folded_name(fields: Fields) -> str:
+    return str(fields["name"]).casefold()
+
+
+AXES = st.lists(st.integers(1, 60), min_size=1, max_size=5)
+MODELS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
+    {"model": TEXTS.map("org-".__add__)},
+    optional={
+        "revision": TEXTS,
+        "gguf_file": TEXTS,
+        "dtype": st.sampled_from(["auto", "bfloat16", "float64"]),
+        "device_map": st.just("auto") | st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
+        "quantization": st.dictionaries(
+            TEXTS,
+            st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+            min_size=1,
+            max_size=3,
+        ),
+        "attention": st.sampled_from(["sdpa", "kernels-community/flash-attn3", "1e3"]),
+        "trust_remote_code": st.booleans(),
+    },
+)
+PAIR_FIELDS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
+    {"name": NAMES, "target": MODELS | st.just("embedded"), "draft": MODELS}
+)
+SAMPLING_FIELDS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
+    {"name": NAMES},
+    optional={
+        "temperature": st.floats(0, 100),
+        "top_k": st.integers(0, 50) | st.none(),
+        "top_p": st.floats(1e-9, 1) | st.none(),
+    },
+)
+CONFIGS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
+    {
+        "name": NAMES,
+        "pairs": st.lists(PAIR_FIELDS, min_size=1, max_size=3, unique_by=_folded_name),
+    },
+    optional={
+        "sampling": st.lists(SAMPLING_FIELDS, min_size=1, max_size=3, unique_by=_folded_name),
+        "grid": st.fixed_dictionaries({}, optional={"batch_size": AXES, "context": AXES, "gamma": AXES}),
+        "precision": st.fixed_dictionaries({}, optional={"max_seconds": st.none() | st.floats(1e-6, 1e9)}),
+        "draft_sampling": st.sampled_from(["same", ["greedy"], ["same", "greedy"]]),
+        "seed": st.integers(0, (1 << 63) - 1),
+        "threads": st.none() | st.integers(1, 64),
+    },
+)
+
+
+@settings(max_examples=60)
+@given(CONFIGS)
+def test_a_configuration_written_out_loads_as_itself(tmp_path_factory: pytest.TempPathFactory, fields: Any) -> None:
+    config = Config.model_validate(fields)
+    path = write(tmp_path_factory.getbasetemp(), config_to_yaml(config), "round-trip.yaml")
+    again = load_config(path)
+    assert again == config
+    assert config_hash(again) == config_hash(config)
+    assert config_to_yaml(again) == config_to_yaml(config)
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_shipped_configurations_survive_the_round_trip(name: str, tmp_path: Path) -> None:
+    config = load_config(name, require_files=True)
+    assert load_config(write(tmp_path, config_to_yaml(config))) == config
+
+
+def test_the_hash_is_of_the_content_not_of_its_form_or_name(tmp_path: Path) -> None:
+    first = load_config(write(tmp_path, MINIMAL + "grid: {gamma: 1:6, batch_size: 1}\nseed: 0\n"))
+    same = load_config(write(tmp_path, MINIMAL.replace("name: x", "name: y", 1) + "# as default\n"))
+    other = load_config(write(tmp_path, MINIMAL + "seed: 1\n"))
+    assert config_hash(first) == config_hash(same)
+    assert config_hash(other) != config_hash(first)
+    assert len(config_hash(first)) == 12
+    assert int(config_hash(first), 16) >= 0
+
+
+def test_every_field_but_the_name_changes_the_hash() -> None:
+    config = load_config("quickstart")
+    changes: dict[str, Any] = {
+        "workload": config.workload.model_copy(update={"max_new_tokens": 65}),
+        "sampling": config.sampling[:1],
+        "draft_sampling": ("greedy",),
+        "acceptance_rule": ("match",),
+        "grid": config.grid.model_copy(update={"gamma": (1,)}),
+        "precision": config.precision.model_copy(update={"confidence": 0.8}),
+        "threads": 2,
+        "seed": 1,
+        "acceptance": config.acceptance.model_copy(update={"chunk": 64}),
+        "pairs": (config.pairs[0].model_copy(update={"name": "other"}),),
+    }
+    hashes = {config_hash(config.model_copy(update={field: value})) for field, value in changes.items()}
+    assert len(hashes | {config_hash(config)}) == len(changes) + 1
+    assert set(changes) | {"name", "mode"} == set(Config.model_fields)
+
+
+def test_the_resolved_form_is_strict_json() -> None:
+    content = load_config("gpu").model_dump(mode="json")
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + (MINIMAL + "grid:\n  gama: 1\n").replace("\n", "\r\n").encode())
+    assert error_of(path).startswith("file.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'?")
+
+
+def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_bytes(MINIMAL.encode() + b"# caf\xe9\n")
+    assert error_of(path) == "file.yaml:4: found bytes that are not UTF-8, allowed: a UTF-8 text file"
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"#" * ((1 << 20) + 1))
+    assert error_of(path) == "weights.safetensors: found a file of over 1 MiB, allowed: a YAML config"
+
+
+class TestPaths:
+    def config(self, folder: Path, prompts: str = "mine.jsonl", target: str = "big") -> Path:
+        pair = f"pairs:\n  - name: a\n    draft: embedded\n    target: {target}\n"
+        return write(folder, f"name: x\n{pair}workload:\n  prompts: {prompts}\n")
+
+    def test_beside_the_file_comes_before_the_working_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        here, beside = tmp_path / "here", tmp_path / "beside"
+        for folder in (here, beside):
+            (folder / "big").mkdir(parents=True)
+            (folder / "mine.jsonl").touch()
+        monkeypatch.chdir(here)
+        config = load_config(self.config(beside))
+        assert config.workload.prompts == str(beside / "mine.jsonl")
+        assert config.pairs[0].target.model == str(beside / "big")
+        changed = load_config(self.config(beside), ["workload.prompts=mine.jsonl", "pairs[0].target=big"])
+        assert changed.workload.prompts == str(here / "mine.jsonl")
+        assert changed.pairs[0].target.model == str(here / "big")
+
+    def test_the_working_directory_comes_second(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "mine.jsonl").touch()
+        monkeypatch.chdir(tmp_path)
+        config = load_config(self.config(tmp_path / "sub"))
+        assert config.workload.prompts == str(tmp_path / "mine.jsonl")
+        assert config.pairs[0].target.model == "big"
+
+    def test_a_file_is_no_model_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "big").touch()
+        assert load_config(self.config(tmp_path)).pairs[0].target.model == "big"
+
+    def test_missing_files_are_faults_only_where_they_are_needed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        path = self.config(tmp_path, target="./big")
+        assert load_config(path).workload.prompts == "mine.jsonl"
+        assert error_of(path, require_files=True) == (
+            f"file.yaml:5: pairs[0].target: found './big', allowed: embedded or one that exists"
+            f" (looked in {tmp_path}) (and 1 more fault)"
+        )
+
+    def test_hub_ids_need_not_exist(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.jsonl").touch()
+        path = self.config(tmp_path, target="org/name")
+        assert load_config(path, require_files=True).pairs[0].target.model == "org/name"
+
+    def test_a_written_out_configuration_finds_its_files_from_anywhere(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "big").mkdir()
+        (tmp_path / "mine.jsonl").touch()
+        config = load_config(self.config(tmp_path))
+        (tmp_path / "runs").mkdir()
+        monkeypatch.chdir(tmp_path / "runs")
+        assert load_config(write(tmp_path / "runs", config_to_yaml(config))) == config
+
+
+def test_errors_are_value_errors() -> None:
+    assert issubclass(ConfigError, ValueError)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from specgauge.configs.schema import Config, ModelConfig, SamplingConfig, WorkloadConfig
+
+PAIR = {"name": "a", "target": "embedded", "draft": {"model": "org/name"}}
+
+
+def config(**fields: object) -> Config:
+    return Config.model_validate({"name": "x", "pairs": [PAIR], **fields})
+
+
+def test_defaults_are_filled_in_and_shorthands_resolved() -> None:
+    made = config(grid={"gamma": "1:3"}, draft_sampling="greedy")
+    assert made.pairs[0].target == ModelConfig(model="embedded")
+    assert made.pairs[0].draft.dtype == "auto"
+    assert made.grid.gamma == (1, 2, 3)
+    assert made.grid.batch_size == (1,)
+    assert made.draft_sampling == ("greedy",)
+    assert made.acceptance_rule == ("ratio",)
+    assert made.sampling == (SamplingConfig(name="greedy", temperature=0.0),)
+    assert made.precision.max_seconds == 120.0
+
+
+def test_several_words_keep_the_rules_order_without_repeats() -> None:
+    assert config(acceptance_rule=["match", "ratio", "match"]).acceptance_rule == ("ratio", "match")
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        config().seed = 1
+
+
+def test_whole_numbers_become_floats_where_a_number_is_meant() -> None:
+    setting = SamplingConfig.model_validate({"name": "t", "temperature": 1, "top_p": 1})
+    assert (setting.temperature, setting.top_p) == (1.0, 1.0)
+    assert isinstance(setting.temperature, float)
+    assert str(SamplingConfig(name="t", temperature=-0.0).temperature) == "0.0"
+
+
+def test_top_k_zero_is_off_as_in_transformers() -> None:
+    assert SamplingConfig(name="t", top_k=0).top_k == 0
+
+
+@pytest.mark.parametrize("name", ["a", "A_b-1.5", "_x", "a" * 100, "qwen2.5-7b-with-0.5b"])
+def test_names_fit_for_files(name: str) -> None:
+    assert config(name=name).name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".hidden", "-a", "a-", "a.", "a b", "a/b", "a\\b", "a\n", "ä", "a--b", "a" * 101]
+)
+def test_names_unfit_for_files(name: str) -> None:
+    with pytest.raises(ValidationError, match="a name for files"):
+        config(name=name)
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:15"])
+def test_devices(device: str) -> None:
+    assert ModelConfig(model="o/m", device=device).device == device
+
+
+@pytest.mark.parametrize("device_map", ["auto", {"": 0}, {"lm_head": "cpu", "model": 1}])
+def test_device_maps_are_handed_on(device_map: str | dict[str, int | str]) -> None:
+    assert ModelConfig(model="o/m", device_map=device_map).device_map == device_map
+
+
+def test_quantization_is_handed_on() -> None:
+    mapping = {"quant_method": "fp8", "skip": ["lm_head"], "threshold": 6.0, "nested": {"a": None}}
+    assert ModelConfig.model_validate({"model": "o/m", "quantization": mapping}).quantization == mapping
+
+
+@pytest.mark.parametrize("mapping", [{}, {"a": float("nan")}, {1: 2}, {"a": object()}, "int8", ["a"]])
+def test_quantization_that_strict_json_cannot_hold_is_refused(mapping: object) -> None:
+    with pytest.raises(ValidationError, match="allowed: a mapping as transformers'"):
+        ModelConfig.model_validate({"model": "o/m", "quantization": mapping})
+
+
+@pytest.mark.parametrize("field", ["revision", "gguf_file", "attention"])
+def test_text_with_a_line_break_is_refused(field: str) -> None:
+    with pytest.raises(ValidationError, match="allowed: "):
+        ModelConfig.model_validate({"model": "o/m", field: "a\nb"})
+
+
+def test_an_embedded_target_may_have_a_draft_from_elsewhere() -> None:
+    assert config().pairs[0].draft.model == "org/name"
+
+
+def test_own_prompts_take_any_format() -> None:
+    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
+
+
+def test_messages_read_well_without_a_file() -> None:
+    with pytest.raises(ValidationError) as caught:
+        config(seed=-1)
+    (detail,) = caught.value.errors()
+    assert detail["msg"] == "found -1, allowed: an integer from 0 to 9223372036854775807"

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.configs.faults import ConfigError
+from specgauge.configs.yaml_reader import MOST_VALUES, Dumper, Source, read_yaml
+
+FILE = Source("file.yaml")
+
+
+def value_of(text: str) -> object:
+    document = read_yaml(text, FILE)
+    assert document.faults == ()
+    return document.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 100000.0),
+        ("1e+3", 1000.0),
+        ("-1.5e-2", -0.015),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("1_000", 1000),
+        ("010", 10),
+        ("0x10", 16),
+        ("0o10", 8),
+        ("-0b11", -3),
+        ("+7", 7),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("Null", None),
+        ("-.inf", -math.inf),
+        ("1:6", "1:6"),
+        ("1:8:2", "1:8:2"),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("no", "no"),
+        ("2026-01-01", "2026-01-01"),
+        ("1e", "1e"),
+        ("e3", "e3"),
+        ("1.2.3", "1.2.3"),
+        ("0b12", "0b12"),
+        ("'1e-3'", "1e-3"),
+        ("!!str 5", "5"),
+        ("=", "="),
+    ],
+)
+def test_a_scalar_is_what_it_looks_like(text: str, value: object) -> None:
+    found = value_of(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan_is_a_number() -> None:
+    found = value_of(".nan")
+    assert isinstance(found, float)
+    assert math.isnan(found)
+
+
+def test_ranges_stand_in_flow_mappings_without_quotes() -> None:
+    assert value_of("{gamma: 1:6, batch_size: [1, 4]}") == {"gamma": "1:6", "batch_size": [1, 4]}
+
+
+def test_every_key_and_item_has_its_line() -> None:
+    text = "a: 1\nb:\n  - x\n  - c: 2\n\n    d: >\n      long\n      text\n"
+    assert read_yaml(text, FILE).lines == {
+        (): 1,
+        ("a",): 1,
+        ("b",): 2,
+        ("b", 0): 3,
+        ("b", 1): 4,
+        ("b", 1, "c"): 4,
+        ("b", 1, "d"): 6,
+    }
+
+
+def test_merged_keys_yield_to_written_ones_and_keep_their_lines() -> None:
+    text = "base: &b\n  x: 1\n  y: 2\nother: &o {y: 3, z: 4}\nmade:\n  <<: [*b, *o]\n  x: 5\n"
+    document = read_yaml(text, FILE)
+    assert document.value == {
+        "base": {"x": 1, "y": 2},
+        "other": {"y": 3, "z": 4},
+        "made": {"x": 5, "y": 2, "z": 4},
+    }
+    assert document.lines["made", "x"] == 7
+    assert document.lines["made", "y"] == 3
+    assert document.lines["made", "z"] == 4
+
+
+def test_a_fault_within_a_merged_mapping_is_kept() -> None:
+    (fault,) = read_yaml("made:\n  <<: {x: 1, x: 2}\n", FILE).faults
+    assert fault.words == "key 'x' in made is given twice, first at line 2; remove one of them"
+
+
+def test_aliases_are_copies() -> None:
+    value = value_of("a: &x [1]\nb: *x\n")
+    assert isinstance(value, dict)
+    value["a"].append(2)
+    assert value["b"] == [1]
+
+
+def test_aliases_that_multiply_are_refused() -> None:
+    levels = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(ConfigError, match=rf"^file\.yaml:\d+: found over {MOST_VALUES} values once its aliases are"):
+        read_yaml("\n".join(levels), FILE)
+
+
+def test_endless_nesting_is_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_yaml("[" * 20_000, FILE)
+    assert str(caught.value) == "file.yaml: lists or mappings are nested too deeply, allowed: some hundred levels"
+
+
+def test_a_source_without_lines_names_itself_only() -> None:
+    with pytest.raises(ConfigError, match=r"^--set a=b: not valid YAML: while parsing a flow sequence, expected"):
+        read_yaml("[1,\n 2", Source("--set a=b", has_lines=False))
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(10**30), max_value=10**30)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abcñ:#-?1e. ", max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(PLAIN)
+def test_what_is_written_is_read_back(value: object) -> None:
+    text = yaml.dump(value, Dumper=Dumper, allow_unicode=True, default_flow_style=None, sort_keys=False, width=1 << 20)
+    found = value_of(text)
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
+    message = ""
+    try:
+        read_yaml(text, FILE)
+    except ConfigError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert not message or message.startswith("file.yaml:")
