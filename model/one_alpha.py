@@ -34,7 +34,9 @@ class OneAlpha:
     alpha_judged: float
     """Accepted over accepted plus rejected: the maximum of the likelihood."""
     low: float | None
-    """Lower end of the interval of alpha_judged (Wilson; rounds taken as independent); None without counts."""
+    """Lower end of the interval of alpha_judged; None without counts.
+
+    From counts it is Wilson's, rounds taken as independent; from trajectories it takes prompts as independent."""
     high: float | None
     confidence: float
     alpha_omega: float
@@ -90,6 +92,27 @@ def one_alpha_from_survival(survival: ArrayLike, *, confidence: float = 0.9) -> 
     rates = survival_rates("survival", survival)
     rate = float(rates.sum() / (1.0 + rates[:-1].sum()))
     return _summary(rates, rate, low=None, high=None, confidence=confidence, p_value=None)
+
+
+def one_alpha_from_clusters(
+    accepted: ArrayLike, judged: ArrayLike, survival: ArrayLike, *, confidence: float = 0.9
+) -> OneAlpha:
+    """The same of expected counts by cluster (prompt), accepted (P,) of judged (P,), beside the survival they gave.
+
+    The rate is the pooled ratio; its interval is the normal one of a ratio whose clusters are independent (None for a
+    single cluster).  Raises ValueError where nothing was judged.
+    """
+    passed, tried = numbers("accepted", accepted), numbers("judged", judged)
+    if not tried.sum() > 0:
+        raise ValueError("judged: found no judged draft, allowed: at least one; without one no rate is known")
+    rate = float(passed.sum() / tried.sum())
+    low = high = None
+    if tried.size > 1:
+        spread = math.sqrt(float(np.sum((passed - rate * tried) ** 2)) * tried.size / (tried.size - 1))
+        half = NormalDist().inv_cdf(0.5 + confidence / 2) * spread / float(tried.sum())
+        low, high = max(0.0, rate - half), min(1.0, rate + half)
+    rates = survival_rates("survival", survival)
+    return _summary(rates, rate, low=low, high=high, confidence=confidence, p_value=None)
 
 
 def alpha_from_accepted_over_drafted(ratio: ArrayLike, gamma: ArrayLike) -> FloatArray:

@@ -22,7 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from specgauge.model.checks import FloatArray, probabilities, survival_rates, whole_numbers
 from specgauge.model.known import Known
 from specgauge.model.limits import alpha_from_tokens_per_round, refuse_more_than_a_chain
-from specgauge.model.one_alpha import OneAlpha, one_alpha_from_counts, one_alpha_from_survival
+from specgauge.model.one_alpha import (
+    OneAlpha,
+    one_alpha_from_clusters,
+    one_alpha_from_counts,
+    one_alpha_from_survival,
+)
 from specgauge.model.speedup import survival_iid
 
 Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "rounds", "totals", "trajectories"]
@@ -41,6 +46,8 @@ class AcceptanceProfile:
     """How rows below the last are known: measured for trajectories, interpolated for counts taken at one gamma."""
     at_drafted: Known
     """How the last row is known."""
+    lost_bonus: FloatArray
+    """(D,): probability, by gamma, that a round ends on an accepted end-of-text token and so has no bonus."""
     tail_rate: float
     """Conditional rate of every position beyond those measured."""
     fit: OneAlpha | None
@@ -53,7 +60,7 @@ class AcceptanceProfile:
 
     @property
     def survival(self) -> FloatArray:
-        """A_1 … A_D at the gamma drafted at."""
+        """A_1 … A_D at the gamma drafted at; from few trajectories they need not fall everywhere."""
         return np.asarray(self.by_gamma[-1], dtype=np.float64)
 
     @property
@@ -76,7 +83,9 @@ class AcceptanceProfile:
 
     def tokens_per_round(self, gammas: ArrayLike) -> FloatArray:
         """Omega(gamma) of each gamma: (G,) -> (G,)."""
-        return np.array([1.0 + self.survival_at(g).sum() for g in _gamma_list(gammas)])
+        drafts = _gamma_list(gammas)
+        lost = [self.lost_bonus[min(g, self.gamma_drafted) - 1] for g in drafts]
+        return np.array([1.0 + self.survival_at(g).sum() - loss for g, loss in zip(drafts, lost, strict=True)])
 
     def known(self, gammas: ArrayLike) -> list[Known]:
         """How Omega is known at each gamma: (G,)."""
@@ -213,6 +222,57 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
     return _profile("totals", survival_iid(alpha, gamma), Known.ASSUMED, Known.MEASURED, tail_rate=alpha, fit=None)
 
 
+def profile_from_trajectories(
+    acceptance: ArrayLike,
+    overlap: ArrayLike,
+    lengths: ArrayLike,
+    ended_by_eos: ArrayLike,
+    *,
+    gamma_max: int,
+    prompts: ArrayLike | None = None,
+    length_limits: ArrayLike | None = None,
+    confidence: float = 0.9,
+) -> AcceptanceProfile:
+    """From acceptance along N recorded texts: every gamma up to `gamma_max` is measured at its own rounds' starts.
+
+    Arguments are those of `specgauge.model.renewal.renewal`; `prompts` (N,) names the cluster of each text, by which
+    the interval of alpha is taken (each text its own without it).
+
+    Raises ValueError for what `renewal` refuses, and where no round has `gamma_max` positions left.
+    """
+    from specgauge.model.renewal import renewal
+
+    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
+    result = renewal(
+        acceptance, overlap, lengths, ended_by_eos, np.arange(1, depth + 1), depth, length_limits=length_limits
+    )
+    starts = result.starts.sum(axis=0)
+    if not np.all(starts > 0):
+        longest = int(result.tokens.max(initial=0))
+        raise ValueError(
+            f"gamma_max: found {depth} for texts of at most {longest} tokens, allowed: a gamma_max that leaves rounds "
+            "with that many positions left; take longer texts or a smaller gamma_max"
+        )
+    clusters = result if prompts is None else result.by_prompt(prompts)
+    survival = np.nan_to_num(result.survival_rates())
+    fit = one_alpha_from_clusters(
+        clusters.judged_accepted[:, -1],
+        clusters.judged[:, -1],
+        np.minimum.accumulate(survival[-1]),
+        confidence=confidence,
+    )
+    before = survival[-1, -2] if depth > 1 else 1.0
+    return AcceptanceProfile(
+        source="trajectories",
+        by_gamma=survival,
+        every_gamma=Known.MEASURED,
+        at_drafted=Known.MEASURED,
+        lost_bonus=np.asarray(result.lost_bonus.sum(axis=0) / starts, dtype=np.float64),
+        tail_rate=float(min(1.0, survival[-1, -1] / before)) if before > 0 else 0.0,
+        fit=fit,
+    )
+
+
 def _from_survival(
     source: Source, survival: FloatArray, *, tail_rate: float | None = None, fit: OneAlpha | None = None
 ) -> AcceptanceProfile:
@@ -232,6 +292,7 @@ def _profile(
         by_gamma=np.tril(np.broadcast_to(survival, (survival.size, survival.size))),
         every_gamma=every,
         at_drafted=at_drafted,
+        lost_bonus=np.zeros(survival.size),
         tail_rate=tail_rate,
         fit=fit,
     )

@@ -14,6 +14,7 @@ from specgauge.model.profiles import (
     profile_from_marginal,
     profile_from_rounds,
     profile_from_totals,
+    profile_from_trajectories,
 )
 from specgauge.model.speedup import tokens_per_round_iid
 
@@ -93,6 +94,47 @@ def test_histogram_mean_is_accepted_drafts(histogram: list[int]) -> None:
     assert profile.tokens_per_round([len(histogram) - 1]) == pytest.approx([1 + mean], rel=1e-12)
 
 
+def test_trajectories_of_one_rate_measure_every_gamma() -> None:
+    acceptance = np.full((3, 400), 0.8)
+    profile = profile_from_trajectories(acceptance, acceptance, [400, 400, 399], [False] * 3, gamma_max=4)
+    np.testing.assert_allclose(
+        profile.tokens_per_round([1, 2, 3, 4]), tokens_per_round_iid(0.8, [1, 2, 3, 4]), rtol=1e-12
+    )
+    assert profile.known([1, 4, 5]) == [Known.MEASURED, Known.MEASURED, Known.EXTRAPOLATED]
+    assert profile.tail_rate == pytest.approx(0.8, rel=1e-12)
+    assert profile.fit is not None
+    assert profile.fit.alpha_judged == pytest.approx(0.8, rel=1e-12)
+    assert not profile.fit.misleads
+
+
+def test_trajectories_know_where_rounds_start() -> None:
+    acceptance = np.tile([1.0, 0.0], (2, 200))
+    profile = profile_from_trajectories(acceptance, acceptance, [400, 400], [False, False], gamma_max=2)
+    assert profile.survival_at(1).tolist() == [1.0]
+    assert profile.survival_at(2).tolist() == [1.0, 0.0]
+    assert profile.fit is not None
+    assert profile.fit.misleads
+
+
+def test_an_accepted_end_of_text_has_no_bonus() -> None:
+    sure = np.ones((1, 3))
+    profile = profile_from_trajectories(sure, sure, [3], [True], gamma_max=3)
+    assert profile.lost_bonus.tolist() == [0.5, 0.0, 1.0]
+    assert profile.tokens_per_round([3]).tolist() == [3.0]
+
+
+def test_alpha_of_trajectories_has_an_interval_over_prompts() -> None:
+    rates = np.repeat([[0.6], [0.9]], 100, axis=1)
+    common = {"lengths": [100, 100], "ended_by_eos": [False, False], "gamma_max": 2}
+    apart = profile_from_trajectories(rates, rates, **common)  # type: ignore[arg-type]
+    together = profile_from_trajectories(rates, rates, prompts=[7, 7], **common)  # type: ignore[arg-type]
+    assert apart.fit is not None
+    assert together.fit is not None
+    assert apart.fit.low is not None
+    assert apart.fit.low < apart.fit.alpha_judged == together.fit.alpha_judged
+    assert together.fit.low is None
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -116,6 +158,10 @@ def test_histogram_mean_is_accepted_drafts(histogram: list[int]) -> None:
         (lambda: profile_from_histogram([4]), "histogram: found one entry"),
         (lambda: profile_from_rounds([2], [1]), r"accepted \(round 1\): found 2 of 1 drafted"),
         (lambda: profile_from_rounds([2], [1, 1]), "drafted: found 2 rounds for 1 in accepted"),
+        (
+            lambda: profile_from_trajectories([[0.5]], [[0.5]], [1], [False], gamma_max=2),
+            "gamma_max: found 2 for texts of",
+        ),
         (lambda: profile_from_totals(accepted=5, drafted=7, rounds=2), "drafted: found 7 in 2 rounds"),
         (lambda: profile_from_totals(accepted=9, drafted=4, rounds=2), "at most gamma \\+ 1.*draft trees"),
     ],
