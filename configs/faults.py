@@ -100,7 +100,11 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like ``name``, upper and lower case alike, or None where none is close."""
+    """The known name most like ``name``, or the only one it begins, upper and lower case alike; None without any."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    folded = name.casefold()
+    matches = difflib.get_close_matches(folded, by_folded, n=1)
+    if not matches and folded:
+        begun = [candidate for candidate in by_folded if candidate.startswith(folded)]
+        matches = begun if len(begun) == 1 else []
     return by_folded[matches[0]] if matches else None

@@ -42,7 +42,10 @@ def test_words_name_the_place_once() -> None:
     assert value_fault(("gamma",), 0, "x").under(("grid",)).words == "grid.gamma: found 0, allowed: x"
 
 
-def test_nearest_ignores_case_and_gives_up_on_strangers() -> None:
+def test_nearest_ignores_case_completes_beginnings_and_gives_up_on_strangers() -> None:
     assert nearest("GAMA", ["gamma", "context"]) == "gamma"
     assert nearest("quikstart", ["gpu", "quickstart", "wide"]) == "quickstart"
+    assert nearest("temp", ["temperature", "top_k"]) == "temperature"
+    assert nearest("to", ["top_k_limit", "top_p_limit"]) is None
+    assert nearest("", ["gamma"]) is None
     assert nearest("zzz", ["gamma", "context"]) is None

@@ -1,0 +1,180 @@
+"""The command line: reads arguments, calls the part that does the work, prints its result.
+
+Results go to stdout, everything else to stderr.  Each command imports its part when it runs, so that ``--help`` answers
+at once; torch is only ever imported by ``run``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from specgauge import __version__
+from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_wanted, report
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config
+
+RUNS = Path("runs")
+
+ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or the name of a shipped one.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one value, such as grid.gamma=1:8; may be repeated."),
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/quickstart.")]
+
+
+class _Group(TyperGroup):
+    """Tells an interruption and a closed output apart from errors, in every command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted("interrupted") from error
+        except BrokenPipeError as error:
+            raise ReaderLeft from error
+
+
+app = typer.Typer(cls=_Group, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 (its callback does the work)
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[  # noqa: ARG001 (main takes it off the command line, wherever it stands)
+        bool, typer.Option("--debug", help="Show tracebacks; also by SPECGAUGE_DEBUG=1. May stand anywhere.")
+    ] = False,
+) -> None:
+    """Does speculative decoding pay for this draft/target pair, on this machine, and with which gamma?"""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(BAD_INPUT)
+
+
+@app.command()
+def run(
+    config: ConfigArgument = "quickstart",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Run directory; default runs/<name>.")
+    ] = None,
+    overrides: SetOption = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; an old run there is renamed, not lost.")] = False,
+) -> None:
+    """Measure what CONFIG asks for, predict and recommend.
+
+    Takes up an earlier run of the same configuration where it was stopped.
+    """
+    loaded = _load(config, overrides)
+    folder = RUNS / loaded.name if out is None else out
+    from specgauge.cli_progress import ProgressLine
+    from specgauge.sweeps.runner import run as run_sweep
+
+    try:
+        with ProgressLine() as progress:
+            code = run_sweep(loaded, out=folder, fresh=fresh, progress=progress)
+    except KeyboardInterrupt as error:
+        again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
+        again += [part for override in overrides or () for part in ("--set", override)]
+        kept = f"interrupted; every finished block is kept in {folder}, go on with: {shlex.join(again)}"
+        raise Interrupted(kept) from error
+    raise typer.Exit(code)
+
+
+@app.command()
+def check(config: ConfigArgument, overrides: SetOption = None) -> None:
+    """Validate CONFIG and show what it would cost.
+
+    Prints the cells and the memory and time they should take; measures nothing.
+    """
+    loaded = _load(config, overrides)
+    from specgauge.sweeps.describe import describe
+
+    print(describe(loaded))
+
+
+@app.command()
+def configs(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The one to print, comments included.")] = None,
+) -> None:
+    """List the shipped configurations, or print one to copy."""
+    from specgauge.configs.shipped import shipped_configs, shipped_text
+
+    if name is not None:
+        print(shipped_text(name), end="")
+        return
+    for shipped in shipped_configs():
+        first_line = shipped_text(shipped).partition("\n")[0]
+        print(f"{shipped:<12} {first_line.removeprefix('# ')}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of configurations."""
+    import json
+
+    from specgauge.configs.loader import json_schema
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+@app.command("report")
+def write_report(
+    run_dir: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.")
+    ] = None,
+) -> None:
+    """Write a run's HTML report, one file without links."""
+    from specgauge.reports.html import write_report as write
+
+    print(write(run_dir, out))
+
+
+def _load(config: str, overrides: Sequence[str] | None) -> Config:
+    from specgauge.configs.loader import load_config
+
+    return load_config(config, overrides or (), require_files=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (``sys.argv`` by default) and return its exit code; nothing escapes as a traceback."""
+    debug, kept = debug_wanted(list(sys.argv[1:] if arguments is None else arguments))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a narrow encoding shows γ as an escape, it does not fail
+    try:
+        code = _run(kept)
+        sys.stdout.flush()
+    except (BrokenPipeError, ReaderLeft) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more
+        return report(error, debug=debug)
+    except BaseException as error:  # the one place where every error becomes a line and an exit code
+        return report(error, debug=debug)
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        result = typer.main.get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+    except SystemExit as error:  # typer leaves so, and only so, when the output is closed while it prints help
+        raise ReaderLeft from error
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,116 @@
+"""How a command ends when it does not simply finish: one line on stderr, and the exit code that says whose fault it is.
+
+0 done; 1 a cell or check failed, or the machine did; 2 bad input; 130 interrupted; 141 the reader of the output left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+import typer
+
+PROGRAM = "specgauge"
+DEBUG_OPTION = "--debug"
+DEBUG_VARIABLE = "SPECGAUGE_DEBUG"
+
+FAILED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+READER_LEFT = 141
+
+_BAD_INPUT_ERRNOS = frozenset(
+    {
+        errno.ENOENT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ENOTDIR,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.EROFS,
+        errno.EINVAL,
+    }
+)
+
+
+class Interrupted(Exception):  # noqa: N818 (no error: the user asked for it)
+    """The user pressed Ctrl-C; the message says what is kept."""
+
+
+class ReaderLeft(Exception):  # noqa: N818 (no error: the reader has what it wanted)
+    """Whatever read the output has closed it."""
+
+
+# typer brings its own copy of click or uses the installed one, by release: take the class it really raises
+_CLICK_ERROR: type[BaseException] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
+def debug_wanted(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Whether tracebacks are wanted, by option or environment, and the arguments without the option.
+
+    The option may stand anywhere before ``--``, so that it can be added at the end of a line that failed.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept = [argument for argument in arguments[:end] if argument != DEBUG_OPTION] + arguments[end:]
+    by_environment = os.environ.get(DEBUG_VARIABLE, "").strip().casefold() not in ("", "0", "false", "no")
+    return by_environment or len(kept) < len(arguments), kept
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Tell ``error`` in one line on stderr, after its traceback where ``debug``; returns the exit code."""
+    if isinstance(error, (ReaderLeft, BrokenPipeError)):
+        return READER_LEFT
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    code, message = _judge(error)
+    print(f"{PROGRAM}: {_one_line(message)}", file=sys.stderr)
+    return code
+
+
+def _judge(error: BaseException) -> tuple[int, str]:
+    """(exit code, message) of an error."""
+    match error:
+        case Interrupted():
+            return INTERRUPTED, str(error)
+        case KeyboardInterrupt() | typer.Abort():
+            return INTERRUPTED, "interrupted"
+        case _ if isinstance(error, _CLICK_ERROR):
+            return BAD_INPUT, _usage_message(error)
+        case ValueError():
+            return BAD_INPUT, str(error)
+        case OSError():
+            return (BAD_INPUT if error.errno in _BAD_INPUT_ERRNOS else FAILED), _os_message(error)
+        case MemoryError():
+            return FAILED, "out of memory"
+        case ModuleNotFoundError() if error.name and not error.name.startswith(PROGRAM):
+            return FAILED, f"needs the package {error.name!r}, which is not installed; pip install {error.name}"
+        case _:
+            about = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return FAILED, f"a bug in specgauge, {about} (run again with {DEBUG_OPTION} to see where)"
+
+
+def _usage_message(error: BaseException) -> str:
+    message = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    return f"{message}{'' if message.endswith('?') else ';'} see {context.command_path} --help"
+
+
+def _os_message(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    places = [str(place) for place in (error.filename, error.filename2) if place is not None]
+    return ": ".join([*places, error.strerror])
+
+
+def _one_line(message: str) -> str:
+    """The message without line breaks, and with what a terminal would obey made visible."""
+    text = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
