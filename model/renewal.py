@@ -1,0 +1,300 @@
+"""Rounds as a renewal process: from acceptance along recorded texts to rounds, tokens per round and time, for every γ.
+
+A round that starts at t and accepts j < γ drafts ends with a replacement, and the next starts at t + j + 1; one that
+accepts all γ ends with a bonus, and the next starts at t + γ + 1. Every position is therefore either the bonus of a
+round that started γ before it, or judged, and a judged position that is not accepted ends its round:
+
+    u_t = 1 - v_{t-γ} Π_{i<γ} a_{t-γ+i}        P(position t is judged)
+    v_{t+1} = 1 - u_t a_t,  v_0 = 1            P(a round starts at t + 1)
+
+    E[rounds] = Σ v_t        E[time] = Σ v_t T_round(γ in force, t)
+    Ω(γ) = 1 + Σ_j A_j(γ) - P(ends on an accepted EOS),    A_j(γ) = Σ_t v_t Ã[t,j] / Σ_t v_t,
+    Ã[t,j] = Π_{i<j-1} a_{t+i} · o_{t+j-1}
+
+What is unbiased. Given the text, tests of judged positions are independent with probability a_t; so every sum over
+whole texts that uses a_t alone (rounds, judged, time, catch-ups) has, over texts drawn from the target, exactly the
+expectation of the decoder that would have written them. In Ã the overlap stands for the last factor only: a_{t+j-1} has
+mean o_{t+j-1} given everything before it, so the expectation stays, and the variance of Ω usually falls to between a
+quarter and three quarters. Overlap inside the pass or the product would be biased: o_{t+1} and a_t share y_t. The loss
+of the bonus at an accepted EOS knows that y is EOS and uses a_t alone. Ω is a ratio of two such sums, pooled over
+texts: its bias is of the order of 1/texts.
+
+Which starts count for Ω and A_j (the window). Those with gamma_max positions left before the length limit,
+t + gamma_max <= limit: no γ is shrunk in their past, the window is the same for all γ, and whether t is in it is known
+before t is written. A text that ended by EOS counts all its starts when its limit is not given; give `length_limits`
+where texts may end by EOS within gamma_max of it, since leaving out those that went on there would otherwise select.
+
+The rules of the decoder: γ in force is min(γ, positions left before the limit - 1), so the last position before the
+limit is never judged; γ is not shrunk before an EOS; an accepted EOS ends the text without a bonus.
+
+    result = renewal(a, o, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=8)
+    result.tokens_per_round()            # Ω by γ, (3,)
+
+N texts, T positions, G gammas, D gamma_max.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, probabilities, whole_numbers
+from specgauge.model.renewal_result import RenewalResult
+
+_CHUNK_CELLS = 4_000_000
+"""Positions times (gammas + gamma_max) handled at once: about 32 MB for each of a few arrays."""
+
+NO_LIMIT = np.iinfo(np.int64).max // 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Texts:
+    """Checked inputs of a chunk of n texts."""
+
+    acceptance: FloatArray
+    """(n, T), zero beyond each length."""
+    overlap: FloatArray
+    """(n, T), zero beyond each length."""
+    lengths: IntArray
+    ended_by_eos: BoolArray
+    limits: IntArray
+    """(n,) positions the decoder was allowed; NO_LIMIT where unknown."""
+    costs_s: FloatArray | None
+    """(D + 1, n or 1, T)."""
+
+
+def renewal(
+    acceptance: ArrayLike,
+    overlap: ArrayLike,
+    lengths: ArrayLike,
+    ended_by_eos: ArrayLike,
+    gammas: ArrayLike,
+    gamma_max: int,
+    costs_s: ArrayLike | None = None,
+    *,
+    length_limits: ArrayLike | None = None,
+) -> RenewalResult:
+    """Carry the renewal process along N texts at once for every γ; sums come back per text.
+
+    Args:
+        acceptance: (N, T) a_t, padded; beyond each length it is not read. Nulls must be filled before.
+        overlap: (N, T) o_t = E[a_t | history].
+        lengths: (N,) positions of each text (its tokens after the one sampled from the prefill), 0 … T.
+        ended_by_eos: (N,) True where the last position is an end-of-text token; other texts ended at their limit.
+        gammas: (G,) drafts per round, each from 0 (plain decoding) to gamma_max.
+        gamma_max: D, the largest γ that results for Ω are to be compared with; it sets the window.
+        costs_s: seconds of a round by drafts in force and place: (D + 1, T), or (D + 1, N, T) where contexts differ by
+            text; row 0 is a plain decoding step. A catch-up of the draft may be averaged into it, or left out and added
+            from `catch_ups`.
+        length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1). Texts that ended by
+            length have theirs as their length, whatever stands here.
+
+    Raises ValueError for shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max and a limit
+    under a length.
+    """
+    texts, drafts, depth = _checked(
+        acceptance, overlap, lengths, ended_by_eos, gammas, gamma_max, costs_s, length_limits
+    )
+    count, longest = texts.acceptance.shape
+    shape = (count, drafts.size)
+    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "judged", "judged_accepted")}
+    sums |= {name: np.zeros(shape) for name in ("judged_overlap", "catch_ups", "time_s")}
+    sums["survival"] = np.zeros((*shape, depth))
+    size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + depth + 1)))
+    for rows, chunk in _chunks(texts, size):
+        for name, values in _sums_of_chunk(chunk, drafts, depth).items():
+            sums[name][rows] = values
+    time_s = sums.pop("time_s")
+    return RenewalResult(
+        gammas=drafts,
+        gamma_max=depth,
+        tokens=texts.lengths,
+        time_s=None if costs_s is None else time_s,
+        **sums,
+    )
+
+
+def _checked(
+    acceptance: ArrayLike,
+    overlap: ArrayLike,
+    lengths: ArrayLike,
+    ended_by_eos: ArrayLike,
+    gammas: ArrayLike,
+    gamma_max: int,
+    costs_s: ArrayLike | None,
+    length_limits: ArrayLike | None,
+) -> tuple[_Texts, IntArray, int]:
+    a, o = np.asarray(acceptance, dtype=np.float64), np.asarray(overlap, dtype=np.float64)
+    size = whole_numbers("lengths", lengths, minimum=0)
+    eos = np.asarray(ended_by_eos, dtype=np.bool_)
+    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
+    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
+    if a.ndim != 2 or o.shape != a.shape or size.shape != a.shape[:1] or eos.shape != a.shape[:1]:
+        raise ValueError(
+            f"acceptance: found shapes acceptance {a.shape}, overlap {o.shape}, lengths {size.shape}, "
+            f"ended_by_eos {eos.shape}; allowed are (N, T), (N, T), (N,), (N,)"
+        )
+    if bool((size > a.shape[1]).any()):
+        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {a.shape[1]}; allowed is at most that")
+    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
+        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+    inside = np.arange(a.shape[1]) < size[:, None]
+    limits = size.copy()
+    if length_limits is None:
+        limits[eos] = NO_LIMIT
+    else:
+        given = np.broadcast_to(whole_numbers("length_limits", length_limits, minimum=0), size.shape)
+        if bool((given < size).any()):
+            place = int(np.flatnonzero(given < size)[0])
+            raise ValueError(
+                f"length_limits (item {place + 1}): found {given[place]} for a text of {size[place]} positions; "
+                "allowed is at least its length"
+            )
+        limits[eos] = given[eos]
+    texts = _Texts(
+        acceptance=probabilities("acceptance", np.where(inside, a, 0.0)),
+        overlap=probabilities("overlap", np.where(inside, o, 0.0)),
+        lengths=size,
+        ended_by_eos=eos,
+        limits=limits,
+        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, a.shape),
+    )
+    return texts, drafts, depth
+
+
+def round_costs_s(costs_s: ArrayLike, gamma_max: int, shape: tuple[int, ...]) -> FloatArray:
+    """Costs of a round as (D + 1, N or 1, T) from (D + 1,), (D + 1, T) or (D + 1, N, T); shape is (N, T).
+
+    Raises ValueError for another shape and for costs that are not finite.
+    """
+    costs = numbers("costs_s", costs_s)
+    if costs.ndim == 1:
+        costs = np.broadcast_to(costs[:, None], (costs.size, shape[1]))
+    if costs.ndim == 2:
+        costs = costs[:, None, :]
+    if costs.ndim != 3 or costs.shape[0] != gamma_max + 1 or costs.shape[1] not in (1, shape[0]):
+        costs = np.empty((0, 0, 0))
+    if costs.shape[2] != shape[1]:
+        raise ValueError(
+            f"costs_s: found shape {np.shape(costs_s)}; allowed are ({gamma_max + 1},), ({gamma_max + 1}, {shape[1]}) "
+            f"and ({gamma_max + 1}, {shape[0]}, {shape[1]}): one row for each of 0 … gamma_max drafts in force"
+        )
+    return costs
+
+
+def _chunks(texts: _Texts, size: int) -> Iterator[tuple[IntArray, _Texts]]:
+    """Texts of similar lengths, `size` at a time and cut to their longest, with the rows they came from."""
+    order = np.argsort(texts.lengths, kind="stable")
+    for first in range(0, order.size, size):
+        rows = order[first : first + size]
+        longest = int(texts.lengths[rows].max())
+        costs = texts.costs_s
+        if costs is not None:
+            costs = (costs if costs.shape[1] == 1 else costs[:, rows])[:, :, :longest]
+        yield (
+            rows,
+            _Texts(
+                acceptance=texts.acceptance[rows, :longest],
+                overlap=texts.overlap[rows, :longest],
+                lengths=texts.lengths[rows],
+                ended_by_eos=texts.ended_by_eos[rows],
+                limits=texts.limits[rows],
+                costs_s=costs,
+            ),
+        )
+
+
+def run_products(acceptance: FloatArray, gamma_max: int) -> FloatArray:
+    """R[j, n, t] = Π_{i<j} a_{t+i} for j = 0 … gamma_max: (n, T) -> (D + 1, n, T); zero where it leaves the text."""
+    products = np.zeros((gamma_max + 1, *acceptance.shape))
+    products[0] = 1.0
+    for j in range(1, min(gamma_max, acceptance.shape[1]) + 1):
+        reach = acceptance.shape[1] - j + 1
+        np.multiply(products[j - 1, :, :reach], acceptance[:, j - 1 :], out=products[j, :, :reach])
+    return products
+
+
+def _starts_and_bonuses(
+    products: FloatArray, acceptance: FloatArray, gammas: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """v_t and P(position t is the bonus of a full round), both (T, G, n), without regard to where texts end."""
+    count, longest = acceptance.shape
+    starts = np.ones((longest, gammas.size, count))
+    full = np.empty_like(starts)
+    bonus = np.zeros_like(starts)
+    runs = products[gammas].transpose(2, 0, 1)
+    index = np.arange(gammas.size)
+    for t in range(longest):
+        np.multiply(starts[t], runs[t], out=full[t])
+        reached = gammas <= t
+        bonus[t, reached] = full[t - gammas[reached], index[reached]]
+        if t + 1 < longest:
+            np.subtract(1.0, (1.0 - bonus[t]) * acceptance[:, t], out=starts[t + 1])
+    return starts, bonus
+
+
+def _sums_of_chunk(texts: _Texts, gammas: IntArray, depth: int) -> dict[str, FloatArray]:
+    """Every per-text sum of `RenewalResult`, (n, G) or (n, G, D)."""
+    a, lengths, limits = texts.acceptance, texts.lengths, texts.limits
+    products = run_products(a, depth)
+    starts, bonus = _starts_and_bonuses(products, a, gammas)
+    place = np.arange(a.shape[1])
+    inside = place < lengths[:, None]
+    starts = np.where(inside.T[:, None, :], starts, 0.0).transpose(2, 1, 0)
+    bonus = bonus.transpose(2, 1, 0)
+    judged = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
+    goes_on = (place + 1 < lengths[:, None]) & (place + 1 < limits[:, None] - 1)
+    windowed = starts * (place + depth <= limits[:, None])[:, None, :]
+    survival = windowed @ _ahead(products, texts.overlap)
+    survival[:, np.arange(depth) >= gammas[:, None]] = 0.0
+    sums = {
+        "rounds": starts.sum(axis=2),
+        "starts": windowed.sum(axis=2),
+        "survival": survival,
+        "lost_bonus": _lost_bonus(windowed, products, texts, gammas),
+        "judged": judged.sum(axis=2),
+        "judged_accepted": (judged @ a[:, :, None])[:, :, 0],
+        "judged_overlap": (judged @ texts.overlap[:, :, None])[:, :, 0],
+        "catch_ups": np.where(gammas > 0, (bonus @ goes_on[:, :, None].astype(np.float64))[:, :, 0], 0.0),
+    }
+    if texts.costs_s is not None:
+        sums["time_s"] = _time_s(starts, texts, gammas)
+    return sums
+
+
+def _ahead(products: FloatArray, overlap: FloatArray) -> FloatArray:
+    """Ã[n, t, j - 1] = Π_{i<j-1} a_{t+i} · o_{t+j-1} for j = 1 … D; zero where position t + j - 1 is not written."""
+    count, longest = overlap.shape
+    ahead = np.zeros((count, longest, products.shape[0] - 1))
+    for j in range(1, min(ahead.shape[2], longest) + 1):
+        reach = longest - j + 1
+        np.multiply(products[j - 1, :, :reach], overlap[:, j - 1 :], out=ahead[:, :reach, j - 1])
+    return ahead
+
+
+def _lost_bonus(windowed: FloatArray, products: FloatArray, texts: _Texts, gammas: IntArray) -> FloatArray:
+    """Expected rounds, from starts in the window, that end on an accepted EOS: Σ_t v_t Π a up to the EOS, (n, G)."""
+    lost = np.zeros(windowed.shape[:2])
+    for drafts in range(1, products.shape[0]):
+        rows = np.flatnonzero(texts.ended_by_eos & (texts.lengths >= drafts))
+        place = texts.lengths[rows] - drafts
+        lost[rows] += np.where(gammas >= drafts, windowed[rows, :, place] * products[drafts, rows, place][:, None], 0.0)
+    return lost
+
+
+def _time_s(starts: FloatArray, texts: _Texts, gammas: IntArray) -> FloatArray:
+    """Σ_t v_t T_round(γ in force, t), (n, G): as if γ never shrank, then the last starts before a limit put right."""
+    assert texts.costs_s is not None
+    costs = np.broadcast_to(texts.costs_s, (texts.costs_s.shape[0], *texts.acceptance.shape))
+    time_s = np.empty(starts.shape[:2])
+    for index, gamma in enumerate(gammas):
+        time_s[:, index] = np.einsum("nt,nt->n", starts[:, index], costs[gamma])
+    for left in range(1, int(gammas.max()) + 1):
+        rows = np.flatnonzero((texts.limits >= left) & (texts.limits - left < texts.lengths))
+        place = texts.limits[rows] - left
+        change = costs[left - 1, rows, place][:, None] - costs[gammas[:, None], rows, place].T
+        time_s[rows] += np.where(gammas >= left, starts[rows, :, place] * change, 0.0)
+    return time_s

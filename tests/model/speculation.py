@@ -1,0 +1,188 @@
+"""The speculative process over a Markov pair, enumerated branch by branch: what the renewal pass must agree with.
+
+Independent of the code under test: it follows the decoder (propose γ drafts, test them in order, replace at the first
+rejection, else a bonus) and sums probabilities over all branches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Rows are laws of the next token given the last one."""
+
+    target: Array
+    draft: Array
+    rule: str
+    greedy_draft: bool
+    eos: int | None = None
+
+    def proposal(self, last: int) -> Array:
+        if not self.greedy_draft:
+            return np.asarray(self.draft[last])
+        law = np.zeros(self.draft.shape[1])
+        law[self.draft[last].argmax()] = 1.0
+        return law
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    chance: float
+    emitted: tuple[int, ...]
+    accepted: int
+    ended: bool
+
+
+@dataclass(kw_only=True)
+class Expectation:
+    rounds: float = 0.0
+    time_s: float = 0.0
+    judged: float = 0.0
+    accepted: float = 0.0
+    catch_ups: float = 0.0
+    tokens: float = 0.0
+    starts: float = 0.0
+    committed: float = 0.0
+    survival: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    texts: dict[tuple[int, ...], float] = field(default_factory=lambda: defaultdict(float))
+
+
+def one_round(pair: Pair, last: int, gamma: int) -> Iterator[Round]:
+    """Every branch of one round: the drafts first, then their tests, then the replacement or the bonus."""
+    vocabulary = range(pair.target.shape[1])
+    for drafts in product(vocabulary, repeat=gamma):
+        proposed, state = 1.0, last
+        for token in drafts:
+            proposed *= pair.proposal(state)[token]
+            state = token
+        if proposed > 0:
+            yield from _tests(pair, last, drafts, proposed, ())
+
+
+def _tests(pair: Pair, last: int, drafts: tuple[int, ...], chance: float, accepted: tuple[int, ...]) -> Iterator[Round]:
+    target = pair.target[last]
+    if accepted and accepted[-1] == pair.eos:
+        yield Round(chance=chance, emitted=accepted, accepted=len(accepted), ended=True)
+        return
+    if len(accepted) == len(drafts):
+        for bonus in np.flatnonzero(target):
+            yield Round(
+                chance=chance * target[bonus],
+                emitted=(*accepted, int(bonus)),
+                accepted=len(accepted),
+                ended=bool(bonus == pair.eos),
+            )
+        return
+    token = drafts[len(accepted)]
+    if pair.rule == "match":
+        passes, replacements = target[token], np.where(np.arange(target.size) == token, 0.0, target)
+    else:
+        proposal = pair.proposal(last)
+        passes = min(1.0, target[token] / proposal[token])
+        residual = np.maximum(target - proposal, 0.0)
+        replacements = (1 - passes) * residual / residual.sum() if residual.sum() > 0 else np.zeros_like(target)
+    if passes > 0:
+        yield from _tests(pair, token, drafts, chance * passes, (*accepted, token))
+    for other in np.flatnonzero(replacements):
+        yield Round(
+            chance=chance * replacements[other],
+            emitted=(*accepted, int(other)),
+            accepted=len(accepted),
+            ended=bool(other == pair.eos),
+        )
+
+
+def enumerate_process(
+    pair: Pair, first: int, limit: int, gamma: int, gamma_max: int, cost_s: Callable[[int, int], float]
+) -> Expectation:
+    """Expectations over all texts of at most `limit` tokens after `first`, and the law of the texts themselves.
+
+    `starts`, `committed` and `survival` are of rounds that start with gamma_max positions left; there the round is
+    followed with all γ drafts, also where the decoder itself would shrink the last one.
+    """
+    found = Expectation()
+    states: dict[tuple[tuple[int, ...], bool], float] = {((), False): 1.0}
+    while states:
+        text, caught_up = min(states, key=lambda state: len(state[0]))
+        chance = states.pop((text, caught_up))
+        last, left = (text[-1] if text else first), limit - len(text)
+        drafts = min(gamma, left - 1)
+        found.rounds += chance
+        found.time_s += chance * cost_s(drafts, len(text))
+        found.catch_ups += chance * (caught_up and drafts > 0)
+        if left >= gamma_max:
+            found.starts += chance
+            for branch in one_round(pair, last, gamma):
+                found.committed += chance * branch.chance * len(branch.emitted)
+                for j in range(1, branch.accepted + 1):
+                    found.survival[j] += chance * branch.chance
+        for branch in one_round(pair, last, drafts):
+            weight, after = chance * branch.chance, text + branch.emitted
+            found.accepted += weight * branch.accepted
+            found.judged += weight * (
+                branch.accepted + (branch.accepted < drafts and not _on_accepted_eos(pair, branch))
+            )
+            found.tokens += weight * len(branch.emitted)
+            if branch.ended or len(after) == limit:
+                found.texts[after] += weight
+            else:
+                state = (after, drafts > 0 and branch.accepted == drafts)
+                states[state] = states.get(state, 0.0) + weight
+    return found
+
+
+def _on_accepted_eos(pair: Pair, branch: Round) -> bool:
+    return branch.ended and branch.accepted == len(branch.emitted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllTexts:
+    """Every text of at most `limit` tokens, with its chance under the target and its columns."""
+
+    chances: Array
+    acceptance: Array
+    overlap: Array
+    lengths: NDArray[np.int64]
+    ended_by_eos: NDArray[np.bool_]
+    texts: tuple[tuple[int, ...], ...]
+
+
+def all_texts(pair: Pair, first: int, limit: int) -> AllTexts:
+    """All texts the target can write, with a_t and o_t of the pair's rule and draft at every position."""
+    done: list[tuple[float, tuple[int, ...]]] = []
+    states: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
+    while states:
+        chance, text = states.pop()
+        if len(text) == limit or (text and text[-1] == pair.eos):
+            done.append((chance, text))
+            continue
+        law = pair.target[text[-1] if text else first]
+        states.extend((chance * law[token], (*text, token)) for token in map(int, np.flatnonzero(law)))
+    acceptance, overlap = np.zeros((len(done), limit)), np.zeros((len(done), limit))
+    for row, (_, text) in enumerate(done):
+        for t, token in enumerate(text):
+            last = text[t - 1] if t else first
+            target, proposal = pair.target[last], pair.proposal(last)
+            if pair.rule == "match":
+                acceptance[row, t], overlap[row, t] = proposal[token], proposal @ target
+            else:
+                acceptance[row, t] = min(1.0, proposal[token] / target[token])
+                overlap[row, t] = np.minimum(proposal, target).sum()
+    return AllTexts(
+        chances=np.array([chance for chance, _ in done]),
+        acceptance=acceptance,
+        overlap=overlap,
+        lengths=np.array([len(text) for _, text in done]),
+        ended_by_eos=np.array([text[-1] == pair.eos for _, text in done]),
+        texts=tuple(text for _, text in done),
+    )
