@@ -85,11 +85,11 @@ def run(
     """
     loaded = _load(config, overrides)
     folder = RUNS / loaded.name if out is None else out
-    from specgauge.cli_progress import ProgressLine
+    from specgauge.sweeps.progress import progress_to
     from specgauge.sweeps.runner import run as run_sweep
 
     try:
-        with ProgressLine() as progress:
+        with progress_to(sys.stderr) as progress:
             code = run_sweep(loaded, out=folder, fresh=fresh, progress=progress)
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
