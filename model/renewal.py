@@ -41,27 +41,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, probabilities, whole_numbers
+from specgauge.model.checks import FloatArray, IntArray, whole_numbers
+from specgauge.model.renewal_inputs import JudgedTexts, judged_texts, round_costs_s, within_texts
 from specgauge.model.renewal_result import RenewalResult
 
 _CHUNK_CELLS = 4_000_000
 """Positions times (gammas + gamma_max) handled at once: about 32 MB for each of a few arrays."""
 
-NO_LIMIT = np.iinfo(np.int64).max // 4
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Texts:
-    """Checked inputs of a chunk of n texts."""
+class _Chunk:
+    """n texts, cut to their longest."""
 
-    acceptance: FloatArray
-    """(n, T), zero beyond each length."""
+    texts: JudgedTexts
     overlap: FloatArray
-    """(n, T), zero beyond each length."""
-    lengths: IntArray
-    ended_by_eos: BoolArray
-    limits: IntArray
-    """(n,) positions the decoder was allowed; NO_LIMIT where unknown."""
+    """(n, T) o_t, zero beyond each length."""
     costs_s: FloatArray | None
     """(D + 1, n or 1, T)."""
 
@@ -95,8 +89,17 @@ def renewal(
     Raises ValueError for shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max and a limit
     under a length.
     """
-    texts, drafts, depth = _checked(
-        acceptance, overlap, lengths, ended_by_eos, gammas, gamma_max, costs_s, length_limits
+    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
+    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
+    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
+        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+    texts = judged_texts(acceptance, lengths, ended_by_eos, length_limits)
+    if np.shape(overlap) != texts.acceptance.shape:
+        raise ValueError(f"overlap: found shape {np.shape(overlap)}; allowed is {texts.acceptance.shape} as acceptance")
+    whole = _Chunk(
+        texts=texts,
+        overlap=within_texts("overlap", overlap, texts.lengths),
+        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, texts.acceptance.shape),
     )
     count, longest = texts.acceptance.shape
     shape = (count, drafts.size)
@@ -104,7 +107,7 @@ def renewal(
     sums |= {name: np.zeros(shape) for name in ("judged_overlap", "catch_ups", "time_s")}
     sums["survival"] = np.zeros((*shape, depth))
     size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + depth + 1)))
-    for rows, chunk in _chunks(texts, size):
+    for rows, chunk in _chunks(whole, size):
         for name, values in _sums_of_chunk(chunk, drafts, depth).items():
             sums[name][rows] = values
     time_s = sums.pop("time_s")
@@ -117,92 +120,26 @@ def renewal(
     )
 
 
-def _checked(
-    acceptance: ArrayLike,
-    overlap: ArrayLike,
-    lengths: ArrayLike,
-    ended_by_eos: ArrayLike,
-    gammas: ArrayLike,
-    gamma_max: int,
-    costs_s: ArrayLike | None,
-    length_limits: ArrayLike | None,
-) -> tuple[_Texts, IntArray, int]:
-    a, o = np.asarray(acceptance, dtype=np.float64), np.asarray(overlap, dtype=np.float64)
-    size = whole_numbers("lengths", lengths, minimum=0)
-    eos = np.asarray(ended_by_eos, dtype=np.bool_)
-    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
-    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
-    if a.ndim != 2 or o.shape != a.shape or size.shape != a.shape[:1] or eos.shape != a.shape[:1]:
-        raise ValueError(
-            f"acceptance: found shapes acceptance {a.shape}, overlap {o.shape}, lengths {size.shape}, "
-            f"ended_by_eos {eos.shape}; allowed are (N, T), (N, T), (N,), (N,)"
-        )
-    if bool((size > a.shape[1]).any()):
-        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {a.shape[1]}; allowed is at most that")
-    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
-        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
-    inside = np.arange(a.shape[1]) < size[:, None]
-    limits = size.copy()
-    if length_limits is None:
-        limits[eos] = NO_LIMIT
-    else:
-        given = np.broadcast_to(whole_numbers("length_limits", length_limits, minimum=0), size.shape)
-        if bool((given < size).any()):
-            place = int(np.flatnonzero(given < size)[0])
-            raise ValueError(
-                f"length_limits (item {place + 1}): found {given[place]} for a text of {size[place]} positions; "
-                "allowed is at least its length"
-            )
-        limits[eos] = given[eos]
-    texts = _Texts(
-        acceptance=probabilities("acceptance", np.where(inside, a, 0.0)),
-        overlap=probabilities("overlap", np.where(inside, o, 0.0)),
-        lengths=size,
-        ended_by_eos=eos,
-        limits=limits,
-        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, a.shape),
-    )
-    return texts, drafts, depth
-
-
-def round_costs_s(costs_s: ArrayLike, gamma_max: int, shape: tuple[int, ...]) -> FloatArray:
-    """Costs of a round as (D + 1, N or 1, T) from (D + 1,), (D + 1, T) or (D + 1, N, T); shape is (N, T).
-
-    Raises ValueError for another shape and for costs that are not finite.
-    """
-    costs = numbers("costs_s", costs_s)
-    if costs.ndim == 1:
-        costs = np.broadcast_to(costs[:, None], (costs.size, shape[1]))
-    if costs.ndim == 2:
-        costs = costs[:, None, :]
-    if costs.ndim != 3 or costs.shape[0] != gamma_max + 1 or costs.shape[1] not in (1, shape[0]):
-        costs = np.empty((0, 0, 0))
-    if costs.shape[2] != shape[1]:
-        raise ValueError(
-            f"costs_s: found shape {np.shape(costs_s)}; allowed are ({gamma_max + 1},), ({gamma_max + 1}, {shape[1]}) "
-            f"and ({gamma_max + 1}, {shape[0]}, {shape[1]}): one row for each of 0 … gamma_max drafts in force"
-        )
-    return costs
-
-
-def _chunks(texts: _Texts, size: int) -> Iterator[tuple[IntArray, _Texts]]:
+def _chunks(whole: _Chunk, size: int) -> Iterator[tuple[IntArray, _Chunk]]:
     """Texts of similar lengths, `size` at a time and cut to their longest, with the rows they came from."""
+    texts, costs = whole.texts, whole.costs_s
     order = np.argsort(texts.lengths, kind="stable")
     for first in range(0, order.size, size):
         rows = order[first : first + size]
         longest = int(texts.lengths[rows].max())
-        costs = texts.costs_s
-        if costs is not None:
-            costs = (costs if costs.shape[1] == 1 else costs[:, rows])[:, :, :longest]
+        part = JudgedTexts(
+            acceptance=texts.acceptance[rows, :longest],
+            lengths=texts.lengths[rows],
+            ended_by_eos=texts.ended_by_eos[rows],
+            limits=texts.limits[rows],
+        )
+        costs_of_part = costs if costs is None or costs.shape[1] == 1 else costs[:, rows]
         yield (
             rows,
-            _Texts(
-                acceptance=texts.acceptance[rows, :longest],
-                overlap=texts.overlap[rows, :longest],
-                lengths=texts.lengths[rows],
-                ended_by_eos=texts.ended_by_eos[rows],
-                limits=texts.limits[rows],
-                costs_s=costs,
+            _Chunk(
+                texts=part,
+                overlap=whole.overlap[rows, :longest],
+                costs_s=None if costs_of_part is None else costs_of_part[:, :, :longest],
             ),
         )
 
@@ -236,9 +173,9 @@ def _starts_and_bonuses(
     return starts, bonus
 
 
-def _sums_of_chunk(texts: _Texts, gammas: IntArray, depth: int) -> dict[str, FloatArray]:
+def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, FloatArray]:
     """Every per-text sum of `RenewalResult`, (n, G) or (n, G, D)."""
-    a, lengths, limits = texts.acceptance, texts.lengths, texts.limits
+    a, lengths, limits = chunk.texts.acceptance, chunk.texts.lengths, chunk.texts.limits
     products = run_products(a, depth)
     starts, bonus = _starts_and_bonuses(products, a, gammas)
     place = np.arange(a.shape[1])
@@ -248,20 +185,20 @@ def _sums_of_chunk(texts: _Texts, gammas: IntArray, depth: int) -> dict[str, Flo
     judged = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
     goes_on = (place + 1 < lengths[:, None]) & (place + 1 < limits[:, None] - 1)
     windowed = starts * (place + depth <= limits[:, None])[:, None, :]
-    survival = windowed @ _ahead(products, texts.overlap)
+    survival = windowed @ _ahead(products, chunk.overlap)
     survival[:, np.arange(depth) >= gammas[:, None]] = 0.0
     sums = {
         "rounds": starts.sum(axis=2),
         "starts": windowed.sum(axis=2),
         "survival": survival,
-        "lost_bonus": _lost_bonus(windowed, products, texts, gammas),
+        "lost_bonus": _lost_bonus(windowed, products, chunk.texts, gammas),
         "judged": judged.sum(axis=2),
         "judged_accepted": (judged @ a[:, :, None])[:, :, 0],
-        "judged_overlap": (judged @ texts.overlap[:, :, None])[:, :, 0],
+        "judged_overlap": (judged @ chunk.overlap[:, :, None])[:, :, 0],
         "catch_ups": np.where(gammas > 0, (bonus @ goes_on[:, :, None].astype(np.float64))[:, :, 0], 0.0),
     }
-    if texts.costs_s is not None:
-        sums["time_s"] = _time_s(starts, texts, gammas)
+    if chunk.costs_s is not None:
+        sums["time_s"] = _time_s(starts, chunk.texts, np.broadcast_to(chunk.costs_s, (depth + 1, *a.shape)), gammas)
     return sums
 
 
@@ -275,7 +212,7 @@ def _ahead(products: FloatArray, overlap: FloatArray) -> FloatArray:
     return ahead
 
 
-def _lost_bonus(windowed: FloatArray, products: FloatArray, texts: _Texts, gammas: IntArray) -> FloatArray:
+def _lost_bonus(windowed: FloatArray, products: FloatArray, texts: JudgedTexts, gammas: IntArray) -> FloatArray:
     """Expected rounds, from starts in the window, that end on an accepted EOS: Σ_t v_t Π a up to the EOS, (n, G)."""
     lost = np.zeros(windowed.shape[:2])
     for drafts in range(1, products.shape[0]):
@@ -285,10 +222,8 @@ def _lost_bonus(windowed: FloatArray, products: FloatArray, texts: _Texts, gamma
     return lost
 
 
-def _time_s(starts: FloatArray, texts: _Texts, gammas: IntArray) -> FloatArray:
+def _time_s(starts: FloatArray, texts: JudgedTexts, costs: FloatArray, gammas: IntArray) -> FloatArray:
     """Σ_t v_t T_round(γ in force, t), (n, G): as if γ never shrank, then the last starts before a limit put right."""
-    assert texts.costs_s is not None
-    costs = np.broadcast_to(texts.costs_s, (texts.costs_s.shape[0], *texts.acceptance.shape))
     time_s = np.empty(starts.shape[:2])
     for index, gamma in enumerate(gammas):
         time_s[:, index] = np.einsum("nt,nt->n", starts[:, index], costs[gamma])

@@ -268,7 +268,7 @@ GOOD: dict[str, object] = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"overlap": np.zeros((2, 3))}, r"allowed are \(N, T\), \(N, T\), \(N,\), \(N,\)"),
+        ({"overlap": np.zeros((2, 3))}, r"overlap: found shape \(2, 3\); allowed is \(2, 4\) as acceptance"),
         ({"lengths": [4]}, r"lengths \(1,\)"),
         ({"lengths": [5, 2]}, "found 5 for texts padded to 4"),
         ({"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
