@@ -1,0 +1,282 @@
+"""The rules of the house, read from the source: who imports whom, what stays out, what every file has."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Collection
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specgauge
+from tests.house import (
+    FOLDERS,
+    FRONT_DOOR,
+    ROOT,
+    Import,
+    imports_of,
+    product_files,
+    python_files,
+    tracked_files,
+    tree_of,
+)
+from tests.reports.synthetic import build_run
+
+MAY_IMPORT = {
+    "model": {"model"},
+    "configs": {"configs"},
+    "bench": {"bench", "model", "configs"},
+    "sweeps": {"sweeps", "bench", "model", "configs"},
+    "reports": {"reports", "model", "configs", "sweeps"},
+}
+ONLY_IN_BENCH = {"torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf"}
+HEAVY = {"torch", "transformers", "pandas", "pyarrow", "scipy", "matplotlib", "pydantic", "numpy", "jinja2", "rich"}
+LATE_IN_MODEL = {"pandas", "pyarrow", "scipy", "matplotlib"}
+LONGEST_FILE = 500
+
+FILES = product_files()
+
+
+def folder_of(path: Path) -> str | None:
+    """The root folder a module belongs to; None for the front door."""
+    first = path.relative_to(ROOT).parts[0]
+    return first if first in FOLDERS else None
+
+
+def package_of(found: Import) -> str:
+    return found.module.split(".")[0]
+
+
+def own_folder(module: str) -> str | None:
+    """``sweeps`` for specgauge.sweeps.plan; None for modules that are not the product's, or its front door."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "specgauge" and len(parts) > 1 and parts[1] in FOLDERS else None
+
+
+def wrong_imports(folders: Collection[str | None], is_wrong: Callable[[Import], bool]) -> list[str]:
+    """``file:line imports module`` of each wrong import in modules of these folders (None is the front door)."""
+    return [
+        f"{path.relative_to(ROOT)}:{found.line} imports {found.module}"
+        for path in FILES
+        if folder_of(path) in folders
+        for found in imports_of(path)
+        if is_wrong(found)
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_arrows(folder: str) -> None:
+    allowed = {f"specgauge.{name}" for name in MAY_IMPORT[folder]}
+
+    def is_wrong(found: Import) -> bool:
+        home = ".".join(found.module.split(".")[:2])
+        return package_of(found) == "specgauge" and home not in allowed
+
+    assert not wrong_imports([folder], is_wrong)
+
+
+def test_imports_are_absolute_and_go_through_the_package() -> None:
+    everywhere = [*FOLDERS, None]
+    assert not wrong_imports(everywhere, lambda found: found.module.startswith(".") or package_of(found) in FOLDERS)
+
+
+def test_only_bench_knows_torch() -> None:
+    others = [*(set(FOLDERS) - {"bench"}), None]
+    assert not wrong_imports(others, lambda found: package_of(found) in ONLY_IN_BENCH)
+
+
+def test_sweeps_import_bench_late() -> None:
+    assert not wrong_imports(["sweeps"], lambda found: own_folder(found.module) == "bench" and found.at_import)
+
+
+@cache
+def reaches_bench(module: str) -> bool:
+    """Whether a module of sweeps imports bench anywhere, or a module of sweeps that does."""
+    base = ROOT.joinpath(*module.split(".")[1:])
+    path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    found = {found.module for found in imports_of(path)} - {module}
+    return any(own_folder(name) == "bench" or (own_folder(name) == "sweeps" and reaches_bench(name)) for name in found)
+
+
+def test_reports_use_the_part_of_sweeps_that_reads() -> None:
+    def is_wrong(found: Import) -> bool:
+        return own_folder(found.module) == "sweeps" and reaches_bench(found.module)
+
+    assert not wrong_imports(["reports"], is_wrong)
+
+
+def test_the_model_and_the_configs_load_large_libraries_late() -> None:
+    folders = ["model", "configs"]
+    assert not wrong_imports(folders, lambda found: found.at_import and package_of(found) in LATE_IN_MODEL)
+
+
+def test_the_front_door_is_light() -> None:
+    def is_wrong(found: Import) -> bool:
+        return found.at_import and (package_of(found) in HEAVY or own_folder(found.module) is not None)
+
+    assert not wrong_imports([None], is_wrong)
+
+
+def test_every_module_says_what_it_is_for_in_its_first_line() -> None:
+    first_lines = {path: (ast.get_docstring(tree_of(path)) or "").partition("\n")[0] for path in FILES}
+    assert not [str(path.relative_to(ROOT)) for path, line in first_lines.items() if len(line) < 10]
+
+
+def test_no_file_is_long() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    assert not [f"{path.relative_to(ROOT)}: {lines} lines" for path, lines in lengths.items() if lines > LONGEST_FILE]
+
+
+def test_every_folder_is_a_package() -> None:
+    folders = {path.parent for path in python_files()}
+    assert not [str(folder) for folder in folders if not (folder / "__init__.py").is_file()]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_package_links_to_the_folders(name: str) -> None:
+    link = FRONT_DOOR / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("..", "..", name)
+    assert (link / "__init__.py").is_file()
+
+
+def test_nothing_else_is_at_the_root() -> None:
+    folders = {Path(name).parts[0] for name in tracked_files() if "/" in name}
+    assert folders <= {*FOLDERS, "src", "tests", ".ci"}
+
+
+def test_the_version_is_told_once() -> None:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "specgauge.__version__"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", specgauge.__version__)
+
+
+def test_the_public_names_exist() -> None:
+    assert len(set(specgauge.__all__)) == len(specgauge.__all__)
+    for name in specgauge.__all__:
+        assert getattr(specgauge, name) is not None, name
+        assert name in dir(specgauge)
+    with pytest.raises(AttributeError, match="module 'specgauge' has no attribute 'nothing'"):
+        _ = specgauge.nothing
+
+
+def test_public_names_live_where_they_say() -> None:
+    for name in set(specgauge.__all__) - {"__version__"}:
+        value = getattr(specgauge, name)
+        assert getattr(importlib.import_module(value.__module__), value.__name__) is value
+
+
+# What may not stand in a tracked file: paths of one machine, and words about how the project was made.  The patterns
+# are written so that they do not match themselves.
+BANNED = re.compile(
+    rb"/(?:home|Users|root|wor[k]|far[m])/\w|[A-Z]:\\\\?Users|/tm[p]/studio|farm-(?:bench|studio)|\.librar[y]|"
+    rb"\bthis sess[i]on\b|\bCE[O]\b|\bTOD[O]\b|\bFIXM[E]\b|\bXX[X]\b"
+)
+
+
+def test_no_banned_words_in_tracked_files() -> None:
+    found = []
+    for name in tracked_files():
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            if b"\0" not in content[:8192]:
+                found += [f"{name}: {match.group().decode()}" for match in BANNED.finditer(content)]
+    assert not found
+
+
+def run_python(code: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+        check=False,
+    )
+
+
+LOADED_BY = """
+import json, sys
+before = set(sys.modules)
+from specgauge.cli import main
+code = main(sys.argv[1:])
+print(json.dumps([code, sorted({name.split('.')[0] for name in set(sys.modules) - before})]), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["nonsense"]]
+)
+def test_help_loads_nothing_large(arguments: list[str], tmp_path: Path) -> None:
+    done = run_python(LOADED_BY, *arguments, cwd=tmp_path)
+    code, loaded = json.loads(done.stderr.splitlines()[-1])
+    assert code == (2 if arguments == ["nonsense"] else 0)
+    # some releases of typer import pydantic and rich themselves
+    assert not set(loaded) & (HEAVY - {"pydantic", "rich"})
+
+
+def test_the_package_itself_loads_nothing_large(tmp_path: Path) -> None:
+    code = "import sys, json, specgauge; print(json.dumps(sorted(sys.modules)))"
+    done = run_python(code, cwd=tmp_path)
+    assert not HEAVY & set(json.loads(done.stdout))
+
+
+WITHOUT_TORCH = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('torch', 'transformers'):
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+sys.meta_path.insert(0, Block())
+from specgauge.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+TORCH_FREE = {
+    "configs": ["configs", "quickstart"],
+    "schema": ["schema"],
+    "check": ["check", "quickstart"],
+    "predict": ["predict", "--alpha", "0.8", "--t-decode", "20ms", "--t-draft", "2ms", "--t-verify", "22ms"],
+    "explain": ["explain", "--target", "0.2,0.4,0.4", "--draft", "0.1,0.1,0.8"],
+    "recommend": ["recommend", "RUN"],
+    "report": ["report", "RUN"],
+}
+
+
+@pytest.mark.parametrize("arguments", TORCH_FREE.values(), ids=TORCH_FREE)
+def test_without_torch(arguments: list[str], tmp_path: Path) -> None:
+    if "RUN" in arguments:
+        build_run(tmp_path / "RUN")
+    done = run_python(WITHOUT_TORCH, *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_run_without_torch_says_what_it_needs(tmp_path: Path) -> None:
+    done = run_python(WITHOUT_TORCH, "run", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("specgauge: needs the package 'torch', which is not installed")
+
+
+def test_a_checkout_without_links_gives_one_clear_error(tmp_path: Path) -> None:
+    package = tmp_path / "specgauge"
+    package.mkdir()
+    (package / "__init__.py").write_bytes((FRONT_DOOR / "__init__.py").read_bytes())
+    for name in FOLDERS:
+        (package / name).write_text(f"../../{name}", encoding="utf-8")  # what git writes where it cannot link
+    done = run_python("import specgauge", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {package / 'bench'} is not a folder: this checkout was made without symbolic links; make it "
+        "again with `git clone -c core.symlinks=true` (on Windows with developer mode on), or install a wheel"
+    )
