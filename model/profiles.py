@@ -1,10 +1,8 @@
-"""Acceptance profiles: from whatever was measured to survival A_i and Omega(gamma), and how each is known.
+"""Acceptance profiles from whatever was measured.
 
-    A_i = P(the first i drafts of a round are all accepted) = prod of conditional rates       Omega(gamma) = 1 + sum A_i
-
-A profile comes from one alpha, rates per position (conditional or marginal), counts (per position, a histogram of
-accepted lengths, rounds, or bare totals) or trajectories.  Survival depends on where rounds start, hence on gamma: it
-is measured at the gamma drafted at, interpolated below, extrapolated above (with the last conditional rate).
+One alpha, rates per position (conditional or marginal), counts (per position, a histogram of accepted lengths, single
+rounds, or bare totals), tokens per round by gamma, or trajectories: each gives an `AcceptanceProfile`, which knows
+survival A_i and Omega(gamma) at any gamma and how it knows them.  Accepted / drafted is never taken for alpha.
 
     >>> profile = profile_from_histogram([1, 1, 1, 1])
     >>> profile.survival.tolist(), profile.tokens_per_round([3]).tolist()
@@ -13,13 +11,14 @@ is measured at the gamma drafted at, interpolated below, extrapolated above (wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specgauge.model.checks import FloatArray, probabilities, survival_rates, whole_numbers
+from specgauge.model.acceptance_profile import AcceptanceProfile, Source, gamma_list
+from specgauge.model.checks import FloatArray, numbers, probabilities, survival_rates, whole_numbers
 from specgauge.model.known import Known
 from specgauge.model.limits import alpha_from_tokens_per_round, refuse_more_than_a_chain
 from specgauge.model.one_alpha import (
@@ -30,73 +29,7 @@ from specgauge.model.one_alpha import (
 )
 from specgauge.model.speedup import survival_iid
 
-Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "rounds", "totals", "trajectories"]
-
 Number = TypeVar("Number", np.float64, np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcceptanceProfile:
-    """Survival by gamma, with what one alpha would make of it."""
-
-    source: Source
-    by_gamma: FloatArray
-    """(D, D): row g - 1 holds A_1 … A_g of rounds that draft g, zeros after; D is the gamma drafted at."""
-    every_gamma: Known
-    """How rows below the last are known: measured for trajectories, interpolated for counts taken at one gamma."""
-    at_drafted: Known
-    """How the last row is known."""
-    lost_bonus: FloatArray
-    """(D,): probability, by gamma, that a round ends on an accepted end-of-text token and so has no bonus."""
-    tail_rate: float
-    """Conditional rate of every position beyond those measured."""
-    fit: OneAlpha | None
-    """One alpha fitted to the profile; None where the profile is one alpha or knows only totals."""
-
-    @property
-    def gamma_drafted(self) -> int:
-        """The gamma the rates were taken at, and the last position measured."""
-        return int(self.by_gamma.shape[0])
-
-    @property
-    def survival(self) -> FloatArray:
-        """A_1 … A_D at the gamma drafted at; from few trajectories they need not fall everywhere."""
-        return np.asarray(self.by_gamma[-1], dtype=np.float64)
-
-    @property
-    def conditional(self) -> FloatArray:
-        """Rates of a position given that the drafts before it were accepted; 0 where none were."""
-        before = np.concatenate([[1.0], self.survival[:-1]])
-        return np.asarray(self.survival / np.where(before > 0, before, 1.0), dtype=np.float64)
-
-    def survival_at(self, gamma: int) -> FloatArray:
-        """A_1 … A_gamma of rounds that draft `gamma`, shape (gamma,)."""
-        g = int(whole_numbers("gamma", gamma, minimum=1))
-        if g <= self.gamma_drafted:
-            return self.by_gamma[g - 1, :g]
-        beyond = self.survival[-1] * self.tail_rate ** np.arange(1, g - self.gamma_drafted + 1)
-        return np.concatenate([self.survival, beyond])
-
-    def full_acceptance(self, gammas: ArrayLike) -> FloatArray:
-        """A_gamma, the probability that a round accepts everything: (G,) -> (G,)."""
-        return np.array([self.survival_at(g)[-1] for g in _gamma_list(gammas)])
-
-    def tokens_per_round(self, gammas: ArrayLike) -> FloatArray:
-        """Omega(gamma) of each gamma: (G,) -> (G,)."""
-        drafts = _gamma_list(gammas)
-        lost = [self.lost_bonus[min(g, self.gamma_drafted) - 1] for g in drafts]
-        return np.array([1.0 + self.survival_at(g).sum() - loss for g, loss in zip(drafts, lost, strict=True)])
-
-    def known(self, gammas: ArrayLike) -> list[Known]:
-        """How Omega is known at each gamma: (G,)."""
-        return [self._known(g) for g in _gamma_list(gammas)]
-
-    def _known(self, gamma: int) -> Known:
-        if gamma == self.gamma_drafted:
-            return self.at_drafted
-        if gamma < self.gamma_drafted:
-            return self.every_gamma
-        return Known.ASSUMED if self.source == "alpha" else Known.EXTRAPOLATED
 
 
 def profile_from_alpha(alpha: float) -> AcceptanceProfile:
@@ -196,9 +129,9 @@ def profile_from_rounds(accepted: ArrayLike, drafted: ArrayLike, *, confidence: 
     positions = np.arange(1, max(int(lengths.max()), 1) + 1)[:, np.newaxis]
     judged = np.sum((lengths >= positions) & (runs >= positions - 1), axis=-1)
     passed = np.sum(runs >= positions, axis=-1)
-    known = Known.MEASURED if np.all(lengths == lengths[0]) else Known.INTERPOLATED
     profile = profile_from_counts(passed, judged=judged, confidence=confidence)
-    return replace(profile, source="rounds", at_drafted=known)
+    known = profile.row_known if np.all(lengths == lengths[0]) else (Known.INTERPOLATED,) * profile.gamma_drafted
+    return replace(profile, source="rounds", row_known=known)
 
 
 def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> AcceptanceProfile:
@@ -220,6 +153,33 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
     refuse_more_than_a_chain("1 + accepted / rounds", 1 + passed / n, gamma)
     alpha = float(alpha_from_tokens_per_round(1 + passed / n, gamma))
     return _profile("totals", survival_iid(alpha, gamma), Known.ASSUMED, Known.MEASURED, tail_rate=alpha, fit=None)
+
+
+def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike) -> AcceptanceProfile:
+    """From Omega measured at each of some gammas, (G,) and (G,): exact there, its shape filled in by `alpha_omega`.
+
+    Each gamma has its own alpha_omega; a gamma that was not measured takes that of the next larger one, assumed.
+
+    Raises ValueError for lengths that differ, gammas that do not rise, and more than gamma + 1 tokens a round.
+    """
+    drafts = np.array(gamma_list(gammas))
+    omega = _one_list("tokens_per_round", numbers("tokens_per_round", tokens_per_round))
+    if omega.shape != drafts.shape or np.any(np.diff(drafts) <= 0):
+        raise ValueError(
+            f"tokens_per_round: found {omega.size} values for gammas {drafts.tolist()}, allowed: one for each of "
+            "gammas that rise"
+        )
+    alphas = np.atleast_1d(alpha_from_tokens_per_round(omega, drafts))
+    every = np.arange(1, drafts[-1] + 1)
+    by_gamma = np.tril(survival_iid(alphas[np.searchsorted(drafts, every)], int(drafts[-1])))
+    return AcceptanceProfile(
+        source="tokens_per_round",
+        by_gamma=by_gamma,
+        row_known=tuple(Known.MEASURED if g in drafts else Known.ASSUMED for g in every),
+        lost_bonus=np.zeros(every.size),
+        tail_rate=float(alphas[-1]),
+        fit=None,
+    )
 
 
 def profile_from_trajectories(
@@ -265,8 +225,7 @@ def profile_from_trajectories(
     return AcceptanceProfile(
         source="trajectories",
         by_gamma=survival,
-        every_gamma=Known.MEASURED,
-        at_drafted=Known.MEASURED,
+        row_known=(Known.MEASURED,) * depth,
         lost_bonus=np.asarray(result.lost_bonus.sum(axis=0) / starts, dtype=np.float64),
         tail_rate=float(min(1.0, survival[-1, -1] / before)) if before > 0 else 0.0,
         fit=fit,
@@ -290,8 +249,7 @@ def _profile(
     return AcceptanceProfile(
         source=source,
         by_gamma=np.tril(np.broadcast_to(survival, (survival.size, survival.size))),
-        every_gamma=every,
-        at_drafted=at_drafted,
+        row_known=(*(every,) * (survival.size - 1), at_drafted),
         lost_bonus=np.zeros(survival.size),
         tail_rate=tail_rate,
         fit=fit,
@@ -307,7 +265,3 @@ def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:
     if flat.ndim != 1 or flat.size == 0:
         raise ValueError(f"{name}: found shape {values.shape}, allowed: one list with a number for each position")
     return flat
-
-
-def _gamma_list(gammas: ArrayLike) -> list[int]:
-    return [int(g) for g in np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))]

@@ -13,6 +13,7 @@ from specgauge.model.profiles import (
     profile_from_histogram,
     profile_from_marginal,
     profile_from_rounds,
+    profile_from_tokens_per_round,
     profile_from_totals,
     profile_from_trajectories,
 )
@@ -94,6 +95,18 @@ def test_histogram_mean_is_accepted_drafts(histogram: list[int]) -> None:
     assert profile.tokens_per_round([len(histogram) - 1]) == pytest.approx([1 + mean], rel=1e-12)
 
 
+def test_tokens_per_round_by_gamma_are_reproduced_and_others_assumed() -> None:
+    profile = profile_from_tokens_per_round([1, 2, 4], [1.94, 2.77, 4.03])
+    assert profile.tokens_per_round([1, 2, 4]) == pytest.approx([1.94, 2.77, 4.03], rel=1e-12)
+    assert profile.known([1, 2, 3, 4, 6]) == [
+        Known.MEASURED,
+        Known.MEASURED,
+        Known.ASSUMED,
+        Known.MEASURED,
+        Known.EXTRAPOLATED,
+    ]
+
+
 def test_trajectories_of_one_rate_measure_every_gamma() -> None:
     acceptance = np.full((3, 400), 0.8)
     profile = profile_from_trajectories(acceptance, acceptance, [400, 400, 399], [False] * 3, gamma_max=4)
@@ -162,6 +175,9 @@ def test_alpha_of_trajectories_has_an_interval_over_prompts() -> None:
             lambda: profile_from_trajectories([[0.5]], [[0.5]], [1], [False], gamma_max=2),
             "gamma_max: found 2 for texts of",
         ),
+        (lambda: profile_from_tokens_per_round([1, 2], [1.5]), "tokens_per_round: found 1 values for gammas"),
+        (lambda: profile_from_tokens_per_round([2, 1], [1.5, 1.5]), "gammas that rise"),
+        (lambda: profile_from_tokens_per_round([3], [4.5]), "at most gamma \\+ 1.*draft trees"),
         (lambda: profile_from_totals(accepted=5, drafted=7, rounds=2), "drafted: found 7 in 2 rounds"),
         (lambda: profile_from_totals(accepted=9, drafted=4, rounds=2), "at most gamma \\+ 1.*draft trees"),
     ],

@@ -1,0 +1,158 @@
+"""epsilon, the time a round takes beyond its parts: implied by one measured speed-up, or fitted to many.
+
+    implied    epsilon = Omega T_decode / S_measured - C - T_verify
+    fitted     one epsilon for each group, minimising sum_rows (S(epsilon) / S_measured - 1)^2,
+               S(epsilon) = Omega T_decode / (T_parts + epsilon)
+
+with the errors of S in sample and leave-one-out (a row predicted with the epsilon of the others in its group).
+
+    fit_overhead(tokens_per_round, t_decode_s=…, t_parts_s=…, speedup_measured=…, groups=["A100", "A100", "H100"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import FloatArray, positive_times_s
+from specgauge.model.speedup import accepted_draft_tokens, speedup
+
+_STEPS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOverhead:
+    """The overhead of one group of rows and how well S is then predicted; errors are fractions."""
+
+    group: str
+    rows: int
+    t_overhead_s: float
+    mean_abs_error: float
+    worst_abs_error: float
+    loo_mean_abs_error: float | None
+    """None for a group of one row, which leaves nothing to fit on."""
+    loo_worst_abs_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverheadFit:
+    """One epsilon for each group, the errors over all rows, and arrays (N,) by row."""
+
+    groups: tuple[GroupOverhead, ...]
+    mean_abs_error: float
+    worst_abs_error: float
+    loo_mean_abs_error: float | None
+    """Over the rows of groups that have at least two; None where there is no such group."""
+    loo_worst_abs_error: float | None
+    t_overhead_s: FloatArray
+    speedup: FloatArray
+    loo_speedup: FloatArray
+    """NaN in groups of one row."""
+
+
+def implied_overhead_s(
+    tokens_per_round: ArrayLike, *, t_decode_s: ArrayLike, t_parts_s: ArrayLike, speedup_measured: ArrayLike
+) -> FloatArray:
+    """The epsilon that turns the parts of a round into the measured speed-up; negative where S was underpredicted."""
+    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
+    round_s = omega * positive_times_s("t_decode_s", t_decode_s) / _measured(speedup_measured)
+    return np.asarray(round_s - positive_times_s("t_parts_s", t_parts_s), dtype=np.float64)
+
+
+def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> FloatArray:
+    """predicted / measured - 1."""
+    return np.asarray(np.asarray(predicted, dtype=np.float64) / _measured(measured) - 1.0, dtype=np.float64)
+
+
+def fit_overhead(
+    tokens_per_round: ArrayLike,
+    *,
+    t_decode_s: ArrayLike,
+    t_parts_s: ArrayLike,
+    speedup_measured: ArrayLike,
+    groups: Sequence[str],
+) -> OverheadFit:
+    """Fit one epsilon to each group by least squares on the relative error of S; all arguments are (N,).
+
+    `t_parts_s` is C + T_verify (with the catch-up, if any).  An epsilon may come out negative.
+
+    Raises ValueError for no rows, lengths that differ, and measured speed-ups that are not above 0.
+    """
+    parts, measured = positive_times_s("t_parts_s", t_parts_s), _measured(speedup_measured)
+    labels = np.asarray([str(g) for g in groups])
+    without = speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=parts)
+    if labels.size == 0 or not parts.shape == measured.shape == without.shape == labels.shape:
+        raise ValueError(
+            f"groups: found {labels.size} for {without.size} predicted and {measured.size} measured speed-ups, "
+            "allowed: one of each for every row, and at least one row"
+        )
+    round_s = without * parts / measured
+    overhead, left_out = np.empty(labels.size), np.full(labels.size, np.nan)
+    for group in np.unique(labels):
+        rows = np.flatnonzero(labels == group)
+        everyone = np.ones((1, rows.size))
+        overhead[rows] = _least_squares(round_s[rows], parts[rows], everyone)[0]
+        if rows.size > 1:
+            left_out[rows] = _least_squares(round_s[rows], parts[rows], 1.0 - np.eye(rows.size))
+    predicted, loo = without * parts / (parts + overhead), without * parts / (parts + left_out)
+    errors, loo_errors = np.abs(predicted / measured - 1), np.abs(loo / measured - 1)
+    summaries = []
+    for group in dict.fromkeys(labels.tolist()):
+        rows = np.flatnonzero(labels == group)
+        summaries.append(
+            GroupOverhead(
+                group=group,
+                rows=rows.size,
+                t_overhead_s=float(overhead[rows[0]]),
+                mean_abs_error=float(errors[rows].mean()),
+                worst_abs_error=float(errors[rows].max()),
+                loo_mean_abs_error=float(loo_errors[rows].mean()) if rows.size > 1 else None,
+                loo_worst_abs_error=float(loo_errors[rows].max()) if rows.size > 1 else None,
+            )
+        )
+    fitted = loo_errors[~np.isnan(loo_errors)]
+    return OverheadFit(
+        groups=tuple(summaries),
+        mean_abs_error=float(errors.mean()),
+        worst_abs_error=float(errors.max()),
+        loo_mean_abs_error=float(fitted.mean()) if fitted.size else None,
+        loo_worst_abs_error=float(fitted.max()) if fitted.size else None,
+        t_overhead_s=overhead,
+        speedup=predicted,
+        loo_speedup=loo,
+    )
+
+
+def _measured(values: ArrayLike) -> FloatArray:
+    measured = np.asarray(values, dtype=np.float64)
+    if not np.all(np.isfinite(measured) & (measured > 0)):
+        bad = int(np.flatnonzero(~(np.isfinite(measured) & (measured > 0)).ravel())[0])
+        raise ValueError(
+            f"speedup_measured (item {bad + 1}): found {measured.ravel()[bad]:g}, allowed: a number above 0"
+        )
+    return measured
+
+
+def _least_squares(round_s: FloatArray, parts_s: FloatArray, weights: FloatArray) -> FloatArray:
+    """argmin over epsilon of sum_n w_n (round_n / (parts_n + epsilon) - 1)^2, one for each row of weights (M, N).
+
+    Newton's method on the derivative, damped so that every round keeps a positive time; where the second derivative is
+    not positive (far from the optimum) it takes the Gauss-Newton step.
+    """
+    overhead = np.zeros(weights.shape[0])
+    for _ in range(_STEPS):
+        total = parts_s + overhead[:, np.newaxis]
+        ratio = round_s / total
+        slope = np.sum(weights * (ratio - 1) * -ratio / total, axis=1)
+        gauss = np.sum(weights * (ratio / total) ** 2, axis=1)
+        curvature = np.sum(weights * (3 * ratio - 2) * ratio / total**2, axis=1)
+        step = -slope / np.where(curvature > 0, curvature, gauss)
+        used = np.where(weights > 0, total, np.inf).min(axis=1)
+        step = np.maximum(step, -0.5 * used)
+        overhead = overhead + step
+        if np.all(np.abs(step) <= 1e-14 * used):
+            break
+    return overhead

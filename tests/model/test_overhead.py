@@ -1,0 +1,93 @@
+"""The overhead of a round: exact recovery, optimality of the fit, leave-one-out by refitting."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.overhead import fit_overhead, implied_overhead_s, relative_errors
+
+OMEGA = np.array([2.0, 2.5, 3.0, 2.0])
+DECODE = np.array([0.010, 0.012, 0.020, 0.016])
+PARTS = np.array([0.016, 0.020, 0.030, 0.025])
+GROUPS = ["a", "b", "a", "a"]
+
+
+def measured(overhead: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.asarray(OMEGA * DECODE / (PARTS + overhead))
+
+
+def test_implied_overhead_of_one_measured_speedup() -> None:
+    found = implied_overhead_s(2.0, t_decode_s=3.0, t_parts_s=4.0, speedup_measured=[1.0, 1.5, 2.0])
+    assert found.tolist() == [2.0, 0.0, -1.0]
+
+
+@given(st.floats(-0.005, 0.05))
+def test_an_exact_overhead_is_recovered(overhead: float) -> None:
+    fit = fit_overhead(OMEGA, t_decode_s=DECODE, t_parts_s=PARTS, speedup_measured=measured(overhead), groups=GROUPS)
+    np.testing.assert_allclose(fit.t_overhead_s, overhead, atol=1e-12)
+    assert fit.worst_abs_error < 1e-10
+    assert fit.loo_worst_abs_error is not None
+    assert fit.loo_worst_abs_error < 1e-10
+
+
+def test_groups_keep_their_order_and_their_own_overhead() -> None:
+    speedups = np.where([g == "a" for g in GROUPS], measured(0.002), measured(0.005))
+    fit = fit_overhead(OMEGA, t_decode_s=DECODE, t_parts_s=PARTS, speedup_measured=speedups, groups=GROUPS)
+    assert [(g.group, g.rows) for g in fit.groups] == [("a", 3), ("b", 1)]
+    np.testing.assert_allclose([g.t_overhead_s for g in fit.groups], [0.002, 0.005], atol=1e-12)
+    assert fit.groups[1].loo_mean_abs_error is None
+    assert np.isnan(fit.loo_speedup[1])
+
+
+@given(st.lists(st.floats(0.7, 1.3), min_size=4, max_size=4))
+def test_the_fit_is_the_least_squares_optimum_and_leave_one_out_refits(noise: list[float]) -> None:
+    speedups = measured(0.003) * noise
+    groups = ["all"] * 4
+    fit = fit_overhead(OMEGA, t_decode_s=DECODE, t_parts_s=PARTS, speedup_measured=speedups, groups=groups)
+    best = fit.groups[0].t_overhead_s
+
+    def loss(overhead: float) -> float:
+        return float(np.sum((measured(overhead) / speedups - 1) ** 2))
+
+    assert all(loss(best) <= loss(best + step) + 1e-15 for step in (-1e-3, -1e-5, 1e-5, 1e-3))
+    for left_out in range(4):
+        kept = [i for i in range(4) if i != left_out]
+        refit = (
+            fit_overhead(
+                OMEGA[kept],
+                t_decode_s=DECODE[kept],
+                t_parts_s=PARTS[kept],
+                speedup_measured=speedups[kept],
+                groups=groups[:3],
+            )
+            .groups[0]
+            .t_overhead_s
+        )
+        assert fit.loo_speedup[left_out] == pytest.approx(measured(refit)[left_out], rel=1e-9)
+
+
+def test_relative_errors() -> None:
+    assert relative_errors([1.5, 0.5], [1.0, 1.0]).tolist() == [0.5, -0.5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"speedup_measured": [1.0, 0.0, 1.0, 1.0]},
+            r"speedup_measured \(item 2\): found 0, allowed: a number above 0",
+        ),
+        ({"groups": ["a"]}, "groups: found 1 for 4 predicted and 4 measured"),
+        ({"t_parts_s": -PARTS}, r"t_parts_s \(item 1\): found -0\.016"),
+    ],
+)
+def test_bad_input_is_one_clear_line(changes: dict[str, object], message: str) -> None:
+    values: dict[str, object] = {
+        "t_decode_s": DECODE,
+        "t_parts_s": PARTS,
+        "speedup_measured": measured(0.0),
+        "groups": GROUPS,
+    }
+    with pytest.raises(ValueError, match=message):
+        fit_overhead(OMEGA, **{**values, **changes})  # type: ignore[arg-type]
