@@ -14,7 +14,7 @@ import pytest
 
 import specgauge
 from specgauge.cli import main
-from specgauge.cli_errors import DEBUG_VARIABLE, debug_wanted, report
+from specgauge.cli_errors import DEBUG_VARIABLE, debug_wanted, tell
 from specgauge.configs.shipped import shipped_text
 
 Run = Callable[..., tuple[int, str, str]]
@@ -210,7 +210,7 @@ def test_debug_after_two_dashes_is_an_argument() -> None:
 
 
 def test_an_interruption_elsewhere_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(KeyboardInterrupt(), debug=False) == 130
+    assert tell(KeyboardInterrupt(), debug=False) == 130
     assert capsys.readouterr().err == "specgauge: interrupted\n"
 
 

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from specgauge import __version__
-from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_wanted, report
+from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_wanted, tell
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -85,12 +85,11 @@ def run(
     """
     loaded = _load(config, overrides)
     folder = RUNS / loaded.name if out is None else out
-    from specgauge.sweeps.progress import progress_to
+    from specgauge.reports.html import write_report
     from specgauge.sweeps.runner import run as run_sweep
 
     try:
-        with progress_to(sys.stderr) as progress:
-            code = run_sweep(loaded, out=folder, fresh=fresh, progress=progress)
+        code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report)
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
         again += [part for override in overrides or () for part in ("--set", override)]
@@ -136,17 +135,17 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-@app.command("report")
-def write_report(
+@app.command()
+def report(
     run_dir: RunArgument,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.")
     ] = None,
 ) -> None:
     """Write a run's HTML report, one file without links."""
-    from specgauge.reports.html import write_report as write
+    from specgauge.reports.html import write_report
 
-    print(write(run_dir, out))
+    print(write_report(run_dir, out))
 
 
 def _load(config: str, overrides: Sequence[str] | None) -> Config:
@@ -166,9 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (BrokenPipeError, ReaderLeft) as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more
-        return report(error, debug=debug)
+        return tell(error, debug=debug)
     except BaseException as error:  # the one place where every error becomes a line and an exit code
-        return report(error, debug=debug)
+        return tell(error, debug=debug)
     return code
 
 

@@ -62,7 +62,7 @@ def debug_wanted(arguments: list[str]) -> tuple[bool, list[str]]:
     return by_environment or len(kept) < len(arguments), kept
 
 
-def report(error: BaseException, *, debug: bool) -> int:
+def tell(error: BaseException, *, debug: bool) -> int:
     """Tell ``error`` in one line on stderr, after its traceback where ``debug``; returns the exit code."""
     if isinstance(error, (ReaderLeft, BrokenPipeError)):
         return READER_LEFT
