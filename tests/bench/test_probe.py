@@ -1,0 +1,120 @@
+"""The probe on a clock of its own: rates are work over the best sample, and what was not measured is null."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.probe import ProbeSize, best_bandwidth, best_flops, checked_device, default_size, main, probe
+from specgauge.configs.hardware import load_hardware
+
+CPU = torch.device("cpu")
+SMALL = ProbeSize(matrix_bytes=1 << 20, product_side=16, seconds=4.5)
+
+
+class Ticks:
+    """A clock on which timed work takes the given seconds, in turn and for ever."""
+
+    marks_on_host = False
+
+    def __init__(self, *seconds: float) -> None:
+        self._seconds = itertools.cycle(seconds)
+        self._now = 0.0
+        self._started = False
+        self.waits = 0
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+    def mark(self) -> float:
+        if self._started:
+            self._now += next(self._seconds)
+        self._started = not self._started
+        return self._now
+
+    def elapsed_s(self, start: Any, end: Any) -> float:
+        return float(end) - float(start)
+
+
+def every_second() -> Callable[[], float]:
+    seconds = itertools.count()
+    return lambda: float(next(seconds))
+
+
+def test_bandwidth_is_bytes_over_the_best_sample_after_a_warm_up() -> None:
+    clock = Ticks(0.25, 9.0, 4.0, 5.0, 8.0, 6.0, 7.0, 9.0)
+    rate, samples = best_bandwidth(CPU, SMALL, clock, every_second())
+    assert rate == (1 << 20) / 4.0
+    assert samples == 7
+    assert clock.waits == 2 * (1 + samples)
+
+
+def test_flops_are_two_for_each_multiplication() -> None:
+    rate, samples = best_flops(CPU, "float32", SMALL, Ticks(0.5), every_second())
+    assert rate == 2 * 16**3 / 0.5
+    assert samples == 7
+
+
+def test_a_slow_machine_still_gives_three_samples() -> None:
+    hasty = ProbeSize(matrix_bytes=1 << 20, product_side=16, seconds=0.5)
+    assert best_flops(CPU, "bfloat16", hasty, Ticks(1.0), every_second())[1] == 3
+
+
+def test_an_entry_of_this_machine_reads_back(tmp_path: Path) -> None:
+    entry = probe(CPU, name="here", size=SMALL, clock=Ticks(0.5), now=every_second())
+    assert (entry.multiprocessors, entry.link_bandwidth_bytes_per_s) == (None, None)
+    assert entry.peak_flops_per_s.tfloat32 is None
+    assert entry.peak_flops_per_s.float8 is None
+    assert entry.memory_bandwidth_bytes_per_s is not None
+    assert entry.memory_bandwidth_bytes_per_s.value == 2_097_000
+    assert torch.__version__ in entry.memory_bandwidth_bytes_per_s.source
+    path = tmp_path / "here.yaml"
+    path.write_text(entry.to_yaml(), encoding="utf-8")
+    assert load_hardware(path) == entry
+
+
+def test_the_command_prints_an_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specgauge.bench.probe.default_size", lambda device: SMALL)
+    assert main(["--name", "mine", "--seconds", "0.01"]) == 0
+    path = tmp_path / "mine.yaml"
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    plain = load_hardware(path).plain()
+    assert plain["name"] == "mine"
+    assert set(plain["peak_flops_per_s"]) == {"float32", "bfloat16", "float16"}
+    assert plain["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--device", "abacus"], "--device: found 'abacus', allowed: cpu"),
+        (["--device", "cuda:99"], "--device: found 'cuda:99', allowed: cpu"),
+        (["--device", "meta"], "--device: found 'meta', allowed: cpu"),
+        (["--seconds", "0"], "--seconds: found 0, allowed: a time above 0"),
+        (["--seconds", "nan"], "--seconds: found nan, allowed: a time above 0"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(line)
+    assert error.count("\n") == 1
+
+
+def test_the_matrix_exceeds_every_cache() -> None:
+    assert default_size(CPU).matrix_bytes >= 512 << 20
+    assert default_size(torch.device("cuda")).matrix_bytes >= 2 << 30
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_is_probed_by_the_same_path() -> None:
+    device = checked_device("cuda")
+    entry = probe(device, name="gpu", size=ProbeSize(matrix_bytes=1 << 28, product_side=1024, seconds=0.1))
+    assert entry.multiprocessors is not None
+    assert entry.peak_flops_per_s.tfloat32 is not None

@@ -1,0 +1,181 @@
+"""Hardware entries and shapes: every number has a source, every mistake one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from specgauge.configs.faults import ConfigError
+from specgauge.configs.hardware import (
+    Count,
+    HardwareEntry,
+    Peaks,
+    Quantity,
+    hardware_names,
+    load_hardware,
+    load_shape,
+    shape_names,
+)
+
+GOOD = """\
+name: box
+description: a box
+memory_bytes: {value: 8e9, source: s}
+memory_bandwidth_bytes_per_s: null
+link_bandwidth_bytes_per_s: null
+multiprocessors: {value: 4, source: s}
+peak_flops_per_s:
+  float32: {value: 1e12, source: s}
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "box.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_cards_people_ask_for_are_there() -> None:
+    wanted = {"a100-80gb-sxm", "b200-sxm", "cpu-2-cores", "h100-sxm", "h200-sxm", "l40", "l40s", "mi300x"}
+    assert wanted <= set(hardware_names())
+
+
+@pytest.mark.parametrize("name", hardware_names())
+def test_every_number_says_where_it_is_from(name: str) -> None:
+    entry = load_hardware(name)
+    assert entry.name == name
+    numbers = [
+        getattr(entry, field) for field in HardwareEntry.model_fields if field.startswith(("mem", "link", "mul"))
+    ]
+    numbers += [getattr(entry.peak_flops_per_s, dtype) for dtype in Peaks.model_fields]
+    known = [number for number in numbers if number is not None]
+    assert all(isinstance(number, (Quantity, Count)) for number in known)
+    assert all(len(number.source.split()) >= 3 for number in known)
+    assert entry.memory_bandwidth_bytes_per_s is not None
+    assert entry.peak_flops_per_s.bfloat16 is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth", "bfloat16", "link", "multiprocessors"),
+    [
+        ("a100-80gb-sxm", 2.039e12, 312e12, 300e9, 108),
+        ("h100-sxm", 3.35e12, 989.5e12, 450e9, 132),
+        ("h200-sxm", 4.8e12, 989.5e12, 450e9, 132),
+        ("b200-sxm", 7.7e12, 2.25e15, 900e9, 148),
+        ("l40", 864e9, 181.05e12, 32e9, 142),
+        ("l40s", 864e9, 362.05e12, 32e9, 142),
+        ("mi300x", 5.3e12, 1307.4e12, 448e9, 304),
+    ],
+)
+def test_datasheet_numbers(name: str, bandwidth: float, bfloat16: float, link: float, multiprocessors: int) -> None:
+    plain = load_hardware(name).plain()
+    assert plain["memory_bandwidth_bytes_per_s"] == bandwidth
+    assert plain["peak_flops_per_s"]["bfloat16"] == bfloat16
+    assert plain["link_bandwidth_bytes_per_s"] == link
+    assert plain["multiprocessors"] == multiprocessors
+
+
+def test_an_entry_of_ones_own(tmp_path: Path) -> None:
+    plain = load_hardware(written(tmp_path, GOOD)).plain()
+    assert plain == {
+        "name": "box",
+        "memory_bytes": 8e9,
+        "memory_bandwidth_bytes_per_s": None,
+        "link_bandwidth_bytes_per_s": None,
+        "multiprocessors": 4,
+        "peak_flops_per_s": {"float32": 1e12},
+    }
+
+
+@pytest.mark.parametrize("name", hardware_names())
+def test_yaml_reads_back_equal(name: str, tmp_path: Path) -> None:
+    entry = load_hardware(name)
+    assert load_hardware(written(tmp_path, entry.to_yaml())) == entry
+
+
+def test_entries_are_frozen() -> None:
+    entry = load_hardware("l40")
+    with pytest.raises(ValidationError):
+        entry.name = "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            GOOD.replace("link_b", "lnk_b"),
+            "5: unknown key 'lnk_bandwidth_bytes_per_s' at the top level; did you mean 'link_",
+        ),
+        (GOOD.replace("float32", "float23"), "8: unknown key 'float23' in peak_flops_per_s; did you mean 'float32'?"),
+        (GOOD.replace("8e9, source", "8e9, sauce"), "3: unknown key 'sauce' in memory_bytes; did you mean 'source'?"),
+        (GOOD.replace("name: box\n", ""), "1: missing key 'name' in the entry; write null where it is unknown"),
+        (GOOD.replace(", source: s}\nmemory_band", "}\nmemory_band"), "3: missing key 'source' in memory_bytes; "),
+        (GOOD.replace("8e9", "-1"), "3: memory_bytes.value: found -1, allowed: greater than 0"),
+        (GOOD.replace("8e9", "lots"), "3: memory_bytes.value: found 'lots', allowed: a valid number"),
+        (GOOD.replace("8e9", ".inf"), "3: memory_bytes.value: found .inf, allowed: a finite number"),
+        (GOOD.replace("value: 4", "value: 4.5"), "6: multiprocessors.value: found 4.5, allowed: a valid integer"),
+        (GOOD.replace("name: box", "name: box\nname: box"), "2: key 'name' at the top level is given twice, first at"),
+        ("", " found nothing, allowed: a mapping with the fields of an entry"),
+        ("- 1", " found a list, allowed: a mapping with the fields of an entry"),
+        ("a: [", "1: not valid YAML: "),
+    ],
+)
+def test_an_entry_that_is_wrong(tmp_path: Path, text: str, line: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as error:
+        load_hardware(path)
+    assert str(error.value).startswith(f"{path}:{line}")
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"^hardware entry: found 'H10-sxm' \(nearest: 'h100-sxm'\), allowed: a file"):
+        load_hardware("H10-sxm")
+    with pytest.raises(ConfigError, match=r"^model shape: found 'llama-3.1-9b' \(nearest: 'llama-3.1-8b'\), allowed:"):
+        load_shape("llama-3.1-9b")
+    with pytest.raises(ConfigError, match=r"^hardware entry: found '', allowed: a file that exists, or a100"):
+        load_hardware("")
+
+
+def test_names_are_found_whatever_their_case() -> None:
+    assert load_hardware("H100-SXM").name == "h100-sxm"
+    assert load_shape("Llama-2-7B") == load_shape("llama-2-7b")
+
+
+@pytest.mark.parametrize("name", shape_names())
+def test_shapes_are_small_files_of_facts(name: str) -> None:
+    config = load_shape(name)
+    assert {"model_type", "hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"} <= set(config)
+    assert len(config) < 20
+    assert list(config) == sorted(config)
+
+
+def test_a_model_folder_or_its_config_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}), encoding="utf-8")
+    assert load_shape(tmp_path) == load_shape(tmp_path / "config.json") == {"model_type": "llama"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[1]", ": found a list, allowed: the mapping of a transformers config.json"),
+        ("{\n  'a': 1}", ":2: not valid JSON: Expecting property name enclosed in double quotes"),
+        ("", ":1: not valid JSON: Expecting value"),
+    ],
+)
+def test_a_shape_that_is_wrong(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_shape(path)
+    assert str(error.value) == f"{path}{line}"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: cannot be read: No such file or directory$"):
+        load_shape(tmp_path)
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"b\.yaml: cannot be read: not UTF-8 text$"):
+        load_hardware(binary)
