@@ -1,0 +1,102 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.reports.formatting import (
+    count,
+    duration,
+    interval,
+    listed,
+    number,
+    percent,
+    ranges,
+    speedup,
+    time_unit,
+)
+
+
+@pytest.mark.parametrize(
+    ("value_s", "text"),
+    [
+        (None, "–"),
+        (0.01234, "12.3 ms"),
+        (0.0009996, "1000 µs"),
+        (0.00000321, "3.21 µs"),
+        (1.5, "1.50 s"),
+        (59.94, "59.9 s"),
+        (190.0, "3 min 10 s"),
+        (3660.0, "1 h 1 min"),
+        (0.0, "0.00 ms"),
+    ],
+)
+def test_a_duration_has_three_digits_and_its_unit(value_s: float | None, text: str) -> None:
+    assert duration(value_s) == text
+
+
+def test_a_column_of_times_shares_the_unit_of_its_median() -> None:
+    unit = time_unit([0.0101, 0.0007, None, 0.25])
+    assert (unit.name, unit.decimals) == ("ms", 1)
+    assert [unit.text(value) for value in (0.0101, 0.0007, None, 0.25)] == ["10.1", "0.7", "–", "250.0"]
+    assert unit.fitted([0.00015, 0.0002]).text(0.00015) == "0.150"
+    assert unit.fitted([None]).text(0.0101) == "10.1"
+
+
+def test_a_column_without_times_prints_dashes() -> None:
+    assert time_unit([None, None]).text(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("share", "decimals", "text"),
+    [
+        (0.123, 0, "12\u202f%"),
+        (0.0, 0, "0\u202f%"),
+        (1.0, 0, "100\u202f%"),
+        (0.004, 0, "<1\u202f%"),
+        (0.9991, 0, ">99\u202f%"),
+        (0.0004, 1, "<0.1\u202f%"),
+        (0.99996, 1, ">99.9\u202f%"),
+        (None, 0, "–"),
+    ],
+)
+def test_a_share_is_never_rounded_to_none_or_all(share: float | None, decimals: int, text: str) -> None:
+    assert percent(share, decimals) == text
+
+
+def test_numbers_and_intervals() -> None:
+    assert speedup(1.4249) == "1.42\u202f×"
+    assert speedup(12.34) == "12.3\u202f×"
+    assert speedup(None) == "–"
+    assert number(2.345, 1) == "2.3"
+    assert interval(1.376, 1.464) == "1.38–1.46"
+    assert interval(None, 1.0) == "–"
+
+
+def test_words() -> None:
+    assert [count(1, "token"), count(2, "token"), count(2, "query", "queries")] == ["1 token", "2 tokens", "2 queries"]
+    assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")] == ["a", "a and b", "a, b or c"]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([4], "4"),
+        ([1, 4], "1 or 4"),
+        ([1, 4, 16], "1 to 16"),
+        ([1, 16], "1 or 16"),
+        ([1, 4, 16, 256], "1 to 16 or 256"),
+        ([64, 16, 4, 1, 256], "1 to 256"),
+    ],
+)
+def test_neighbours_on_the_grid_become_a_range(values: list[int], text: str) -> None:
+    assert ranges(values, [1, 4, 16, 64, 256]) == text
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(1e-9, 1e5)), min_size=1))
+def test_every_known_time_prints_as_a_number(values_s: list[float | None]) -> None:
+    unit = time_unit(values_s)
+    for value_s in values_s:
+        text = unit.text(value_s)
+        if value_s is None:
+            assert text == "–"
+        else:
+            assert abs(float(text) * unit.seconds - value_s) <= 0.51 * unit.seconds * 10**-unit.decimals
