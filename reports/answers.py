@@ -1,0 +1,292 @@
+"""The answers in sentences a person can act on, alike ones told once.
+
+Places (batch size, context) of one strategy that share decision and gamma are merged into a group when they fill a
+rectangle of the grid. Each group says what to do, what it gains with its interval, how sure that is, and what to do
+next; `do not speculate` and `undecided` are answers like any other. Output: `AnswerGroup`s and a `Headline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from specgauge.model.speedup import RECOMMENDED_TOLERANCE
+from specgauge.reports.formatting import (
+    TIMES,
+    count,
+    interval,
+    listed,
+    number,
+    percent,
+    ranges,
+    speedup,
+    speedup_decimals,
+)
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Place, Prediction, Strategy
+
+Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerGroup:
+    """Places of one strategy with one answer."""
+
+    decision: str
+    where: str
+    """The places in words: `At batch 1 and 64–256 tokens of context`."""
+    what: str
+    """The answer itself: `speculate with γ = 3`."""
+    gain: str
+    """Its speed-up with the interval."""
+    doubt: str
+    """How sure it is; empty when nothing is known about that."""
+    following: str
+    """What to do next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The run in one sentence."""
+
+    tone: str
+    """`speculate`, `do not speculate`, `undecided`, or `none` without any answer."""
+    sentence: str
+    detail: str
+    counts: Mapping[str, int]
+    """Number of settings by decision."""
+
+
+def answer_groups(
+    answers: Iterable[Answer], curves: Curves, batch_sizes: Sequence[int], contexts: Sequence[int], confidence: float
+) -> dict[Strategy, list[AnswerGroup]]:
+    """The groups of every strategy, in order of batch size and context.
+
+    `batch_sizes` and `contexts` are the grid asked for; `confidence` is that of the intervals (0.9).
+    """
+    by_strategy: dict[Strategy, list[Answer]] = {}
+    for one in answers:
+        by_strategy.setdefault(one.strategy, []).append(one)
+    grid = (
+        sorted({*batch_sizes, *(one.place.batch_size for ones in by_strategy.values() for one in ones)}),
+        sorted({*contexts, *(one.place.context for ones in by_strategy.values() for one in ones)}),
+    )
+    return {
+        strategy: [_group(members, curves, grid, confidence) for members in merged(ones)]
+        for strategy, ones in by_strategy.items()
+    }
+
+
+def merged(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """Answers of one strategy in rectangles of equal decision and gamma, by smallest batch size and context."""
+    rows: dict[int, dict[tuple[str, int | None], list[Answer]]] = {}
+    for one in sorted(answers, key=lambda one: one.place):
+        rows.setdefault(one.place.batch_size, {}).setdefault((one.decision, one.gamma), []).append(one)
+    groups: dict[tuple[str, int | None, tuple[int, ...]], list[Answer]] = {}
+    for outcomes in rows.values():
+        for (decision, gamma), members in outcomes.items():
+            contexts = tuple(one.place.context for one in members)
+            groups.setdefault((decision, gamma, contexts), []).extend(members)
+    return list(groups.values())
+
+
+def headline(answers: Sequence[Answer], unanswered: int, confidence: float) -> Headline:
+    """The whole run in one sentence; `unanswered` is the number of settings that have no answer."""
+    by_decision = {
+        decision: [one for one in answers if one.decision == decision] for decision in (SPECULATE, DO_NOT, UNDECIDED)
+    }
+    counts = {decision: len(ones) for decision, ones in by_decision.items()}
+    pays = by_decision[SPECULATE]
+    if not answers:
+        sentence = "No answer yet: no setting of this run has both timings and acceptance."
+        return Headline(tone="none", sentence=sentence, detail="", counts=counts)
+    total = "the one setting measured" if len(answers) == 1 else f"all {len(answers)} settings measured"
+    if len(pays) == len(answers):
+        gammas = sorted({one.gamma for one in pays if one.gamma is not None})
+        which = f"γ = {ranges(gammas, gammas)}" if len(gammas) < 3 else f"γ from {gammas[0]} to {gammas[-1]}"
+        sentence = f"Speculate with {which}: {_values(pays)} plain decoding in {total}."
+    elif counts[DO_NOT] == len(answers):
+        sentence = f"Do not speculate: plain decoding is as fast or faster in {total}."
+    elif pays:
+        sentence = (
+            f"Speculative decoding pays in {len(pays)} of {len(answers)} settings measured: "
+            f"{_values(pays)} plain decoding."
+        )
+    elif counts[DO_NOT]:
+        sentence = (
+            f"Do not speculate in {counts[DO_NOT]} of {len(answers)} settings measured; the others are undecided."
+        )
+    else:
+        sentence = f"Undecided: the data do not say whether speculation pays in {total}."
+    tone = SPECULATE if pays else DO_NOT if counts[DO_NOT] else UNDECIDED
+    return Headline(
+        tone=tone, sentence=sentence, detail=_detail(answers, pays, counts, unanswered, confidence), counts=counts
+    )
+
+
+def strategy_words(strategy: Strategy, among: Iterable[Strategy]) -> str:
+    """The parts of a strategy that tell it from the others of the run, in words; its sampling always."""
+    others = list(among)
+    words = [f"sampling {strategy.sampling}"]
+    if len({one.pair for one in others}) > 1:
+        words.insert(0, f"pair {strategy.pair}")
+    if len({one.draft_sampling for one in others}) > 1 or strategy.draft_sampling != "same":
+        words.append("draft takes its argmax" if strategy.draft_sampling == "greedy" else "draft samples as the target")
+    if len({one.acceptance_rule for one in others}) > 1 or strategy.acceptance_rule != "ratio":
+        words.append(f"{strategy.acceptance_rule} rule")
+    if len({one.mode for one in others}) > 1 or strategy.mode != "eager":
+        words.append(f"mode {strategy.mode}")
+    return ", ".join(words)
+
+
+def _detail(
+    answers: Sequence[Answer], pays: Sequence[Answer], counts: Mapping[str, int], unanswered: int, confidence: float
+) -> str:
+    parts = []
+    known = [one for one in answers if one.speedup is not None]
+    if known:
+        top = max(known, key=lambda one: one.speedup or 0.0)
+        words = strategy_words(top.strategy, [one.strategy for one in answers])
+        gamma = top.gamma if top.gamma is not None else top.recommended_gamma or top.best_gamma
+        parts.append(
+            f"Best: {speedup(top.speedup)} ({percent(confidence)} interval "
+            f"{interval(top.speedup_low, top.speedup_high)}) with {words}, γ = {gamma}, "
+            f"batch {top.place.batch_size}, {count(top.place.context, 'token')} of context."
+        )
+    if pays and counts[DO_NOT]:
+        parts.append(f"It does not pay in {counts[DO_NOT]}.")
+    if pays and counts[UNDECIDED]:
+        parts.append(f"{counts[UNDECIDED]} {'is' if counts[UNDECIDED] == 1 else 'are'} undecided.")
+    if unanswered:
+        parts.append(f"{count(unanswered, 'setting')} of the grid {'has' if unanswered == 1 else 'have'} no answer.")
+    return " ".join(parts)
+
+
+def _group(
+    members: Sequence[Answer], curves: Curves, grid: tuple[list[int], list[int]], confidence: float
+) -> AnswerGroup:
+    first = members[0]
+    batch_sizes = sorted({one.place.batch_size for one in members})
+    contexts = sorted({one.place.context for one in members})
+    where = _where(batch_sizes, contexts, grid)
+    what = {SPECULATE: f"speculate with γ = {first.gamma}", DO_NOT: DO_NOT, UNDECIDED: UNDECIDED}[first.decision]
+    gain = f"{_values(members)} ({_intervals(members, confidence)})"
+    if first.decision != SPECULATE:
+        gammas = sorted({_shown_gamma(one) for one in members} - {None}, key=lambda gamma: gamma or 0)
+        gain = f"γ = {listed([str(gamma) for gamma in gammas])} would give {gain}" if gammas else gain
+    following = {SPECULATE: _when_it_pays, DO_NOT: _when_it_does_not, UNDECIDED: _when_undecided}[first.decision]
+    return AnswerGroup(
+        decision=first.decision,
+        where=where,
+        what=what,
+        gain=gain,
+        doubt="; ".join([*_doubt(members), *_labels(members, curves)]),
+        following=following(members, curves),
+    )
+
+
+def _where(batch_sizes: Sequence[int], contexts: Sequence[int], grid: tuple[list[int], list[int]]) -> str:
+    """`At batch 1 and 64 tokens of context`, `At batch 1 to 8, with 64 or 256 tokens of context`."""
+    tokens = "token" if contexts == [1] else "tokens"
+    joint = " and" if len(batch_sizes) == len(contexts) == 1 else ", with"
+    return f"At batch {ranges(batch_sizes, grid[0])}{joint} {ranges(contexts, grid[1])} {tokens} of context"
+
+
+def _shown_gamma(one: Answer) -> int | None:
+    """The gamma that an answer's speed-up belongs to."""
+    return one.gamma if one.gamma is not None else one.recommended_gamma if one.recommended_gamma else one.best_gamma
+
+
+def _values(answers: Sequence[Answer]) -> str:
+    known = sorted(one.speedup for one in answers if one.speedup is not None)
+    if not known:
+        return "an unknown speed-up"
+    low, high = speedup(known[0]), speedup(known[-1])
+    return high if low == high else f"{low.removesuffix(TIMES)} to {high}"
+
+
+def _intervals(answers: Sequence[Answer], confidence: float) -> str:
+    lows = [one.speedup_low for one in answers if one.speedup_low is not None]
+    highs = [one.speedup_high for one in answers if one.speedup_high is not None]
+    if not lows or not highs:
+        return "its interval is not known"
+    words = "interval" if len(answers) == 1 else "intervals within"
+    return f"{percent(confidence)} {words} {interval(min(lows), max(highs), speedup_decimals(max(highs)))}"
+
+
+def _labels(members: Sequence[Answer], curves: Curves) -> list[str]:
+    """What the predictions behind the answers are labelled with, such as `optimistic: overhead not measured`."""
+    rows = [one for member in members for one in curves.get(member.strategy, {}).get(member.place, ())]
+    return sorted({one.label for one in rows if one.label})
+
+
+def _doubt(members: Sequence[Answer]) -> list[str]:
+    """P(speculation pays), P(this gamma is best) and the expected loss; the least favourable of the group."""
+    parts = []
+    pays = [one.p_speculation_pays for one in members if one.p_speculation_pays is not None]
+    if pays:
+        span = percent(min(pays)) if min(pays) == max(pays) else f"{percent(min(pays))} to {percent(max(pays))}"
+        parts.append(f"P(speculation pays) {span}")
+    best = [one.p_gamma_best for one in members if one.p_gamma_best is not None]
+    loss = [one.expected_loss for one in members if one.expected_loss is not None]
+    if members[0].decision == SPECULATE and best:
+        parts.append(f"P(this γ is the best) {'' if len(best) == 1 else 'at least '}{percent(min(best))}")
+    if members[0].decision == SPECULATE and loss:
+        parts.append(f"expected loss against the best {'' if len(loss) == 1 else 'at most '}{percent(max(loss), 1)}")
+    return parts
+
+
+def _when_it_pays(members: Sequence[Answer], _curves: Curves) -> str:
+    gamma = members[0].gamma
+    words = f"Set the engine's number of speculative tokens to {gamma}."
+    faster = sorted({one.best_gamma for one in members if one.best_gamma not in (None, gamma)})
+    if faster:
+        words += (
+            f" γ = {listed([str(one) for one in faster])} measures highest; γ = {gamma} is within "
+            f"{percent(RECOMMENDED_TOLERANCE)} of it and drafts less."
+        )
+    return words
+
+
+def _when_it_does_not(members: Sequence[Answer], curves: Curves) -> str:
+    words = "Decode plainly here."
+    shortest = None
+    for one in members:
+        for row in curves.get(one.strategy, {}).get(one.place, ()):
+            if row.gamma == _shown_gamma(one) and row.t_round_s and row.t_decode_s and row.tokens_per_round:
+                needed = row.t_round_s / row.t_decode_s
+                if shortest is None or needed / row.tokens_per_round < shortest[0] / shortest[1]:
+                    shortest = (needed, row.tokens_per_round, row)
+    if shortest is not None and shortest[0] > shortest[1]:
+        needed, commits, row = shortest
+        words += (
+            f" Nearest to paying (batch {row.place.batch_size}, context {row.place.context}, γ = {row.gamma}): "
+            f"a round costs {number(needed)} plain steps and commits {number(commits)} tokens."
+        )
+        if needed > row.gamma + 1:
+            return (
+                words + " Even perfect acceptance would not pay for that: only a cheaper draft or a smaller batch can."
+            )
+    return words + " A faster draft, one closer to the target, or a smaller batch would change that."
+
+
+def _when_undecided(members: Sequence[Answer], curves: Curves) -> str:
+    """Where the doubt comes from: squared relative half-widths, acceptance against all of it."""
+    acceptance, total = 0.0, 0.0
+    for one in members:
+        for row in curves.get(one.strategy, {}).get(one.place, ()):
+            if row.gamma == _shown_gamma(one):
+                acceptance += _spread(row.tokens_per_round_low, row.tokens_per_round, row.tokens_per_round_high)
+                total += _spread(row.speedup_low, row.speedup, row.speedup_high)
+    words = "Decode plainly until more is measured, and start a new run with"
+    prompts = "more prompts (workload.prompts, workload.limit, workload.repetitions)"
+    timings = "more timing blocks (precision.min_blocks, precision.max_blocks, precision.max_seconds)"
+    if total <= 0:
+        return f"{words} {prompts} or {timings}."
+    share = min(1.0, acceptance / total)
+    if share >= 0.5:
+        return f"{words} {prompts}, since {percent(share)} of the variance comes from acceptance."
+    return f"{words} {timings}, since {percent(1 - share)} of the variance comes from the timings."
+
+
+def _spread(low: float | None, value: float | None, high: float | None) -> float:
+    return ((high - low) / (2 * value)) ** 2 if low is not None and high is not None and value else 0.0

@@ -1,0 +1,200 @@
+"""The report's own records: predictions and answers as typed values, and the keys that group them.
+
+A `Strategy` is one way to speculate with one pair (pair, mode, sampling, draft sampling, acceptance rule); a `Place`
+is where it was asked (batch size, context). Records are made from the rows of `predictions.csv` and
+`recommendation.yaml`; unknown is None, and None stays None until it is printed as a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+SPECULATE = "speculate"
+DO_NOT = "do not speculate"
+UNDECIDED = "undecided"
+DECISIONS = (SPECULATE, DO_NOT, UNDECIDED)
+
+
+class Strategy(NamedTuple):
+    """One way to speculate: everything that keys a prediction but the place and gamma."""
+
+    pair: str
+    mode: str
+    sampling: str
+    draft_sampling: str
+    acceptance_rule: str
+
+
+class Place(NamedTuple):
+    """Where a strategy was asked: sequences decoded together and tokens in the KV cache."""
+
+    batch_size: int
+    context: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One row of predictions.csv; times in seconds, rates and speed-ups as plain numbers, unknown None."""
+
+    strategy: Strategy
+    place: Place
+    gamma: int
+    t_decode_s: float | None
+    t_draft_total_s: float | None
+    t_draft_catch_up_s: float | None
+    t_verify_s: float | None
+    t_overhead_s: float | None
+    t_round_s: float | None
+    tokens_per_round: float | None
+    tokens_per_round_low: float | None
+    tokens_per_round_high: float | None
+    accepted_draft_tokens: float | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    p_best: float | None
+    is_best: bool
+    is_recommended: bool
+    full_acceptance: float | None
+    cost_known: str
+    acceptance_known: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One entry of recommendation.yaml: what to do with one strategy at one place, and how sure that is."""
+
+    strategy: Strategy
+    place: Place
+    decision: str
+    gamma: int | None
+    best_gamma: int | None
+    recommended_gamma: int | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    p_gamma_best: float | None
+    expected_loss: float | None
+    p_speculation_pays: float | None
+    reason: str
+
+
+_NUMBERS = tuple(field.name for field in fields(Prediction) if field.type == "float | None")
+
+
+def prediction(row: Mapping[str, Any]) -> Prediction:
+    """The prediction of one row of predictions.csv (values as text, as numbers or missing).
+
+    Raises:
+        ValueError: a column is missing or holds something else than it should; the message names the column.
+    """
+    return Prediction(
+        strategy=_strategy(row),
+        place=_place(row),
+        gamma=_whole(row, "gamma"),
+        is_best=_flag(row, "is_best"),
+        is_recommended=_flag(row, "is_recommended"),
+        cost_known=_text(row, "cost_known"),
+        acceptance_known=_text(row, "acceptance_known"),
+        label=_text(row, "label"),
+        **{name: _number(row, name) for name in _NUMBERS},
+    )
+
+
+def answer(entry: Mapping[str, Any]) -> Answer:
+    """The answer of one entry of recommendation.yaml.
+
+    Raises:
+        ValueError: a key is missing or holds something else than it should; the message names the key.
+    """
+    speedup = _value(entry, "speedup")
+    speedup = dict.fromkeys(("value", "low", "high")) if speedup is None else speedup
+    if not isinstance(speedup, Mapping):
+        raise ValueError(f"speedup: found {speedup!r}, allowed: a mapping of value, low and high")
+    decision = _text(entry, "decision")
+    if decision not in DECISIONS:
+        raise ValueError(f"decision: found {decision!r}, allowed: {', '.join(DECISIONS)}")
+    return Answer(
+        strategy=_strategy(entry),
+        place=_place(entry),
+        decision=decision,
+        gamma=_whole_or_none(entry, "gamma"),
+        best_gamma=_whole_or_none(entry, "best_gamma"),
+        recommended_gamma=_whole_or_none(entry, "recommended_gamma"),
+        speedup=_number(speedup, "value"),
+        speedup_low=_number(speedup, "low"),
+        speedup_high=_number(speedup, "high"),
+        p_gamma_best=_number(entry, "p_gamma_best"),
+        expected_loss=_number(entry, "expected_loss"),
+        p_speculation_pays=_number(entry, "p_speculation_pays"),
+        reason=_text(entry, "reason"),
+    )
+
+
+def curves(predictions: Iterable[Prediction]) -> dict[Strategy, dict[Place, list[Prediction]]]:
+    """Predictions by strategy and place, each curve in rising gamma; order of first appearance is kept."""
+    grouped: dict[Strategy, dict[Place, list[Prediction]]] = {}
+    for one in predictions:
+        grouped.setdefault(one.strategy, {}).setdefault(one.place, []).append(one)
+    return {
+        strategy: {place: sorted(curve, key=lambda one: one.gamma) for place, curve in sorted(places.items())}
+        for strategy, places in grouped.items()
+    }
+
+
+def best_of(curve: Sequence[Prediction]) -> Prediction | None:
+    """The prediction with the largest known speed-up, the smallest gamma among equals."""
+    known = [one for one in curve if one.speedup is not None]
+    return max(known, key=lambda one: (one.speedup or 0.0, -one.gamma)) if known else None
+
+
+def _strategy(row: Mapping[str, Any]) -> Strategy:
+    return Strategy(*(_text(row, name) for name in Strategy._fields))
+
+
+def _place(row: Mapping[str, Any]) -> Place:
+    return Place(_whole(row, "batch_size"), _whole(row, "context"))
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    if name not in row:
+        raise ValueError(f"{name}: not there, allowed: present in every entry")
+    value = row[name]
+    return None if value is None or value == "" or value != value else value
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = _value(row, name)
+    return "" if value is None else str(value)
+
+
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    value = _value(row, name)
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: found {value!r}, allowed: a number, or nothing when unknown") from error
+
+
+def _whole_or_none(row: Mapping[str, Any], name: str) -> int | None:
+    value = _number(row, name)
+    if value is not None and not value.is_integer():
+        raise ValueError(f"{name}: found {value!r}, allowed: a whole number")
+    return None if value is None else int(value)
+
+
+def _whole(row: Mapping[str, Any], name: str) -> int:
+    value = _whole_or_none(row, name)
+    if value is None:
+        raise ValueError(f"{name}: found nothing, allowed: a whole number")
+    return value
+
+
+def _flag(row: Mapping[str, Any], name: str) -> bool:
+    value = str(_value(row, name)).lower()
+    if value not in {"true", "false", "1", "0", "none"}:
+        raise ValueError(f"{name}: found {value!r}, allowed: true or false")
+    return value in {"true", "1"}

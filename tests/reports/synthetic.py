@@ -1,0 +1,307 @@
+"""Run directories made up for the report's tests, in the product's own file format.
+
+Costs follow a small closed form and acceptance is one number per sampling setting at every position, so that every
+figure a report prints can be worked out by hand: survival is alpha^i, tokens per round (1 - alpha^(gamma+1)) /
+(1 - alpha), and five samples per block lie symmetrically around their median.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from specgauge.configs.loader import config_hash, config_to_yaml
+from specgauge.configs.schema import Config
+from specgauge.model.speedup import round_time_s, tokens_per_round_iid
+from specgauge.sweeps.canonical import short_hash
+from specgauge.sweeps.rundir import acceptance_file_name
+
+SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
+BLOCKS = 3
+OPTIMISTIC = "optimistic: overhead not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a made-up run looks like; the defaults are a small version of the shipped quickstart."""
+
+    name: str = "quickstart"
+    pairs: Sequence[str] = ("embedded",)
+    alphas: Mapping[str, float] = field(default_factory=lambda: {"greedy": 0.82, "t1": 0.7})
+    draft_sampling: Sequence[str] = ("same",)
+    acceptance_rule: Sequence[str] = ("ratio",)
+    batch_sizes: Sequence[int] = (1, 4)
+    contexts: Sequence[int] = (64, 256)
+    gammas: Sequence[int] = (1, 2, 3, 4, 5, 6)
+    t_decode_s: float = 0.010
+    draft_share: float = 0.15
+    verify_slope: Mapping[int, float] = field(default_factory=lambda: {1: 0.06, 4: 0.2})
+    doubt: float = 0.03
+    """Half-width of the made-up speed-up intervals, relative."""
+    overhead_s: float | None = None
+    broken: Mapping[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    """(batch_size, context) → (status, reason) of cells that gave no time."""
+    environment: Mapping[str, Any] = field(
+        default_factory=lambda: {
+            "collected_at": "2026-01-02T03:04:05Z",
+            "device": {"name": "2 CPU cores", "type": "cpu"},
+            "packages": {"torch": "2.13.0", "transformers": "5.24.0"},
+            "driver": None,
+        }
+    )
+    with_acceptance: bool = True
+    with_predictions: bool = True
+    prompts: int = 12
+    positions: int = 40
+
+    def config(self) -> Config:
+        """The resolved configuration this run would have had."""
+        return Config.model_validate(
+            {
+                "name": self.name,
+                "pairs": [{"name": pair, "target": "embedded", "draft": "embedded"} for pair in self.pairs],
+                "sampling": [{"name": name, "temperature": 0 if name == "greedy" else 1.0} for name in self.alphas],
+                "draft_sampling": list(self.draft_sampling),
+                "acceptance_rule": list(self.acceptance_rule),
+                "grid": {
+                    "batch_size": list(self.batch_sizes),
+                    "context": list(self.contexts),
+                    "gamma": list(self.gammas),
+                },
+            }
+        )
+
+    def decode_s(self, batch_size: int, context: int) -> float:
+        """T_decode: 2 % more per row and 10 % more per 1000 tokens of context."""
+        return self.t_decode_s * (1 + 0.02 * (batch_size - 1)) * (1 + context / 10_000)
+
+    def verify_s(self, batch_size: int, context: int, gamma: int) -> float:
+        """T_verify: a straight line in gamma whose slope depends on the batch size."""
+        return self.decode_s(batch_size, context) * (1 + self.verify_slope.get(batch_size, 0.3) * gamma)
+
+    def draft_total_s(self, batch_size: int, context: int, gamma: int) -> float:
+        """C(gamma): every step costs `draft_share` of T_decode."""
+        return gamma * self.draft_share * self.decode_s(batch_size, context)
+
+    def catch_up_s(self, batch_size: int, context: int) -> float:
+        """Delta_2: a tenth of a draft step."""
+        return 0.1 * self.draft_total_s(batch_size, context, 1)
+
+
+def build_run(folder: Path, shape: Shape | None = None) -> Path:
+    """Write the run directory of `shape` and return it."""
+    shape = shape or Shape()
+    config = shape.config()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    (folder / "environment.json").write_text(json.dumps(shape.environment), encoding="utf-8")
+    lines = [json.dumps(line) for line in journal_lines(shape, config_hash(config))]
+    (folder / "cells.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    if shape.with_acceptance:
+        _write_acceptance(folder / "acceptance", shape)
+    if shape.with_predictions:
+        rows = prediction_rows(shape)
+        _write_predictions(folder / "predictions.csv", rows)
+        answers = {"recommendations": recommendation_rows(shape, rows)}
+        (folder / "recommendation.yaml").write_text(yaml.safe_dump(answers, allow_unicode=True), encoding="utf-8")
+    return folder
+
+
+def chains(shape: Shape) -> list[str]:
+    """The timing chains behind the sampling settings: greedy ends in argmax, the rest in a draw."""
+    return list(dict.fromkeys("argmax" if name == "greedy" else "draw" for name in shape.alphas))
+
+
+def journal_lines(shape: Shape, config: str) -> list[dict[str, Any]]:
+    """One line per (cell, arm, block), symmetric samples around the closed-form cost."""
+    lines = []
+    for pair in shape.pairs:
+        for chain in chains(shape):
+            for batch_size in shape.batch_sizes:
+                for context in shape.contexts:
+                    axes = {
+                        "pair": pair,
+                        "mode": "eager",
+                        "chain": chain,
+                        "batch_size": batch_size,
+                        "context": context,
+                    }
+                    lines.extend(_cell_lines(shape, config, axes))
+    return lines
+
+
+def _cell_lines(shape: Shape, config: str, axes: dict[str, Any]) -> list[dict[str, Any]]:
+    batch_size, context = axes["batch_size"], axes["context"]
+    costs = {"decode": [shape.decode_s(batch_size, context)]}
+    costs["draft"] = [shape.draft_total_s(batch_size, context, k) for k in range(1, max(shape.gammas) + 1)]
+    costs["draft_catch_up"] = [costs["draft"][0] + shape.catch_up_s(batch_size, context)]
+    costs |= {f"verify:{gamma}": [shape.verify_s(batch_size, context, gamma)] for gamma in shape.gammas}
+    costs["prefill_target"] = [context * 1e-4]
+    costs["prefill_draft"] = [context * 3e-5]
+    status, reason = shape.broken.get((batch_size, context), ("ok", None))
+    lines = []
+    for block in range(BLOCKS if status == "ok" else 1):
+        for arm, marks in costs.items():
+            samples = [[mark * (1 + share) for mark in marks] for share in SPREAD] if status == "ok" else []
+            lines.append(
+                {
+                    "schema": 1,
+                    "config": config,
+                    "cell": short_hash(axes),
+                    "axes": axes,
+                    "arm": arm,
+                    "block": block,
+                    "status": status,
+                    "reason": reason,
+                    "samples_s": samples,
+                    "first_call_s": 5 * marks[-1] if block == 0 and status == "ok" else None,
+                    "warmup_s": [],
+                    "device_s": sum(sample[-1] for sample in samples),
+                    "at": "2026-01-02T03:05:06+00:00",
+                    "notes": {},
+                }
+            )
+    return lines
+
+
+def _write_acceptance(folder: Path, shape: Shape) -> None:
+    folder.mkdir()
+    for pair in shape.pairs:
+        for sampling, alpha in shape.alphas.items():
+            frame = acceptance_frame(alpha, shape.prompts, shape.positions)
+            frame.to_parquet(folder / acceptance_file_name(pair, sampling), index=False)
+
+
+def acceptance_frame(alpha: float, prompts: int, positions: int) -> pd.DataFrame:
+    """A recorded pass in which the draft's token passes with probability `alpha` at every position."""
+    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
+    count = len(rows)
+    columns: dict[str, tuple[list[Any], str]] = {
+        "prompt": ([prompt for prompt, _ in rows], "int32"),
+        "repetition": ([0] * count, "int32"),
+        "position": ([position for _, position in rows], "int32"),
+        "context": ([32 + position for _, position in rows], "int32"),
+        "token": ([(97 * prompt + 31 * position) % 4001 for prompt, position in rows], "int32"),
+        "target_prob": ([0.5] * count, "float64"),
+        "draft_prob": ([0.5 * alpha] * count, "float64"),
+        "overlap_ratio": ([alpha] * count, "float64"),
+        "overlap_match": ([0.5 * alpha] * count, "float64"),
+        "draft_argmax": ([7] * count, "int32"),
+        "draft_argmax_target_prob": ([0.3] * count, "float64"),
+        "draft_top_prob": ([0.6] * count, "float64"),
+        "draft_entropy_nats": ([1.0] * count, "float64"),
+        "end_reason": (["length"] * count, "str"),
+    }
+    return pd.DataFrame({name: pd.Series(values, dtype=kind) for name, (values, kind) in columns.items()})
+
+
+def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
+    """One row per (pair, sampling, draft sampling, rule, batch size, context, gamma) of the cells that gave times."""
+    rows = []
+    for pair in shape.pairs:
+        for sampling, alpha in shape.alphas.items():
+            for draft_sampling in shape.draft_sampling:
+                for rule in shape.acceptance_rule:
+                    for batch_size in shape.batch_sizes:
+                        for context in shape.contexts:
+                            if (batch_size, context) not in shape.broken:
+                                key = {
+                                    "pair": pair,
+                                    "mode": "eager",
+                                    "sampling": sampling,
+                                    "draft_sampling": draft_sampling,
+                                    "acceptance_rule": rule,
+                                    "batch_size": batch_size,
+                                    "context": context,
+                                }
+                                rows.extend(_curve_rows(shape, key, alpha))
+    return rows
+
+
+def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[str, Any]]:
+    batch_size, context = key["batch_size"], key["context"]
+    rows: list[dict[str, Any]] = []
+    for gamma in shape.gammas:
+        omega = float(tokens_per_round_iid(alpha, gamma))
+        t_round_s = float(
+            round_time_s(
+                t_draft_total_s=shape.draft_total_s(batch_size, context, gamma),
+                t_verify_s=shape.verify_s(batch_size, context, gamma),
+                t_draft_catch_up_s=shape.catch_up_s(batch_size, context),
+                full_acceptance=alpha**gamma,
+                batch_size=batch_size,
+                t_overhead_s=shape.overhead_s,
+            )
+        )
+        speedup = omega * shape.decode_s(batch_size, context) / t_round_s
+        rows.append(
+            key
+            | {
+                "gamma": gamma,
+                "t_decode_s": shape.decode_s(batch_size, context),
+                "t_draft_total_s": shape.draft_total_s(batch_size, context, gamma),
+                "t_draft_catch_up_s": shape.catch_up_s(batch_size, context),
+                "t_verify_s": shape.verify_s(batch_size, context, gamma),
+                "t_overhead_s": "" if shape.overhead_s is None else shape.overhead_s,
+                "t_round_s": t_round_s,
+                "tokens_per_round": omega,
+                "tokens_per_round_low": omega * (1 - shape.doubt / 2),
+                "tokens_per_round_high": omega * (1 + shape.doubt / 2),
+                "accepted_draft_tokens": omega - 1,
+                "speedup": speedup,
+                "speedup_low": speedup * (1 - shape.doubt),
+                "speedup_high": speedup * (1 + shape.doubt),
+                "full_acceptance": alpha**gamma,
+                "cost_known": "measured",
+                "acceptance_known": "measured" if context >= 32 else "extrapolated",
+                "label": OPTIMISTIC if shape.overhead_s is None else "",
+            }
+        )
+    top = max(row["speedup"] for row in rows)
+    recommended = next(row for row in rows if row["speedup"] >= 0.99 * top)
+    for row in rows:
+        row["is_best"] = row["speedup"] == top
+        row["is_recommended"] = row is recommended
+        row["p_best"] = 0.8 if row["is_best"] else 0.2 / max(len(rows) - 1, 1)
+    return rows
+
+
+def recommendation_rows(shape: Shape, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The decision of every (…, batch size, context) by its recommended row's interval."""
+    answers = []
+    keys = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
+    for row in rows:
+        if not row["is_recommended"]:
+            continue
+        best = next(r for r in rows if r["is_best"] and all(r[k] == row[k] for k in keys))
+        low, high = row["speedup_low"], row["speedup_high"]
+        decision = "speculate" if low > 1 else "do not speculate" if high < 1.01 else "undecided"
+        answers.append(
+            {key: row[key] for key in keys}
+            | {
+                "decision": decision,
+                "gamma": row["gamma"] if decision == "speculate" else None,
+                "best_gamma": best["gamma"],
+                "recommended_gamma": row["gamma"],
+                "speedup": {"value": row["speedup"], "low": low, "high": high},
+                "p_gamma_best": row["p_best"],
+                "expected_loss": 0.004,
+                "p_speculation_pays": {"speculate": 1.0, "undecided": 0.6}.get(decision, 0.0),
+                "reason": "",
+            }
+        )
+    return answers
+
+
+def _write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["pair"])
+        writer.writeheader()
+        writer.writerows(rows)
