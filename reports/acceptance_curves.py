@@ -1,0 +1,118 @@
+"""Acceptance by position in a round, from the recorded positions of a run: survival with its interval, and summaries.
+
+    A_j(γ_max) = Σ survival_j / Σ starts        pooled over texts by the renewal pass, resampled by prompt
+
+Output: one `AcceptanceCurve` per (pair, sampling, draft sampling, rule) that has recorded positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap, overlap, recorded_columns
+from specgauge.model.renewal_result import RenewalResult
+from specgauge.reports.records import Strategy
+from specgauge.sweeps.judged import JudgedTexts, judged_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.schema import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceCurve:
+    """One sampling setting's acceptance under one draft sampling and rule."""
+
+    pair: str
+    sampling: str
+    draft_sampling: str
+    acceptance_rule: str
+    gamma: int
+    """Drafts of the rounds that survival belongs to."""
+    survival: Sequence[float | None]
+    """A_1 … A_gamma; None without a round that had room for it."""
+    low: Sequence[float | None]
+    """Lower ends of the intervals; None with a single prompt."""
+    high: Sequence[float | None]
+    tokens_per_round: float | None
+    alpha_overlap: float | None
+    alpha_judged: float | None
+    alpha_omega: float | None
+    prompts: int
+    texts: int
+    positions: int
+    null_share: float
+    """Share of positions whose acceptance is unknown: the token lies outside the recomputed support."""
+    repeated_ngrams: float | None
+    """Mean share of 4-grams that occurred before in the same text."""
+
+
+def acceptance_curves(
+    frames: Mapping[tuple[str, str], pd.DataFrame], strategies: Iterable[Strategy], config: Config
+) -> list[AcceptanceCurve]:
+    """The curves of `strategies` at rounds of the largest gamma; `frames` are recorded positions by (pair, sampling).
+
+    Raises:
+        ValueError: a frame holds no complete texts.
+    """
+    texts = {name: judged_texts(frame) for name, frame in frames.items()}
+    keys = dict.fromkeys(strategy._replace(mode="") for strategy in strategies)
+    return [
+        _curve(texts[key.pair, key.sampling], frames[key.pair, key.sampling], key, config)
+        for key in keys
+        if (key.pair, key.sampling) in frames
+    ]
+
+
+def _curve(texts: JudgedTexts, frame: pd.DataFrame, key: Strategy, config: Config) -> AcceptanceCurve:
+    gamma = max(config.grid.gamma)
+    rounds = texts.rounds(
+        key.acceptance_rule, key.draft_sampling, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens
+    )
+    recorded = recorded_columns({str(name): frame[name].to_numpy() for name in frame.columns})
+    overlaps = overlap(recorded, acceptance_rule=key.acceptance_rule, draft_sampling=key.draft_sampling)
+    omega = _known(rounds.tokens_per_round()[0])
+    low, high = _intervals(rounds, config)
+    return AcceptanceCurve(
+        pair=key.pair,
+        sampling=key.sampling,
+        draft_sampling=key.draft_sampling,
+        acceptance_rule=key.acceptance_rule,
+        gamma=gamma,
+        survival=[_known(value) for value in rounds.survival_rates()[0]],
+        low=low,
+        high=high,
+        tokens_per_round=omega,
+        alpha_overlap=alpha_overlap(overlaps),
+        alpha_judged=alpha_judged(rounds.judged_accepted, rounds.judged),
+        alpha_omega=float(alpha_omega(omega, gamma)) if omega is not None and 1 <= omega <= gamma + 1 else None,
+        prompts=texts.prompts,
+        texts=int(texts.padded.lengths.size),
+        positions=texts.positions,
+        null_share=texts.null_share,
+        repeated_ngrams=texts.repeated_share(),
+    )
+
+
+def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | None], list[float | None]]:
+    """Percentile intervals of survival, prompts drawn with replacement and counts pooled in every replicate."""
+    confidence, replicates = config.precision.confidence, config.precision.bootstrap_replicates
+    prompts, depth = by_prompt.survival.shape[0], by_prompt.survival.shape[2]
+    if prompts < 2:
+        return [None] * depth, [None] * depth
+    weights = np.random.default_rng(config.seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=replicates)
+    starts = weights @ by_prompt.starts[:, 0]
+    rates = (weights @ by_prompt.survival[:, 0])[starts > 0] / starts[starts > 0, np.newaxis]
+    if not rates.size:
+        return [None] * depth, [None] * depth
+    ends = np.quantile(rates, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return [float(value) for value in ends[0]], [float(value) for value in ends[1]]
+
+
+def _known(value: float) -> float | None:
+    return float(value) if value == value else None
