@@ -1,0 +1,50 @@
+"""The words and symbols of the report, one line each, in the order a reader meets them."""
+
+from __future__ import annotations
+
+GLOSSARY: tuple[tuple[str, str], ...] = (
+    ("γ", "draft tokens proposed per round; engines say num_speculative_tokens or K. γ = 0 is plain decoding."),
+    ("B, batch", "sequences decoded together."),
+    ("s, context", "tokens in the KV cache when a round starts."),
+    ("T_decode", "time of one target forward of one token per sequence, up to and including the drawn token."),
+    ("T_draft, C(γ)", "time of one draft step; C(γ) = γ·T_draft is the whole chain of γ steps, timed as one."),
+    ("Δ₂", "what the first draft step costs more when it feeds two tokens, as it must after a fully accepted round."),
+    ("T_verify(γ)", "time of one target forward over γ + 1 tokens per sequence, which checks γ drafts at once."),
+    (
+        "ε, overhead",
+        "wall time of a round beyond its parts: accepting, rolling back, host work. Unknown (–) until a decoder has "
+        "measured it; every speed-up is labelled optimistic then.",
+    ),
+    ("T_round", "C(γ) + π·Δ₂ + T_verify(γ) + ε, with π = A_γ for one sequence and 1 − (1 − A_γ)ᴮ for a batch of B."),
+    ("a, acceptance", "probability that a draft token is accepted, given that all before it in its round were."),
+    (
+        "A_i, survival",
+        "probability that the first i drafts of a round are all accepted; it belongs to the γ it was taken at.",
+    ),
+    ("α", "the one number of the model in which every draft is accepted with the same probability: A_i = αⁱ."),
+    (
+        "Ω, tokens per round",
+        "expected tokens a round commits, bonus or replacement included: 1 + A_1 + … + A_γ. Accepted drafts are Ω − 1.",
+    ),
+    ("S, speed-up", "Ω(γ)·T_decode / T_round: tokens per second over plain decoding while the whole batch is active."),
+    ("best γ, recommended γ", "the γ with the largest S; the smallest γ whose S is within 1 % of it."),
+    ("P(best)", "share of the resampled data sets in which this γ has the largest S."),
+    (
+        "draft sampling",
+        "how a draft is drawn: same = from the draft's distribution after the target's sampling chain, greedy = its "
+        "most likely token.",
+    ),
+    (
+        "acceptance rule",
+        "ratio = accept with probability min(1, target/draft); match = accept where the target's own draw is the same "
+        "token. Both keep the target's distribution.",
+    ),
+    (
+        "measured, interpolated, extrapolated",
+        "how a number is known: taken at this very place, between places that were taken, or beyond them.",
+    ),
+    (
+        "interval",
+        "where the value lies with the stated confidence; timings are resampled by block and acceptance by prompt.",
+    ),
+)

@@ -1,0 +1,239 @@
+"""report.html: one file, opens with the network off, made from a run directory alone.
+
+    write_report(Path("runs/quickstart"))        →  runs/quickstart/report.html
+
+The page is a Jinja2 template with every value escaped, one style sheet inside it, and figures as inline SVG; it has no
+script and loads nothing. The same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from specgauge import __version__
+from specgauge.model.sampling import chain_name
+from specgauge.reports.acceptance_curves import acceptance_curves
+from specgauge.reports.answers import Curves, answer_groups, headline, strategy_words
+from specgauge.reports.data import ReportData, read_report_data
+from specgauge.reports.figure_heatmap import colour_key
+from specgauge.reports.findings import findings
+from specgauge.reports.formatting import duration, percent
+from specgauge.reports.glossary import GLOSSARY
+from specgauge.reports.records import Place, Strategy, curves
+from specgauge.reports.sections import acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
+from specgauge.reports.tables import (
+    acceptance_table,
+    broken_table,
+    environment_sections,
+    prediction_table,
+    timing_table,
+)
+from specgauge.reports.timings import PartTiming, part_timings
+from specgauge.sweeps.files import write_text_atomically
+from specgauge.sweeps.plan import settings_of
+from specgauge.sweeps.rundir import REPORT
+
+_TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open", "none": "tone-open"}
+_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of the run at `run_dir` to `out` (report.html in the run directory) and return its path.
+
+    Raises:
+        ValueError: no run there, one of its files is damaged, or `out` cannot be a file.
+        StorageError: the disk refused the write; an older report stays.
+    """
+    page = render_report(read_report_data(run_dir))
+    target = run_dir / REPORT if out is None else out
+    if target.is_dir():
+        raise ValueError(f"{target}: is a directory, a file name is expected (for example {target / REPORT})")
+    if not target.parent.is_dir():
+        raise ValueError(f"{target}: the folder {target.parent} does not exist; make it first, or give another --out")
+    write_text_atomically(target, page)
+    return target
+
+
+def render_report(data: ReportData) -> str:
+    """The page of a run, UTF-8 text without a character HTML has no place for."""
+    import jinja2  # late: the command line's --help passes here
+
+    folder = Path(__file__).parent
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
+    )
+    css = Markup((folder / "report.css").read_text(encoding="utf-8").strip())
+    page = environment.get_template("report.jinja").render(css=css, version=__version__, **page_values(data))
+    return _NOT_TEXT.sub("\ufffd", page) + "\n"
+
+
+def page_values(data: ReportData) -> dict[str, Any]:
+    """Everything the template prints."""
+    precision = data.config.precision
+    by_strategy = curves(data.predictions)
+    timings = part_timings(data.timings, precision.confidence)
+    samplings = _sampling_names(data)
+    unanswered = _unanswered(data)
+    strategies = _strategies(data, by_strategy, timings)
+    broken = broken_table(timings)
+    gamma_max = max(data.config.grid.gamma)
+    acceptance = acceptance_curves(data.acceptance, by_strategy or _configured(data), data.config)
+    values = {
+        "name": data.config.name,
+        "machine": _machine(data.environment),
+        "measured": _measured(data),
+        "pairs": _pairs(data),
+        "tones": _TONES,
+        "headline": headline(data.answers, unanswered, precision.confidence),
+        "unanswered": unanswered,
+        "strategies": strategies,
+        "no_answer": data.gaps[-1].remedy.capitalize() + "." if data.gaps else "",
+        "colour_key": colour_key(key="colour-key"),
+        "warnings": findings(data.gaps, data.warnings),
+        "confidence": percent(precision.confidence),
+        "wanted": f"±{percent(precision.relative_ci, 1)}",
+        "speedups": speedup_blocks(by_strategy, data.answers, samplings),
+        "costs": cost_blocks(by_strategy, samplings),
+        "gamma_max": gamma_max,
+        "summary": acceptance_table(acceptance),
+        "acceptances": acceptance_blocks(acceptance, samplings),
+        "predictions": prediction_table(by_strategy, data.answers),
+        "broken": broken,
+        "timings": timing_table(timings),
+        "spent": _spent(data),
+        "environment": environment_sections(data.environment),
+        "config_text": data.config_text,
+        "glossary": GLOSSARY,
+    }
+    return values | {"sections": _sections(values)}
+
+
+def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The page's own contents: anchors and words."""
+    everything = (
+        ("answers", "What to do", True),
+        ("warnings", "Warnings", True),
+        ("speedup", "Speed-up", bool(values["speedups"])),
+        ("cost", "Cost of a round", bool(values["costs"])),
+        ("acceptance", "Acceptance", True),
+        ("predictions", "Predictions", True),
+        ("broken", "Cells without a number", values["broken"] is not None),
+        ("timings", "Timings", True),
+        ("environment", "Environment", True),
+        ("configuration", "Configuration", True),
+        ("glossary", "Words and symbols", True),
+    )
+    return [(anchor, words) for anchor, words, there in everything if there]
+
+
+def _strategies(data: ReportData, by_strategy: Curves, timings: Sequence[PartTiming]) -> list[dict[str, Any]]:
+    """One entry a strategy: its name, what its sampling is, its answers and its heat map."""
+    grid = data.config.grid
+    groups = answer_groups(data.answers, by_strategy, grid.batch_size, grid.context, data.config.precision.confidence)
+    places = sorted({Place(b, c) for b in grid.batch_size for c in grid.context} | {one.place for one in data.answers})
+    batch_sizes = sorted({place.batch_size for place in places})
+    contexts = sorted({place.context for place in places})
+    entries: list[dict[str, Any]] = []
+    for strategy in dict.fromkeys([*groups, *by_strategy]):
+        answers = {one.place: one for one in data.answers if one.strategy == strategy}
+        words = strategy_words(strategy, [*groups, *by_strategy])
+        entries.append(
+            {
+                "words": words[0].upper() + words[1:],
+                "settings": _settings(data, strategy),
+                "groups": groups.get(strategy, []),
+                "heat": strategy_heat_map(
+                    by_strategy.get(strategy, {}),
+                    answers,
+                    _broken_places(data, strategy, timings),
+                    batch_sizes,
+                    contexts,
+                    key=f"heat-{len(entries)}",
+                    title=f"Best speed-up by batch size and context, {words}",
+                ),
+            }
+        )
+    return entries
+
+
+def _settings(data: ReportData, strategy: Strategy) -> str:
+    """The sampling setting in words; empty where the configuration has none of that name."""
+    found = next((one for one in data.config.sampling if one.name == strategy.sampling), None)
+    if found is None:
+        return ""
+    values = found.model_dump(exclude={"name"}, exclude_defaults=True, exclude_none=True)
+    words = {"temperature": "greedy, temperature 0" if found.temperature == 0 else f"temperature {found.temperature:g}"}
+    words |= {name: f"{name.replace('_', ' ')} {value:g}" for name, value in values.items() if name != "temperature"}
+    return ", ".join(words.values())
+
+
+def _broken_places(data: ReportData, strategy: Strategy, timings: Sequence[PartTiming]) -> dict[Place, str]:
+    """Why places of a strategy have no time: the status of the part that matters most."""
+    chains = {one.name: chain_name(settings_of(one)) for one in data.config.sampling}
+    broken: dict[Place, str] = {}
+    for one in timings:
+        mine = (one.cell.pair, one.cell.mode, one.cell.chain) == (
+            strategy.pair,
+            strategy.mode,
+            chains.get(strategy.sampling),
+        )
+        if mine and one.status != "ok" and not one.is_prefill:
+            broken.setdefault(one.place, one.status)
+    return broken
+
+
+def _sampling_names(data: ReportData) -> list[str]:
+    named = [one.name for one in data.config.sampling]
+    return list(dict.fromkeys([*named, *(one.strategy.sampling for one in data.predictions)]))
+
+
+def _configured(data: ReportData) -> list[Strategy]:
+    """The strategies that the configuration asks for."""
+    config = data.config
+    return [
+        Strategy(pair.name, config.mode, sampling.name, draft_sampling, rule)
+        for pair in config.pairs
+        for sampling in config.sampling
+        for draft_sampling in config.draft_sampling
+        for rule in config.acceptance_rule
+    ]
+
+
+def _unanswered(data: ReportData) -> int:
+    """Places of the grid that a strategy with answers has none for."""
+    grid = data.config.grid
+    wanted = {Place(b, c) for b in grid.batch_size for c in grid.context}
+    answered: dict[Strategy, set[Place]] = {}
+    for one in data.answers:
+        answered.setdefault(one.strategy, set()).add(one.place)
+    return sum(len(wanted - places) for places in answered.values())
+
+
+def _pairs(data: ReportData) -> list[str]:
+    return [f"Pair {one.name}: target {one.target.model}, draft {one.draft.model}" for one in data.config.pairs]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    """The device's name, and on a CPU the processor's."""
+    device = environment.get("device")
+    name = device.get("name") if isinstance(device, Mapping) else device
+    if name == "cpu" and environment.get("cpu"):
+        cores = environment.get("cpu_cores")
+        return f"{environment['cpu']}" + (f", {cores} cores" if cores else "")
+    return str(name) if name else ""
+
+
+def _measured(data: ReportData) -> str:
+    """The days of the first and the last measurement, as the journal has them."""
+    days = sorted({one.at[:10] for one in data.lines if one.at})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
+
+
+def _spent(data: ReportData) -> str:
+    seconds = sum(one.device_s for one in data.lines if one.device_s is not None)
+    return duration(seconds) if seconds > 0 else ""

@@ -1,0 +1,323 @@
+"""The tables of the report: predictions, timings, parts without a number, and the environment.
+
+Columns that hold one value for the whole run are named once above the table instead. Times of a column share a unit.
+Output: `Table`s of plain text for the template, which escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specgauge.reports.acceptance_curves import AcceptanceCurve
+from specgauge.reports.answers import Curves
+from specgauge.reports.formatting import UNKNOWN, TimeUnit, count, interval, number, percent, time_unit
+from specgauge.reports.records import Answer, Place, Prediction, Strategy
+from specgauge.reports.timings import PartTiming, arm_words
+
+_NAMES = {
+    "pair": "pair {}",
+    "mode": "mode {}",
+    "sampling": "{}",
+    "draft_sampling": "draft sampling {}",
+    "acceptance_rule": "{} rule",
+}
+_TIME_COLUMNS = {
+    "t_decode_s": "T_decode",
+    "t_draft_total_s": "γ·T_draft",
+    "t_draft_catch_up_s": "Δ₂",
+    "t_verify_s": "T_verify",
+    "t_overhead_s": "ε",
+    "t_round_s": "T_round",
+}
+_UNITS = (
+    ("_bytes", 2**30, "GiB"),
+    ("_hz", 1e6, "MHz"),
+    ("_w", 1.0, "W"),
+    ("_c", 1.0, "°C"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row: its first cell is a heading; `chosen` rows stand out."""
+
+    cells: Sequence[str]
+    chosen: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """Rows under a heading of their own."""
+
+    heading: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; `words` are the indices of columns that hold words, not numbers."""
+
+    caption: str
+    columns: Sequence[str]
+    groups: Sequence[RowGroup]
+    words: frozenset[int] = field(default_factory=frozenset)
+    wide: frozenset[int] = field(default_factory=frozenset)
+    """Indices of columns of sentences, which may wrap."""
+
+
+def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
+    """Every prediction, grouped by strategy and place; None without any."""
+    rows = [one for places in curves.values() for curve in places.values() for one in curve]
+    if not rows:
+        return None
+    chosen = {(one.strategy, one.place, one.gamma) for one in answers if one.gamma is not None}
+    units = _time_columns(rows)
+    common = _common(list(curves))
+    known = {_known(one) for one in rows}
+    labels = {one.label for one in rows}
+    columns = [
+        "γ",
+        "speed-up",
+        "interval",
+        "P(best)",
+        "mark",
+        "Ω",
+        "interval",
+        "A_γ",
+        *(f"{name}, {units[column].name}" for column, name in _TIME_COLUMNS.items()),
+        *(["known"] if len(known) > 1 else []),
+        *(["label"] if len(labels) > 1 else []),
+    ]
+    groups = [
+        RowGroup(
+            heading=_heading(strategy, place, common),
+            rows=[
+                Row(
+                    cells=[
+                        *_prediction_cells(one, units),
+                        *([_known(one)] if len(known) > 1 else []),
+                        *([one.label or UNKNOWN] if len(labels) > 1 else []),
+                    ],
+                    chosen=(strategy, place, one.gamma) in chosen,
+                )
+                for one in curve
+            ],
+        )
+        for strategy, places in curves.items()
+        for place, curve in places.items()
+    ]
+    notes = [_NAMES[name].format(value) for name, value in common.items()]
+    notes += [f"every number: {known.copy().pop()}"] if len(known) == 1 else []
+    notes += [f"every speed-up is {labels.copy().pop()}"] if len(labels) == 1 and labels != {""} else []
+    return Table(
+        caption="; ".join(notes),
+        columns=columns,
+        groups=groups,
+        words=frozenset({columns.index("mark"), *range(8 + len(_TIME_COLUMNS), len(columns))}),
+    )
+
+
+def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
+    """What the acceptance of every strategy rests on, and its summaries in one number; None without any."""
+    if not acceptance:
+        return None
+    varied = [
+        (name, title)
+        for name, title in (("pair", "pair"), ("draft_sampling", "draft sampling"), ("acceptance_rule", "rule"))
+        if len({getattr(one, name) for one in acceptance}) > 1
+    ]
+    gammas = {one.gamma for one in acceptance}
+    columns = [
+        "sampling",
+        *(title for _, title in varied),
+        f"Ω(γ\u00a0=\u00a0{', '.join(str(gamma) for gamma in sorted(gammas))})",
+        "α, overlap",
+        "α, judged",
+        "α, from Ω",
+        "prompts",
+        "texts",
+        "positions",
+        "unknown",
+        "repeated 4-grams",
+    ]
+    rows = [
+        Row(
+            cells=[
+                one.sampling,
+                *(getattr(one, name) for name, _ in varied),
+                number(one.tokens_per_round),
+                number(one.alpha_overlap, 3),
+                number(one.alpha_judged, 3),
+                number(one.alpha_omega, 3),
+                str(one.prompts),
+                str(one.texts),
+                str(one.positions),
+                percent(one.null_share),
+                percent(one.repeated_ngrams),
+            ]
+        )
+        for one in acceptance
+    ]
+    return Table(
+        caption="", columns=columns, groups=[RowGroup(heading="", rows=rows)], words=frozenset(range(len(varied) + 1))
+    )
+
+
+def timing_table(parts: Sequence[PartTiming]) -> Table | None:
+    """Every timed part with how well it is known; None without any."""
+    timed = [one for one in parts if one.samples]
+    if not timed:
+        return None
+    unit = time_unit(one.median_s for one in timed)
+    columns = [
+        "part",
+        f"median, {unit.name}",
+        "half-width",
+        "samples",
+        "blocks",
+        "drift",
+        f"first call, {unit.name}",
+        "status",
+    ]
+    grouped: dict[str, list[Row]] = {}
+    for one in timed:
+        drift = UNKNOWN if one.drift is None else f"{100 * one.drift:+.1f}\u202f%"
+        width = UNKNOWN if one.relative_half_width is None else f"±{percent(one.relative_half_width, 1)}"
+        cells = [
+            arm_words(one.arm),
+            unit.text(one.median_s),
+            width,
+            str(one.samples),
+            str(one.blocks),
+            drift,
+            unit.text(one.first_call_s),
+            one.reason or one.status,
+        ]
+        grouped.setdefault(_cell_words(one, parts), []).append(Row(cells=cells))
+    groups = [RowGroup(heading=heading, rows=rows) for heading, rows in grouped.items()]
+    return Table(caption="", columns=columns, groups=groups, words=frozenset({0, 7}))
+
+
+def broken_table(parts: Sequence[PartTiming]) -> Table | None:
+    """Cells with a part that gave no number: which parts, their status and the reason; None when every part did."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    sizes: dict[str, int] = {}
+    for one in parts:
+        where = _cell_words(one, parts)
+        sizes[where] = sizes.get(where, 0) + 1
+        if one.status != "ok":
+            grouped.setdefault((where, one.status, one.reason), []).append(arm_words(one.arm))
+    if not grouped:
+        return None
+    rows = [
+        Row(cells=[where, status, "every part" if len(arms) == sizes[where] else ", ".join(arms), reason or UNKNOWN])
+        for (where, status, reason), arms in grouped.items()
+    ]
+    return Table(
+        caption="",
+        columns=["cell", "status", "parts", "reason"],
+        groups=[RowGroup(heading="", rows=rows)],
+        words=frozenset(range(4)),
+        wide=frozenset({2, 3}),
+    )
+
+
+def environment_sections(environment: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(heading, [(name, value)]) of environment.json: plain values first, then every mapping under its own heading."""
+    plain: list[tuple[str, str]] = []
+    sections = [("General", plain)]
+    for name, value in environment.items():
+        flat = list(_flat(str(name), value))
+        if isinstance(value, (Mapping, list)) and flat:
+            prefix = f"{_words(str(name))}: "
+            sections.append((_words(str(name)), [(label.removeprefix(prefix), text) for label, text in flat]))
+        else:
+            plain.extend(flat or [(_words(str(name)), UNKNOWN)])
+    return [section for section in sections if section[1]]
+
+
+def _flat(name: str, value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Leaves of a nested value, each with the path to it in words."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(str(key), inner, f"{prefix}{_words(name)}: ")
+    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        for index, inner in enumerate(value):
+            yield from _flat(str(index), inner, f"{prefix}{_words(name)}: ")
+    else:
+        label, text = _with_unit(name, value)
+        yield f"{prefix}{label}", text
+
+
+def _with_unit(name: str, value: Any) -> tuple[str, str]:
+    """A leaf's name without its unit suffix, and its value with the unit."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        for suffix, scale, unit in _UNITS:
+            if name.endswith(suffix):
+                return _words(name.removesuffix(suffix)), f"{value / scale:.4g} {unit}"
+    return _words(name), _plain(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ") if name.islower() else name
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == "":
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_plain(one) for one in value) or UNKNOWN
+    return str(value)
+
+
+def _time_columns(rows: Sequence[Prediction]) -> dict[str, TimeUnit]:
+    """One unit for all columns of times, with decimals for each."""
+    unit = time_unit(one.t_round_s for one in rows)
+    return {column: unit.fitted(getattr(one, column) for one in rows) for column in _TIME_COLUMNS}
+
+
+def _prediction_cells(one: Prediction, units: Mapping[str, TimeUnit]) -> list[str]:
+    marks = [word for word, on in (("best", one.is_best), ("recommended", one.is_recommended)) if on]
+    return [
+        str(one.gamma),
+        number(one.speedup),
+        interval(one.speedup_low, one.speedup_high),
+        percent(one.p_best),
+        ", ".join(marks),
+        number(one.tokens_per_round),
+        interval(one.tokens_per_round_low, one.tokens_per_round_high),
+        number(one.full_acceptance),
+        *(units[column].text(getattr(one, column)) for column in _TIME_COLUMNS),
+    ]
+
+
+def _known(one: Prediction) -> str:
+    if one.cost_known == one.acceptance_known:
+        return one.cost_known or UNKNOWN
+    return f"cost {one.cost_known or UNKNOWN}, acceptance {one.acceptance_known or UNKNOWN}"
+
+
+def _common(strategies: Sequence[Strategy]) -> dict[str, str]:
+    """The parts that all strategies share, but for the sampling, which every heading names."""
+    return {
+        name: getattr(strategies[0], name)
+        for name in Strategy._fields
+        if name != "sampling" and len({getattr(one, name) for one in strategies}) == 1
+    }
+
+
+def _heading(strategy: Strategy, place: Place, common: Mapping[str, str]) -> str:
+    words = [_NAMES[name].format(getattr(strategy, name)) for name in Strategy._fields if name not in common]
+    return f"{', '.join(words)} · batch {place.batch_size}, {count(place.context, 'token')} of context"
+
+
+def _cell_words(one: PartTiming, parts: Sequence[PartTiming]) -> str:
+    """A cell in words, with its pair and mode where the run has several."""
+    words = [f"pair {one.cell.pair}"] if len({other.cell.pair for other in parts}) > 1 else []
+    words += [f"mode {one.cell.mode}"] if len({other.cell.mode for other in parts}) > 1 else []
+    words += [f"chain {one.cell.chain}"]
+    return f"{', '.join(words)} · batch {one.place.batch_size}, {count(one.place.context, 'token')} of context"

@@ -1,0 +1,79 @@
+"""A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, and the visible text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
+LOADING = ("src", "srcset", "data", "action", "poster", "background", "xlink:href", "formaction", "ping")
+
+
+@dataclass
+class Page:
+    """What a page is made of."""
+
+    text: str = ""
+    """Visible text, runs of blanks made one."""
+    ids: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    labelled_by: list[str] = field(default_factory=list)
+    css: str = ""
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.page = Page()
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(set(names)) == len(names), f"attribute twice in <{tag}>: {names}"
+        self.page.tags.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on"), f"event handler {name} in <{tag}>"
+            assert name not in LOADING, f"<{tag} {name}={value!r}> would load something"
+            assert "url(" not in (value or ""), f"<{tag} {name}={value!r}>"
+            if name == "id":
+                self.page.ids.append(value or "")
+            if name == "href":
+                self.page.links.append(value or "")
+            if name in ("aria-labelledby", "aria-describedby"):
+                self.page.labelled_by.extend((value or "").split())
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        raise AssertionError(f"<{tag}/> means nothing in HTML")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open[-1] == tag, f"</{tag}> while <{self.open[-1]}> is open"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "style":
+            self.page.css += data
+        else:
+            self.words.append(data)
+
+
+def read_page(html: str) -> Page:
+    """The page, checked: balanced, every id once, every reference kept, no script, nothing from outside."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    assert not reader.open, f"never closed: {reader.open}"
+    page = reader.page
+    page.text = " ".join("".join(reader.words).split())
+    assert html.startswith("<!DOCTYPE html>\n")
+    assert len(set(page.ids)) == len(page.ids), sorted(one for one in page.ids if page.ids.count(one) > 1)
+    assert set(page.labelled_by) <= set(page.ids)
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links), page.links
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image", "use"} & set(page.tags)
+    assert not re.search(r"url\(|@import|@font-face|expression\(|//", page.css)
+    return page
