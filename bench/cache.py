@@ -40,7 +40,7 @@ class RowLayer(CacheLayerMixin):
     is_sliding = False
 
     def __init__(self, owner: RowCache) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.owner = owner
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

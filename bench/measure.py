@@ -22,12 +22,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from specgauge.model.precision import relative_half_width
 
 from specgauge.bench.arms import Workbench, arm_names
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.schema import PrecisionConfig
+from specgauge.model.precision import relative_half_width
 from specgauge.model.sampling import SamplingSettings
 
 PREFILL_BLOCKS = 5

@@ -142,9 +142,9 @@ def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
     device = None if spec.device_map is not None else choose_device(spec.device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
-        model = AutoModelForCausalLM.from_pretrained(source, **common, **options)
+        model: Any = AutoModelForCausalLM.from_pretrained(source, **common, **options)
         if device is not None and spec.quantization is None:
-            model = model.to(device=device)
+            model = model.to(device)
     except _LOAD_ERRORS as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise

@@ -42,7 +42,8 @@ SEED = 20260101
 def corpus_files() -> tuple[list[Path], list[Path]]:
     """The standard library's source files: (training, held out), chosen by a hash of each file's relative path."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    training, held_out = [], []
+    training: list[Path] = []
+    held_out: list[Path] = []
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
         if OPTIONAL_PARTS & set(relative.parts) or path.stat().st_size < 200:
@@ -237,7 +238,7 @@ def main(argv: list[str] | None = None) -> None:
             next_token_loss,
             "target",
         )
-        target.to(dtype=torch.bfloat16).save_pretrained(out / "target")
+        target.bfloat16().save_pretrained(out / "target")
         tokenizer.save_pretrained(out / "target")
         target.float()
     target.eval().requires_grad_(False)
@@ -265,7 +266,7 @@ def main(argv: list[str] | None = None) -> None:
             yield own[torch.randint(0, own.shape[0], (32,), generator=generator)]
 
     optimise(draft, mixture(), options.draft_steps, distillation, "draft")
-    draft.to(dtype=torch.bfloat16).save_pretrained(out / "draft")
+    draft.bfloat16().save_pretrained(out / "draft")
     tokenizer.save_pretrained(out / "draft")
     draft_loss = held_out_loss(draft.float().eval(), held_out_stream)
     record = {

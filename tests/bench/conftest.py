@@ -107,6 +107,11 @@ class FakeClock:
 
 
 @pytest.fixture
+def make_clock() -> Callable[[FakeDevice, bool], FakeClock]:
+    return FakeClock
+
+
+@pytest.fixture
 def fake_device() -> FakeDevice:
     return FakeDevice()
 

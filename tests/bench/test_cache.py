@@ -76,8 +76,7 @@ TOLERANCE = 2e-6
 def model(request: pytest.FixtureRequest) -> Any:
     config_class, model_class, settings = FAMILIES[request.param]
     torch.manual_seed(1)
-    made = model_class(config_class(**settings)).double().eval().requires_grad_(False)
-    return made
+    return model_class(config_class(**settings)).double().eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")

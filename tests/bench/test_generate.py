@@ -1,0 +1,96 @@
+"""Plain decoding: each row as if alone, ends where it should, and the greedy text transformers writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.generate import generate_plain
+from specgauge.bench.models import LoadedModel
+from specgauge.model.sampling import SamplingSettings
+
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+GREEDY = SamplingSettings(temperature=0.0)
+SAMPLED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED, SamplingSettings()])
+@pytest.mark.parametrize("eos", [(), (4,)])
+def test_every_row_equals_its_own_batch_of_one(
+    tiny_model: Callable[..., LoadedModel], settings: SamplingSettings, eos: tuple[int, ...]
+) -> None:
+    model = tiny_model(eos=eos)
+    together = generate_plain(model, PROMPTS, settings, max_new_tokens=20, seed=7, prompt_numbers=[3, 4, 9])
+    for text, prompt, number in zip(together, PROMPTS, [3, 4, 9], strict=True):
+        (alone,) = generate_plain(model, [prompt], settings, max_new_tokens=20, seed=7, prompt_numbers=[number])
+        assert alone == text
+
+
+def test_greedy_text_is_the_one_transformers_writes(tiny_model: Callable[..., LoadedModel]) -> None:
+    model = tiny_model(scale=0.4)
+    texts = generate_plain(model, PROMPTS, GREEDY, max_new_tokens=12, seed=0, prompt_numbers=[0, 1, 2])
+    network: Any = model.model
+    network.set_attn_implementation("eager")
+    for prompt, text in zip(PROMPTS, texts, strict=True):
+        ids = torch.tensor([prompt])
+        wanted = network.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12, pad_token_id=0
+        )
+        assert text.tokens == tuple(wanted[0, len(prompt) :].tolist())
+        assert text.end_reason == "length"
+
+
+def test_an_end_token_is_emitted_and_nothing_after_it(tiny_model: Callable[..., LoadedModel]) -> None:
+    free = tiny_model(seed=3)
+    (text,) = generate_plain(free, [[1, 2]], SamplingSettings(), max_new_tokens=30, seed=1, prompt_numbers=[0])
+    end = text.tokens[4]
+    first = text.tokens.index(end)
+    ending = tiny_model(seed=3, eos=(end,))
+    (short,) = generate_plain(ending, [[1, 2]], SamplingSettings(), max_new_tokens=30, seed=1, prompt_numbers=[0])
+    assert short.tokens == text.tokens[: first + 1]
+    assert short.end_reason == "eos"
+
+
+def test_one_new_token_is_exactly_one(tiny_model: Callable[..., LoadedModel]) -> None:
+    (text,) = generate_plain(tiny_model(), [[1]], GREEDY, max_new_tokens=1, seed=0, prompt_numbers=[0])
+    assert len(text.tokens) == 1
+
+
+def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Callable[..., LoadedModel]) -> None:
+    model = tiny_model(scale=0.1)
+
+    def text(number: int, repetition: int, seed: int) -> tuple[int, ...]:
+        return generate_plain(
+            model,
+            [[1, 2]],
+            SamplingSettings(),
+            max_new_tokens=24,
+            seed=seed,
+            prompt_numbers=[number],
+            repetition=repetition,
+        )[0].tokens
+
+    assert len({text(0, 0, 0), text(1, 0, 0), text(0, 1, 0), text(0, 0, 1)}) == 4
+    assert text(0, 0, 0) == text(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "new", "words"),
+    [([], 4, "prompt 5 has no token"), ([1] * 250, 10, "prompt 5 has 250 tokens and 10 more .* takes 256")],
+)
+def test_prompts_without_room_are_refused(
+    tiny_model: Callable[..., LoadedModel], prompt: list[int], new: int, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        generate_plain(tiny_model(), [prompt], GREEDY, max_new_tokens=new, seed=0, prompt_numbers=[5])
+
+
+def test_a_repetition_penalty_sees_the_whole_history(tiny_model: Callable[..., LoadedModel]) -> None:
+    """With an enormous penalty no token comes twice, neither from the prompt nor from the text."""
+    settings = SamplingSettings(temperature=0.0, repetition_penalty=100.0)
+    model = tiny_model(scale=0.05, vocabulary=30)
+    (text,) = generate_plain(model, [[1, 2, 3]], settings, max_new_tokens=10, seed=0, prompt_numbers=[0])
+    assert len({*text.tokens, 1, 2, 3}) == len(text.tokens) + 3

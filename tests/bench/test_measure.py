@@ -1,0 +1,272 @@
+"""The timing loop on a fake device: what is kept, what is kept apart, when it stops, and what one failure costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.arms import arm_names
+from specgauge.bench.clock import timed_marks
+from specgauge.bench.measure import (
+    BlockRecord,
+    CellTimer,
+    TimingCell,
+    check_contexts,
+    is_out_of_memory,
+    measure_cells,
+)
+from specgauge.bench.models import LoadedModel, LoadedPair
+from specgauge.configs.schema import PrecisionConfig
+from specgauge.model.sampling import SamplingSettings
+
+GAMMAS = [1, 2]
+ARMS = arm_names(GAMMAS)
+
+
+def cell(batch_size: int, context: int, chain: str = "draw") -> TimingCell:
+    settings = SamplingSettings(temperature=0.0 if chain == "argmax" else 1.0)
+    return TimingCell(
+        cell_id=f"{chain}-{batch_size}-{context}",
+        chain=chain,
+        settings=settings,
+        batch_size=batch_size,
+        context=context,
+    )
+
+
+class FakeBench:
+    """Arms that take 10 ms on the fake device, half a second more the first time a shape runs."""
+
+    def __init__(self, device: Any, batch_size: int, fail: Callable[[str, int, int], Exception | None]) -> None:
+        self.device, self.batch_size, self.fail = device, batch_size, fail
+        self.shapes: set[tuple[str, int, float]] = set()
+        self.target_cache = self.draft_cache = type("Cache", (), {"capacity": 64})()
+
+    def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
+        error = self.fail(arm, self.batch_size, context)
+        if error is not None:
+            raise error
+        shape = (arm, context, settings.temperature)
+        extra = 0.0 if shape in self.shapes else 0.5
+        self.shapes.add(shape)
+        steps = max(GAMMAS) if arm == "draft" else 1
+        self.device.now_s = self.device.ready_s = round(self.device.ready_s)
+        return timed_marks(clock, [lambda: self.device.launch(0.01 + extra, f"{context} {arm}")] * steps)
+
+
+@pytest.fixture
+def event_clock(fake_device: Any, make_clock: Callable[[Any, bool], Any]) -> Any:
+    """Events, as on CUDA: marks inside a chain are only meaningful behind the queue."""
+    return make_clock(fake_device, False)
+
+
+@pytest.fixture
+def run(
+    fake_device: Any, event_clock: Any, memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Measure cells on the fake device."""
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
+
+    def measure(
+        cells: Sequence[TimingCell],
+        fail: Callable[[str, int, int], Exception | None] = lambda arm, batch_size, context: None,
+        **precision: Any,
+    ) -> None:
+        def open_bench(self: CellTimer, states: Sequence[Any], prompts: Any) -> FakeBench:
+            return FakeBench(fake_device, states[0].cell.batch_size, fail)
+
+        monkeypatch.setattr(CellTimer, "open_bench", open_bench)
+        settings = {"min_blocks": 3, "max_blocks": 6, "block_samples": 2, "max_seconds": None, **precision}
+        measure_cells(
+            pair,
+            cells,
+            gammas=GAMMAS,
+            prompts=[[1]],
+            precision=PrecisionConfig(**settings),
+            journal=memory_journal,
+            seed=0,
+            clock=event_clock,
+        )
+
+    return measure
+
+
+def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)])
+    decode = memory_journal.blocks("draw-1-32", "decode")
+    assert sorted(decode) == [0, 1, 2]
+    assert decode[0].first_call_s == pytest.approx(0.51, abs=1e-9)
+    assert decode[1].first_call_s is None
+    assert decode[0].warmup_s == [[pytest.approx(0.01, abs=1e-9)]]
+    for block in decode.values():
+        assert block.samples_s == [[pytest.approx(0.01, abs=1e-9)]] * 2
+
+
+def test_a_chain_keeps_every_mark(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)])
+    first = memory_journal.blocks("draw-1-32", "draft")[1].samples_s[0]
+    assert first == pytest.approx([0.01, 0.02], abs=1e-9)
+
+
+def test_arms_and_cells_take_turns(run: Any, memory_journal: Any) -> None:
+    cells = [cell(1, 32), cell(1, 64)]
+    run(cells)
+    for block in range(3):
+        lines = [line for line in memory_journal.lines if line.block == block]
+        assert sorted((line.cell_id, line.arm) for line in lines) == sorted(
+            (c.cell_id, arm) for c in cells for arm in ARMS
+        )
+    blocks = [line.block for line in memory_journal.lines]
+    assert blocks == sorted(blocks)
+    orders = {tuple(line.arm for line in memory_journal.lines if line.block == b) for b in range(3)}
+    assert len(orders) == 3
+
+
+def test_sampling_stops_when_narrow_and_never_repeats(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)])
+    count = len(memory_journal.lines)
+    assert count == 3 * len(ARMS)
+    run([cell(1, 32)])
+    assert len(memory_journal.lines) == count
+
+
+def test_noise_that_stays_wide_ends_at_max_blocks(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)], relative_ci=0.5, confidence=0.999999, block_samples=1)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2, 3, 4, 5]
+    assert sorted(memory_journal.blocks("draw-1-32", "prefill_target")) == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32), cell(2, 32)])
+    whole = list(memory_journal.lines)
+    for kept in (1, 7, len(whole) - 3):
+        memory_journal.lines = whole[:kept]
+        run([cell(1, 32), cell(2, 32)])
+        assert memory_journal.lines[:kept] == whole[:kept]
+        assert sorted((b.cell_id, b.arm, b.block) for b in memory_journal.lines) == sorted(
+            (b.cell_id, b.arm, b.block) for b in whole
+        )
+
+
+def test_seconds_spent_end_a_batch_size_after_the_least_blocks(run: Any, memory_journal: Any) -> None:
+    for arm in ARMS:
+        for block in range(2):
+            memory_journal.record(
+                BlockRecord(
+                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
+                )
+            )
+    run([cell(1, 32)], min_blocks=3, max_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+
+
+def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory_journal: Any) -> None:
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        return torch.OutOfMemoryError("no memory left") if batch_size * context >= 128 else None
+
+    cells = [cell(b, s) for b in (1, 2, 4) for s in (32, 64, 128)]
+    run(cells, fail)
+    status = {c.cell_id: {memory_journal.blocks(c.cell_id, arm)[0].status for arm in ARMS} for c in cells}
+    assert status["draw-1-32"] == status["draw-1-64"] == status["draw-2-32"] == {"ok"}
+    assert status["draw-1-128"] == status["draw-2-64"] == status["draw-4-32"] == {"oom"}
+    assert status["draw-2-128"] == status["draw-4-64"] == status["draw-4-128"] == {"skipped"}
+    skipped = memory_journal.blocks("draw-4-128", "decode")[0]
+    assert skipped.reason == "out of memory already at batch size 1, context 128"
+    before = len(memory_journal.lines)
+    run(cells, fail)
+    assert len(memory_journal.lines) == before
+
+
+def test_one_failed_cell_never_loses_the_others(run: Any, memory_journal: Any) -> None:
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        return RuntimeError("kernel exploded\nlong trace") if (arm, context) == ("verify:2", 64) else None
+
+    run([cell(1, 32), cell(1, 64), cell(1, 128)], fail)
+    broken = memory_journal.blocks("draw-1-64", "verify:2")[0]
+    assert (broken.status, broken.reason) == ("failed", "RuntimeError: kernel exploded")
+    for context in (32, 128):
+        assert {memory_journal.blocks(f"draw-1-{context}", arm)[0].status for arm in ARMS} == {"ok"}
+
+
+def test_a_full_disk_stops_the_run(run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(block: BlockRecord) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(memory_journal, "record", full)
+    with pytest.raises(OSError, match="No space left"):
+        run([cell(1, 32)])
+
+
+def test_interrupting_keeps_what_was_recorded(run: Any, memory_journal: Any) -> None:
+    calls = 0
+
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            raise KeyboardInterrupt
+        return None
+
+    with pytest.raises(KeyboardInterrupt):
+        run([cell(1, 32)], fail)
+    assert memory_journal.lines
+    assert all(line.status == "ok" for line in memory_journal.lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("x"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+
+
+def test_a_context_beyond_the_model_names_the_largest_allowed(tiny_model: Callable[..., LoadedModel]) -> None:
+    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(max_context=100, name="pair 'p' draft"))
+    check_contexts(pair, [cell(1, 93)], 6)
+    with pytest.raises(ValueError, match=r"pair 'p' draft: grid.context 94 .* largest context allowed is 93"):
+        check_contexts(pair, [cell(1, 94)], 6)
+
+
+def test_a_real_tiny_pair_is_measured_whole(tiny_model: Callable[..., LoadedModel], memory_journal: Any) -> None:
+    """No fake: the real arms run on a tiny pair, in every chain, with ragged prompts put together into rows."""
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
+    chains = {
+        "argmax": SamplingSettings(temperature=0.0),
+        "draw": SamplingSettings(temperature=0.9, top_p=0.8, repetition_penalty=1.2),
+    }
+    cells = [
+        TimingCell(cell_id=f"{name}{b}{s}", chain=name, settings=settings, batch_size=b, context=s)
+        for name, settings in chains.items()
+        for b in (1, 3)
+        for s in (1, 20)
+    ]
+    measure_cells(
+        pair,
+        cells,
+        gammas=[1, 3],
+        prompts=[[1, 2, 3], [4, 5]],
+        precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1),
+        journal=memory_journal,
+        seed=0,
+    )
+    for one in cells:
+        for arm in arm_names([1, 3]):
+            blocks = memory_journal.blocks(one.cell_id, arm)
+            assert sorted(blocks) == [0, 1], (one, arm, blocks)
+            for block in blocks.values():
+                assert block.status == "ok", block.reason
+                marks = block.samples_s[0]
+                assert len(marks) == (3 if arm == "draft" else 1)
+                assert marks == sorted(marks)
+                assert marks[0] > 0
