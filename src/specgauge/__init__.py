@@ -10,6 +10,30 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specgauge.configs.faults import ConfigError as ConfigError
+    from specgauge.configs.loader import config_hash as config_hash
+    from specgauge.configs.loader import config_to_yaml as config_to_yaml
+    from specgauge.configs.loader import load_config as load_config
+    from specgauge.configs.schema import Config as Config
+    from specgauge.configs.shipped import shipped_configs as shipped_configs
+    from specgauge.model.exact import position_law as position_law
+    from specgauge.model.renewal import renewal as renewal
+    from specgauge.model.sampling import SamplingSettings as SamplingSettings
+    from specgauge.model.sampling import processed_probs as processed_probs
+    from specgauge.model.speedup import accepted_draft_tokens as accepted_draft_tokens
+    from specgauge.model.speedup import best_gamma as best_gamma
+    from specgauge.model.speedup import recommended_gamma as recommended_gamma
+    from specgauge.model.speedup import round_time_s as round_time_s
+    from specgauge.model.speedup import speedup as speedup
+    from specgauge.model.speedup import survival_iid as survival_iid
+    from specgauge.model.speedup import tokens_per_round as tokens_per_round
+    from specgauge.model.speedup import tokens_per_round_iid as tokens_per_round_iid
+    from specgauge.reports.html import write_report as write_report
+    from specgauge.sweeps.rundir import Run as Run
+    from specgauge.sweeps.runner import run as run
 
 __version__ = "0.1.0"
 
@@ -17,10 +41,25 @@ _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _HOMES = {
     "Config": "specgauge.configs.schema",
     "ConfigError": "specgauge.configs.faults",
+    "Run": "specgauge.sweeps.rundir",
+    "SamplingSettings": "specgauge.model.sampling",
+    "accepted_draft_tokens": "specgauge.model.speedup",
+    "best_gamma": "specgauge.model.speedup",
     "config_hash": "specgauge.configs.loader",
     "config_to_yaml": "specgauge.configs.loader",
     "load_config": "specgauge.configs.loader",
-    "shipped_configs": "specgauge.configs.loader",
+    "position_law": "specgauge.model.exact",
+    "processed_probs": "specgauge.model.sampling",
+    "recommended_gamma": "specgauge.model.speedup",
+    "renewal": "specgauge.model.renewal",
+    "round_time_s": "specgauge.model.speedup",
+    "run": "specgauge.sweeps.runner",
+    "shipped_configs": "specgauge.configs.shipped",
+    "speedup": "specgauge.model.speedup",
+    "survival_iid": "specgauge.model.speedup",
+    "tokens_per_round": "specgauge.model.speedup",
+    "tokens_per_round_iid": "specgauge.model.speedup",
+    "write_report": "specgauge.reports.html",
 }
 
 __all__ = ["__version__", *_HOMES]
