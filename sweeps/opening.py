@@ -97,6 +97,11 @@ class OpenRun:
         content = {"schema": SCHEMA, **environment}
         write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
+    @property
+    def has_results(self) -> bool:
+        """Whether anything has been measured, in this run or before."""
+        return _has_results(self.path)
+
     def close(self) -> None:
         """Let go of the directory."""
         self.journal.close()

@@ -5,7 +5,9 @@ Missing, empty, truncated, foreign and other-release files are `ValueError`s tha
 
 from __future__ import annotations
 
+import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ TEXT_COLUMNS = (
     "status", "reason",
 )  # fmt: skip
 FLAG_COLUMNS = ("is_best", "is_recommended")
+WHOLE_COLUMNS = ("batch_size", "context", "gamma")
 PREDICTION_COLUMNS = (
     "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "gamma",
     "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_overhead_s", "t_round_s",
@@ -110,7 +113,7 @@ def read_acceptance(path: Path) -> pd.DataFrame:
 
 
 def read_predictions(path: Path) -> pd.DataFrame:
-    """The table of a predictions.csv; see `Run.predictions`.
+    """The table of a predictions.csv: whole numbers, floats (nothing is NaN), booleans, text (nothing is '').
 
     Raises:
         ValueError: missing, truncated or foreign.
@@ -120,37 +123,41 @@ def read_predictions(path: Path) -> pd.DataFrame:
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: truncated (its last line has no end); make it anew with `specgauge run`")
-    found = text.partition("\n")[0].split(",")
-    missing = _missing_columns(found, PREDICTION_COLUMNS)
+    try:
+        header, *rows = csv.reader(io.StringIO(text), strict=True)
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a CSV file: {error}; make it anew with `specgauge run`") from error
+    missing = _missing_columns(header, PREDICTION_COLUMNS)
     if missing:
         raise ValueError(f"{path}: not a table of predictions of this release: the column {missing[0]!r} is missing")
-    try:
-        frame = pd.read_csv(
-            io.StringIO(text),
-            dtype={name: "str" for name in TEXT_COLUMNS if name in found},
-            keep_default_na=False,
-            na_values={name: [""] for name in found if name not in (*TEXT_COLUMNS, *FLAG_COLUMNS)},
-            true_values=["True"],
-            false_values=["False"],
-            float_precision="round_trip",
-        )
-    except (ValueError, pd.errors.ParserError) as error:
-        what = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{path}: not a table of predictions: {what}; make it anew with `specgauge run`") from error
-    numbers = [name for name in PREDICTION_COLUMNS if name not in (*TEXT_COLUMNS, *FLAG_COLUMNS)]
-    for name in numbers:
-        if not pd.api.types.is_numeric_dtype(frame[name]):
-            bad = next(value for value in frame[name] if not _is_number(value))
-            raise ValueError(f"{path}: column {name}: found {bad!r}, a number or nothing is expected")
-    return frame
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path}, line {number}: found {len(row)} fields, {len(header)} are expected")
+    columns = zip(*rows, strict=True) if rows else ((),) * len(header)
+    return pd.DataFrame(
+        {name: _column(path, name, values) for name, values in zip(header, columns, strict=True)}, columns=header
+    )
 
 
-def _is_number(value: object) -> bool:
+def _column(path: Path, name: str, values: Sequence[str]) -> list[Any]:
+    if name in TEXT_COLUMNS or name not in PREDICTION_COLUMNS:
+        return list(values)
+    return [_cell(path, name, value) for value in values]
+
+
+def _cell(path: Path, name: str, value: str) -> float | int | bool:
     try:
-        float(str(value))
-    except ValueError:
-        return False
-    return True
+        if name in FLAG_COLUMNS:
+            return {"True": True, "False": False}[value]
+        if name in WHOLE_COLUMNS:
+            return int(value)
+        number = float(value) if value else math.nan
+        if value and not math.isfinite(number):
+            raise ValueError(value)
+    except (KeyError, ValueError) as error:
+        allowed = "True or False" if name in FLAG_COLUMNS else "a number" if name in WHOLE_COLUMNS else "a number or ''"
+        raise ValueError(f"{path}: column {name}: found {value!r}, allowed: {allowed}") from error
+    return number
 
 
 def read_recommendation(path: Path) -> dict[str, Any]:

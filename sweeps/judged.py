@@ -1,0 +1,104 @@
+"""Recorded acceptance of one pair and sampling setting, taken through the renewal pass for every way of judging it.
+
+texts = judged_texts(frame)                                        # padded once
+rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)      # sums by prompt: Ω, A_γ, …
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.acceptance import acceptance_probability, fill_nulls, overlap, recorded_columns
+from specgauge.model.renewal import renewal
+from specgauge.model.renewal_result import RenewalResult
+from specgauge.model.text_checks import ChainCheck, chain_check, repeated_ngram_share
+from specgauge.model.texts import PaddedTexts, pad_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+_RECORDED = (
+    "token", "target_prob", "draft_prob", "overlap_ratio", "overlap_match", "draft_argmax", "draft_argmax_target_prob",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTexts:
+    """The texts of one pair and sampling setting, one row per text, and what they say of themselves."""
+
+    padded: PaddedTexts
+    context_low: int
+    """Smallest number of cached tokens at which acceptance was recorded."""
+    context_high: int
+    null_share: float
+    """Share of positions whose token lies outside the recomputed support."""
+    positions: int
+
+    @property
+    def prompts(self) -> int:
+        """Distinct prompts: what a bootstrap draws from."""
+        return int(np.unique(self.padded.prompts).size)
+
+    def covers(self, context: int) -> bool:
+        """Whether acceptance was recorded around this context."""
+        return self.context_low <= context <= self.context_high
+
+    def rounds(
+        self, acceptance_rule: str, draft_sampling: str, *, gammas: Sequence[int], max_new_tokens: int
+    ) -> RenewalResult:
+        """Expected rounds, tokens and survival for every gamma, as sums by prompt (P, G).
+
+        Raises:
+            ValueError: a recorded value is no probability, or a text is longer than `max_new_tokens` allows.
+        """
+        recorded = recorded_columns(self.padded.columns)
+        overlaps = overlap(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
+        accepted = acceptance_probability(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
+        return renewal(
+            fill_nulls(accepted, overlaps),
+            overlaps,
+            self.padded.lengths,
+            self.padded.ended_by_eos,
+            list(gammas),
+            max(gammas),
+            length_limits=max_new_tokens - 1,
+        ).by_prompt(self.padded.prompts)
+
+    def repeated_share(self) -> float | None:
+        """Mean share of 4-grams that occurred before in their text; None where every text is shorter than that."""
+        shares = repeated_ngram_share(self.padded.columns["token"], self.padded.lengths)
+        known = shares[~np.isnan(shares)]
+        return float(known.mean()) if known.size else None
+
+
+def judged_texts(frame: pd.DataFrame) -> JudgedTexts:
+    """Sort recorded positions (one row each) into texts.
+
+    Raises:
+        ValueError: positions are missing or doubled, or a text's end reason is unknown.
+    """
+    padded = pad_texts(
+        frame["prompt"].to_numpy(),
+        frame["repetition"].to_numpy(),
+        frame["position"].to_numpy(),
+        frame["end_reason"].to_numpy(dtype=str),
+        {name: frame[name].to_numpy() for name in _RECORDED},
+    )
+    return JudgedTexts(
+        padded=padded,
+        context_low=int(frame["context"].min()),
+        context_high=int(frame["context"].max()),
+        null_share=float(frame["target_prob"].isna().mean()),
+        positions=len(frame),
+    )
+
+
+def check_chain(rounds: RenewalResult) -> ChainCheck:
+    """Whether the texts come from the recomputed chain, by the sums at the largest gamma: it judges most positions."""
+    index = int(np.argmax(rounds.gammas))
+    return chain_check(rounds.judged_accepted[:, index], rounds.judged_overlap[:, index], rounds.judged[:, index])

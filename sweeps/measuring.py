@@ -1,0 +1,305 @@
+"""Measure one pair into an open run: the target's texts, acceptance over them, then the timing of every cell.
+
+The only part of sweeps that calls `bench` (and so torch); everything it finds is in the run directory before it
+returns. What is there already is not measured again. One part that fails never loses the others: out of memory and
+failures become reasons in the outcome and statuses in the journal.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specgauge.sweeps.blocklog import BlockLog
+from specgauge.sweeps.canonical import canonical_json
+from specgauge.sweeps.files import StorageError, atomic_path, write_text_atomically
+from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.plan import arms, chains, plan_cells, settings_of
+from specgauge.sweeps.progress import Progress
+from specgauge.sweeps.records import SCHEMA
+from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, acceptance_file_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.bench.generate import Text
+    from specgauge.bench.measure import Status, TimingCell
+    from specgauge.bench.models import LoadedModel, LoadedPair
+    from specgauge.bench.prompts import Prompt
+    from specgauge.configs.schema import PairConfig, SamplingConfig
+
+
+@dataclass(kw_only=True)
+class PairOutcome:
+    """What went wrong with a pair; empty when nothing did."""
+
+    bad_input: ValueError | None = None
+    """What the user has to put right: a model, a prompt or a context that does not fit."""
+    failed: bool = False
+    """Something failed that is nobody's input: the exit code says so."""
+    acceptance_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a sampling setting has no acceptance, by its name."""
+
+
+class PairRun:
+    """One pair of an open run being measured."""
+
+    def __init__(self, run: OpenRun, pair: PairConfig, prompts: Sequence[Prompt], progress: Progress) -> None:
+        """Nothing is loaded before `measure`."""
+        self.run, self.pair, self.prompts, self.progress = run, pair, prompts, progress
+        self.config = run.config
+        self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
+        self.log = BlockLog(run.journal, self.cells)
+        self.outcome = PairOutcome()
+
+    def measure(self) -> PairOutcome:
+        """Measure what is missing.
+
+        Raises:
+            StorageError: the disk refused a write.
+        """
+        from specgauge.bench.measure import check_contexts
+
+        try:
+            if self.config.acceptance.sequential:
+                self._sequential_acceptance()
+            loaded = self._load_both()
+            if loaded is not None:
+                check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
+                if not self.config.acceptance.sequential:
+                    self._acceptance_side_by_side(loaded)
+                self._time(loaded)
+        except ValueError as error:
+            self.outcome.bad_input = error
+        self.outcome.failed |= self.log.has_failures
+        return self.outcome
+
+    def _missing(self) -> list[SamplingConfig]:
+        return [s for s in self.config.sampling if not self._acceptance_path(s).is_file()]
+
+    def _acceptance_path(self, sampling: SamplingConfig) -> Path:
+        return self.run.path / ACCEPTANCE / acceptance_file_name(self.pair.name, sampling.name)
+
+    def _load_both(self) -> LoadedPair | None:
+        from specgauge.bench.models import load_pair
+
+        self.progress.start(f"loading {self.pair.name}", total=1)
+        loaded: list[LoadedPair] = []
+        reason = self._guarded(lambda: loaded.append(load_pair(self.pair)))
+        if reason is not None:
+            status, words = reason
+            self.log.give_up(self.cells, arms(self.config.grid.gamma), status, f"loading: {words}")
+            for sampling in self._missing():
+                self.outcome.acceptance_reasons[sampling.name] = f"{status}: loading: {words}"
+            return None
+        self.progress.advance()
+        return loaded[0]
+
+    def _guarded(self, work: Callable[[], object]) -> tuple[Status, str] | None:
+        """Do the work; (status, reason) when memory ran out or it failed, which is told at once."""
+        from specgauge.bench.measure import first_line, is_out_of_memory
+
+        try:
+            work()
+        except (ValueError, StorageError):
+            raise
+        except Exception as error:
+            status: Status = "oom" if is_out_of_memory(error) else "failed"
+            reason = first_line(error)
+        else:
+            return None
+        gc.collect()
+        self.outcome.failed = self.outcome.failed or status == "failed"
+        self.progress.say(f"pair {self.pair.name}: {status}: {reason}")
+        return status, reason
+
+    def _encode(self, tokenizer: Any) -> list[list[int]]:
+        from specgauge.bench.prompts import encode_prompts
+
+        encoded = encode_prompts(self.prompts, tokenizer, self.config.workload)
+        keep_prompts(self.run, self.pair.name, self.prompts, encoded)
+        return encoded
+
+    def _write_texts(
+        self, target: LoadedModel, encoded: Sequence[Sequence[int]], sampling: SamplingConfig
+    ) -> list[Text]:
+        """The target's own texts under a sampling setting, one for every prompt and repetition."""
+        from specgauge.bench.generate import generate_plain
+
+        size, workload = self.config.acceptance.batch_size, self.config.workload
+        self.progress.start(f"writing texts, {self.pair.name}, {sampling.name}", len(encoded) * workload.repetitions)
+        texts: list[Text] = []
+        for repetition in range(workload.repetitions):
+            for first in range(0, len(encoded), size):
+                batch = encoded[first : first + size]
+                texts += generate_plain(
+                    target,
+                    batch,
+                    settings_of(sampling),
+                    max_new_tokens=workload.max_new_tokens,
+                    seed=self.config.seed,
+                    prompt_numbers=list(range(first, first + len(batch))),
+                    repetition=repetition,
+                )
+                self.progress.advance(len(batch))
+        return texts
+
+    def _judge(self, target: Any, draft: Any, texts: Sequence[Text], sampling: SamplingConfig) -> None:
+        """One teacher-forced pass over the texts into the sampling setting's acceptance file."""
+        from specgauge.bench.acceptance import measure_acceptance
+
+        batches = -(-len(texts) // self.config.acceptance.batch_size)
+        self.progress.start(f"acceptance, {self.pair.name}, {sampling.name}", batches)
+        frame = measure_acceptance(
+            target,
+            draft,
+            texts,
+            settings_of(sampling),
+            batch_size=self.config.acceptance.batch_size,
+            chunk=self.config.acceptance.chunk,
+            progress=lambda _done, _total: self.progress.advance(),
+        )
+        if frame.empty:
+            raise ValueError(
+                f"pair {self.pair.name!r}, sampling {sampling.name!r}: every text ended at its first token, "
+                f"no draft can be judged; check workload.prompts and workload.chat_template"
+            )
+        self._keep_acceptance(frame, sampling)
+
+    def _keep_acceptance(self, frame: pd.DataFrame, sampling: SamplingConfig) -> None:
+        frame.attrs["schema"] = SCHEMA
+        with atomic_path(self._acceptance_path(sampling)) as temporary:
+            frame.to_parquet(temporary, index=False)
+
+    def _note(self, sampling: SamplingConfig, trouble: tuple[str, str] | None) -> None:
+        if trouble is not None:
+            self.outcome.acceptance_reasons[sampling.name] = ": ".join(trouble)
+
+    def _acceptance_side_by_side(self, loaded: LoadedPair) -> None:
+        """Both models in memory at once."""
+        missing = self._missing()
+        if not missing:
+            return
+        encoded = self._encode(loaded.target.tokenizer)
+        for sampling in missing:
+
+            def work(sampling: SamplingConfig = sampling) -> None:
+                texts = self._write_texts(loaded.target, encoded, sampling)
+                self._judge(loaded.target, loaded.draft, texts, sampling)
+
+            self._note(sampling, self._guarded(work))
+
+    def _sequential_acceptance(self) -> None:
+        """One model after the other; the two are never in memory together."""
+        from specgauge.bench.models import check_vocabularies, load_model
+
+        missing = self._missing()
+        if not missing:
+            return
+
+        def load_target() -> LoadedModel:
+            return load_model(self.pair.target, role="target", name=f"pair {self.pair.name!r} target")
+
+        def load_draft() -> LoadedModel:
+            return load_model(self.pair.draft, role="draft", name=f"pair {self.pair.name!r} draft")
+
+        written: dict[str, list[Text]] = {}
+
+        def write() -> None:
+            draft_tokenizer = load_draft().tokenizer
+            gc.collect()
+            target = load_target()
+            check_vocabularies(target.tokenizer, draft_tokenizer, self.pair.name)
+            encoded = self._encode(target.tokenizer)
+            for sampling in missing:
+                written[sampling.name] = self._write_texts(target, encoded, sampling)
+
+        trouble = self._guarded(write)
+        gc.collect()
+        for sampling in missing:
+            texts = written.get(sampling.name)
+            if texts is None:
+                self._note(sampling, trouble)
+                continue
+
+            def judge(sampling: SamplingConfig = sampling, texts: Sequence[Text] = texts) -> None:
+                self._judge(load_target, load_draft, texts, sampling)
+
+            self._note(sampling, self._guarded(judge))
+
+    def _timing_cells(self) -> list[TimingCell]:
+        from specgauge.bench.measure import TimingCell
+
+        settings = chains(self.config)
+        return [
+            TimingCell(
+                cell_id=cell.id,
+                chain=cell.chain,
+                settings=settings[cell.chain],
+                batch_size=cell.batch_size,
+                context=cell.context,
+            )
+            for cell in self.cells
+        ]
+
+    def _time(self, loaded: LoadedPair) -> None:
+        """The timing of every cell."""
+        from specgauge.bench.measure import measure_cells
+
+        names = arms(self.config.grid.gamma)
+        blocks = len(self.cells) * len(names) * self.config.precision.min_blocks
+        self.progress.start(f"timing {self.pair.name}", blocks)
+        recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in self.cells for arm in names)
+        self.progress.advance(recorded)
+        trouble = self._guarded(
+            lambda: measure_cells(
+                loaded,
+                self._timing_cells(),
+                gammas=self.config.grid.gamma,
+                prompts=self._encode(loaded.target.tokenizer),
+                precision=self.config.precision,
+                journal=self.log,
+                seed=self.config.seed,
+                progress=lambda _arm: self.progress.advance(),
+            )
+        )
+        if trouble is not None:
+            self.log.give_up(self.cells, names, *trouble)
+
+
+def keep_prompts(run: OpenRun, pair: str, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
+    """Write the prompts of a pair, text and token ids, into the run's prompts.jsonl; other pairs' lines stay.
+
+    Raises:
+        StorageError: the disk refused the write.
+    """
+    path = run.path / PROMPTS
+    old = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    others = [line for line in old if f'"pair":{canonical_json(pair)}' not in line]
+    lines = [
+        canonical_json(
+            {
+                "schema": SCHEMA,
+                "pair": pair,
+                "prompt": number,
+                "category": prompt.category,
+                "text": prompt.text,
+                "tokens": list(tokens),
+            }
+        )
+        for number, (prompt, tokens) in enumerate(zip(prompts, encoded, strict=True))
+    ]
+    content = "".join(f"{line}\n" for line in [*others, *lines])
+    if content != "".join(f"{line}\n" for line in old):
+        write_text_atomically(path, content)
+
+
+def prepare_machine(threads: int | None) -> Mapping[str, Any]:
+    """Set torch's threads and return the environment that measurements are taken in."""
+    from specgauge.bench.environment import collect_environment, use_threads
+
+    use_threads(threads)
+    return collect_environment()

@@ -1,0 +1,120 @@
+"""How far a run is, on stderr: bars on a terminal, plain lines otherwise.
+
+with progress_to(sys.stderr) as progress:
+    progress.start("timing", total=120)
+    progress.advance()
+    progress.say("batch size 8: out of memory")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+LINE_EVERY_S = 10.0
+
+
+class Progress(Protocol):
+    """What a run tells while it works."""
+
+    def start(self, stage: str, total: int) -> None:
+        """A stage of about `total` steps begins; the one before it has ended."""
+
+    def advance(self, steps: int = 1) -> None:
+        """So many steps of the stage are done."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+
+class Lines:
+    """Plain lines: one when a stage begins, then at most one every `LINE_EVERY_S` seconds."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        """Write to `stream`; `now` tells the time in seconds."""
+        self._stream, self._now = stream, now
+        self._stage, self._done, self._total, self._last = "", 0, 0, 0.0
+
+    def start(self, stage: str, total: int) -> None:
+        """Print the stage."""
+        self._stage, self._done, self._total, self._last = stage, 0, total, self._now()
+        self.say(f"{stage} …")
+
+    def advance(self, steps: int = 1) -> None:
+        """Count, and print when the last line is old enough."""
+        self._done += steps
+        if self._now() - self._last >= LINE_EVERY_S:
+            self._last = self._now()
+            self.say(f"{self._stage}: {self._done} of {max(self._total, self._done)}")
+
+    def say(self, text: str) -> None:
+        """Print `text`."""
+        print(text, file=self._stream, flush=True)
+
+
+class Bars:
+    """One bar for each stage."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on the terminal `stream`; `open` and `close` it around the work."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bars = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=stream),
+        )
+        self._task: TaskID | None = None
+        self._done, self._total = 0, 0
+
+    def open(self) -> None:
+        """Begin to draw."""
+        self._bars.start()
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        self._bars.stop()
+
+    def start(self, stage: str, total: int) -> None:
+        """Add the stage's bar; what the one before it lacked is not to come."""
+        self._finish()
+        self._done, self._total = 0, total
+        self._task = self._bars.add_task(stage, total=total)
+
+    def _finish(self) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=self._done, completed=self._done)
+            self._bars.stop_task(self._task)
+
+    def advance(self, steps: int = 1) -> None:
+        """Move the bar; more steps than foreseen move its end."""
+        assert self._task is not None
+        self._done += steps
+        self._bars.update(self._task, completed=self._done, total=max(self._total, self._done))
+
+    def say(self, text: str) -> None:
+        """Print `text` above the bars."""
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_to(stream: TextIO) -> Iterator[Progress]:
+    """Bars where `stream` is a terminal, lines where it is not."""
+    if not stream.isatty():
+        yield Lines(stream)
+        return
+    bars = Bars(stream)
+    bars.open()
+    try:
+        yield bars
+    finally:
+        bars.close()

@@ -1,0 +1,104 @@
+"""What the journal says of every planned cell: samples by block, medians, and what is missing with the reason.
+
+    T_decode, T_verify(γ), prefill    median of the only mark
+    C(k)                              median of mark k of the draft chain
+    Δ₂                                median of draft_catch_up − median of C(1), and 0 where noise makes it negative
+
+Only blocks in which every arm of a round is there enter: a block is one draw for all arms. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from specgauge.model.checks import FloatArray
+from specgauge.sweeps.plan import Cell, arms
+from specgauge.sweeps.records import JournalLine, verify_arm
+
+UNMEASURED = "unmeasured"
+NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
+_SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmTimings:
+    """One arm of one cell."""
+
+    arm: str
+    status: str
+    """`ok` where there is a block of samples, else the worst of what was recorded, else `unmeasured`."""
+    reason: str
+    """Why there is no sample, or no more of them; empty where all is well."""
+    blocks: Mapping[int, FloatArray] = field(default_factory=dict)
+    """Samples (n, marks) in seconds, by block, in rising order."""
+    first_call_s: float | None = None
+
+    @property
+    def samples_s(self) -> FloatArray:
+        """(n, marks), all blocks in the order taken; (0, 1) without any."""
+        return np.concatenate(list(self.blocks.values())) if self.blocks else np.empty((0, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellTimings:
+    """One planned cell and its arms; every planned arm is there, measured or not."""
+
+    cell: Cell
+    arms: Mapping[str, ArmTimings]
+
+    def shared_blocks(self, gammas: Iterable[int]) -> tuple[int, ...]:
+        """Blocks that all measured arms of a round have, for the gammas asked about."""
+        names = ["decode", "draft", "draft_catch_up", *(verify_arm(gamma) for gamma in gammas)]
+        measured = [set(self.arms[name].blocks) for name in names if self.arms[name].status == "ok"]
+        return tuple(sorted(set.intersection(*measured))) if measured else ()
+
+    def trouble(self, gamma: int) -> tuple[str, str]:
+        """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
+        needed = [self.arms[name] for name in ("decode", "draft", "draft_catch_up", verify_arm(gamma))]
+        worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
+        return worst.status, "" if worst.status == "ok" else worst.reason
+
+
+def collect_timings(
+    cells: Iterable[Cell], gammas: tuple[int, ...], lines: Iterable[JournalLine]
+) -> tuple[CellTimings, ...]:
+    """Sort journal lines into the planned cells; of lines about the same block the last counts.
+
+    Raises:
+        ValueError: samples of one block have different numbers of marks.
+    """
+    latest: dict[tuple[str, str], dict[int, JournalLine]] = {}
+    for line in lines:
+        latest.setdefault((line.cell, line.arm), {})[line.block] = line
+    return tuple(
+        CellTimings(cell=cell, arms={arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in arms(gammas)})
+        for cell in cells
+    )
+
+
+def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
+    measured = [line for _, line in sorted(lines.items()) if line.status == "ok" and line.samples_s]
+    rest = [line for line in lines.values() if line.status != "ok"]
+    worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
+    status = "ok" if measured else worst.status if worst is not None else UNMEASURED
+    reason = (worst.reason or worst.status) if worst is not None else "" if measured else NOT_YET
+    return ArmTimings(
+        arm=arm,
+        status=status,
+        reason=reason,
+        blocks={line.block: _samples(line) for line in measured},
+        first_call_s=next((line.first_call_s for line in measured if line.first_call_s is not None), None),
+    )
+
+
+def _samples(line: JournalLine) -> FloatArray:
+    marks = {len(sample) for sample in line.samples_s}
+    if len(marks) > 1:
+        raise ValueError(
+            f"cell {line.cell}, arm {line.arm}, block {line.block}: found samples of {min(marks)} and of {max(marks)} "
+            f"marks, allowed: the same number; start anew with --fresh"
+        )
+    return np.array(line.samples_s, dtype=np.float64)

@@ -1,0 +1,229 @@
+"""A stand-in for the parts of `bench` a run calls, without torch: constant times, constant acceptance, faults on demand.
+
+    install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.runner.run(...) measures with it
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+from specgauge.sweeps.plan import arms
+from tests.sweeps import made
+
+T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
+ACCEPTED = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRecord:
+    cell_id: str
+    arm: str
+    block: int
+    status: str
+    reason: str | None = None
+    samples_s: list[list[float]] = field(default_factory=list)
+    first_call_s: float | None = None
+    warmup_s: list[list[float]] = field(default_factory=list)
+    device_s: float = 0.0
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingCell:
+    cell_id: str
+    chain: str
+    settings: Any
+    batch_size: int
+    context: int
+
+
+class OutOfMemory(RuntimeError):
+    pass
+
+
+def marks(arm: str, gamma_max: int) -> list[float]:
+    """The constant times of an arm, exact in binary."""
+    if arm == "draft":
+        return [T_DRAFT_S * step for step in range(1, gamma_max + 1)]
+    if arm == "draft_catch_up":
+        return [T_DRAFT_S + CATCH_UP_S]
+    return [T_VERIFY_S if arm.startswith("verify") else T_DECODE_S]
+
+
+def acceptance_frame(
+    prompts: int, positions: int, accepted: float = ACCEPTED, *, context: int = 64, end_reason: str = "length"
+) -> pd.DataFrame:
+    """Every draft passes with probability `accepted` under the ratio rule; tokens never repeat."""
+    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
+    return pd.DataFrame(
+        {
+            "prompt": [prompt for prompt, _ in rows],
+            "repetition": 0,
+            "position": [position for _, position in rows],
+            "context": [context + position for _, position in rows],
+            "token": [position for _, position in rows],
+            "target_prob": 1.0,
+            "draft_prob": accepted,
+            "overlap_ratio": accepted,
+            "overlap_match": accepted,
+            "draft_argmax": -1,
+            "draft_argmax_target_prob": 0.0,
+            "draft_top_prob": 0.5,
+            "draft_entropy_nats": 1.0,
+            "end_reason": end_reason,
+        }
+    )
+
+
+@dataclass
+class FakeBench:
+    """What goes wrong, and a count of what was done."""
+
+    oom_at: set[tuple[int, int]] = field(default_factory=set)
+    """(batch_size, context) of cells that run out of memory."""
+    fail_at: set[tuple[int, int]] = field(default_factory=set)
+    kill_after: int | None = None
+    """Blocks after which the process kills itself with SIGKILL."""
+    interrupt_after: int | None = None
+    load_error: dict[str, Exception] = field(default_factory=dict)
+    """By pair."""
+    acceptance_error: Exception | None = None
+    environment: dict[str, Any] = field(default_factory=lambda: dict(made.ENVIRONMENT))
+    measured: list[tuple[int, int, str, int]] = field(default_factory=list)
+    """(batch_size, context, arm, block) in the order measured."""
+    judged: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    threads: list[int | None] = field(default_factory=list)
+
+    def load_pair(self, pair: Any) -> Any:
+        if pair.name in self.load_error:
+            raise self.load_error[pair.name]
+        self.loaded.append(pair.name)
+        return SimpleNamespace(
+            name=pair.name,
+            target=SimpleNamespace(tokenizer=None, name=f"{pair.name} target"),
+            draft=SimpleNamespace(tokenizer=None, name=f"{pair.name} draft"),
+        )
+
+    def load_model(self, spec: Any, *, role: str, name: str) -> Any:
+        self.loaded.append(role)
+        return SimpleNamespace(tokenizer=None, name=name)
+
+    def measure_acceptance(self, target: Any, draft: Any, texts: Sequence[Any], *args: Any, **options: Any) -> Any:
+        if self.acceptance_error is not None:
+            raise self.acceptance_error
+        if callable(target):
+            target(), draft()
+        self.judged.append("+".join(str(len(texts))))
+        return acceptance_frame(len(texts), 16)
+
+    def measure_cells(self, pair: Any, cells: Sequence[TimingCell], **options: Any) -> None:
+        """As the real one: block by block, every arm of every cell, nothing that is recorded."""
+        gammas, journal = tuple(options["gammas"]), options["journal"]
+        given_up: set[str] = set()
+        for cell in cells:
+            if any(b.status != "ok" for arm in arms(gammas) for b in journal.blocks(cell.cell_id, arm).values()):
+                given_up.add(cell.cell_id)
+        for cell in cells:
+            for block in range(options["precision"].min_blocks):
+                for arm in arms(gammas):
+                    if cell.cell_id not in given_up and block not in journal.blocks(cell.cell_id, arm):
+                        self._measure(cell, arm, block, gammas, journal, given_up, options["progress"])
+
+    def _measure(
+        self,
+        cell: TimingCell,
+        arm: str,
+        block: int,
+        gammas: tuple[int, ...],
+        journal: Any,
+        given_up: set[str],
+        progress: Callable[[str], None],
+    ) -> None:
+        place = (cell.batch_size, cell.context)
+        if place in self.oom_at or place in self.fail_at:
+            status, reason = ("oom", "OutOfMemory: full") if place in self.oom_at else ("failed", "RuntimeError: bad")
+            given_up.add(cell.cell_id)
+            for name in arms(gammas):
+                if not journal.blocks(cell.cell_id, name):
+                    journal.record(
+                        BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason)
+                    )
+            return
+        if len(self.measured) == self.kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if len(self.measured) == self.interrupt_after:
+            raise KeyboardInterrupt
+        sample = marks(arm, max(gammas))
+        journal.record(
+            BlockRecord(
+                cell_id=cell.cell_id,
+                arm=arm,
+                block=block,
+                status="ok",
+                samples_s=[sample] * 4,
+                first_call_s=9.0 if block == 0 else None,
+            )
+        )
+        self.measured.append((*place, arm, block))
+        progress(arm)
+
+    def modules(self) -> dict[str, ModuleType]:
+        """The modules as a run imports them."""
+
+        def module(name: str, **content: Any) -> ModuleType:
+            made_up = ModuleType(name)
+            made_up.__dict__.update(content)
+            return made_up
+
+        def generate_plain(model: Any, prompts: Sequence[Any], settings: Any, **options: Any) -> list[Any]:
+            return [SimpleNamespace(prompt=number) for number in options["prompt_numbers"]]
+
+        def read_prompts(workload: Any) -> list[Any]:
+            return [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
+
+        package = "specgauge.bench"
+        found = [
+            module(
+                f"{package}.measure",
+                BlockRecord=BlockRecord,
+                TimingCell=TimingCell,
+                measure_cells=self.measure_cells,
+                check_contexts=lambda pair, cells, gamma_max: None,
+                first_line=lambda error: f"{type(error).__name__}: {error}",
+                is_out_of_memory=lambda error: isinstance(error, OutOfMemory),
+            ),
+            module(
+                f"{package}.models",
+                load_pair=self.load_pair,
+                load_model=self.load_model,
+                check_vocabularies=lambda target, draft, pair: None,
+            ),
+            module(f"{package}.acceptance", measure_acceptance=self.measure_acceptance),
+            module(f"{package}.generate", generate_plain=generate_plain),
+            module(
+                f"{package}.prompts",
+                read_prompts=read_prompts,
+                encode_prompts=lambda prompts, tokenizer, workload: [[1, 2, 3]] * len(prompts),
+            ),
+            module(
+                f"{package}.environment",
+                collect_environment=lambda: self.environment,
+                use_threads=self.threads.append,
+            ),
+        ]
+        return {one.__name__: one for one in found}
+
+
+def install(fake: FakeBench) -> FakeBench:
+    """Put the fake in the place of `specgauge.bench.*` in this process."""
+    sys.modules.update(fake.modules())
+    return fake
