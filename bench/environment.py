@@ -136,3 +136,9 @@ def collect_environment() -> dict[str, Any]:
         "packages": {package: _version(package) for package in PACKAGES},
         "commit": _commit(),
     }
+
+
+def use_threads(threads: int | None) -> None:
+    """Set torch's threads within one operation; None leaves torch's own choice."""
+    if threads is not None:
+        torch.set_num_threads(threads)
