@@ -229,6 +229,10 @@ def _syntax_line(error: yaml.YAMLError, text: str, source: Source) -> str:
     problem = ", ".join(part for part in (marked.context, marked.problem) if part)
     if "'\\t'" in problem:
         problem = "found a tab where YAML allows only spaces; indent with spaces"
+    elif marked.problem == "mapping values are not allowed here":
+        problem = "found ': ' where no key may stand; check the indentation, and put text with ': ' in quotes"
+    elif "block" in problem:
+        problem += "; check the indentation"
     begun = marked.context_mark
     if source.has_lines and begun is not None and begun.line != mark.line:
         problem += f" (begun at line {begun.line + 1})"

@@ -12,6 +12,7 @@ POSITIVE = "an integer of at least 1"
 BATCH = "an integer from 1 to 65536"
 CONTEXT = "an integer from 1 to 16777216"
 GAMMA = "an integer from 1 to 64"
+COLON = "found ': ' where no key may stand; check the indentation, and put text with ': ' in quotes"
 RANGES = "a list of these, or a range such as 1:8 or 1:8:2"
 
 # (the file, the line it must give); the three lines of MINIMAL come first in most
@@ -38,7 +39,7 @@ FORM = {
         "name: x\ngrid:\n\tgamma: 4\n",
         "file.yaml:3: not valid YAML: found a tab where YAML allows only spaces; indent with spaces",
     ),
-    "two colons": ("name: x\ngrid: gamma: 4\n", "file.yaml:2: not valid YAML: mapping values are not allowed here"),
+    "two colons": ("name: x\ngrid: gamma: 4\n", f"file.yaml:2: not valid YAML: {COLON}"),
     "open bracket": (
         "name: x\ngrid:\n  gamma: [1, 2\nseed: 0\n",
         "file.yaml:4: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"
@@ -50,7 +51,12 @@ FORM = {
     ),
     "bad indent": (
         "name: x\n  grid: 1\n",
-        "file.yaml:2: not valid YAML: mapping values are not allowed here",
+        f"file.yaml:2: not valid YAML: {COLON}",
+    ),
+    "list among keys": (
+        "name: x\npairs:\n- 1\ngrid: {}\n- 2\n",
+        "file.yaml:5: not valid YAML: while parsing a block mapping, expected <block end>, but found '-';"
+        " check the indentation (begun at line 1)",
     ),
     "two documents": (
         "name: x\n---\nname: y\n",

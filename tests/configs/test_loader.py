@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
 from specgauge.configs.schema import Config
+from specgauge.configs.shipped import shipped_text
 from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
@@ -192,6 +194,27 @@ class TestPaths:
         (tmp_path / "runs").mkdir()
         monkeypatch.chdir(tmp_path / "runs")
         assert load_config(write(tmp_path / "runs", config_to_yaml(config))) == config
+
+
+SPOILERS = st.sampled_from(
+    ["", "\n", "\t", ": ", "- ", "[", "}", "'", "null", "1e999", "!!set ", "&a ", "*a", "x:\n", "é"]
+)
+QUICKSTART = shipped_text("quickstart")
+
+
+@settings(max_examples=200)
+@given(st.integers(0, len(QUICKSTART)), st.integers(0, 12), SPOILERS)
+def test_a_spoilt_file_loads_or_gives_one_line(
+    tmp_path_factory: pytest.TempPathFactory, start: int, length: int, spoiler: str
+) -> None:
+    text = QUICKSTART[:start] + spoiler + QUICKSTART[start + length :]
+    path = write(tmp_path_factory.getbasetemp(), text, "spoilt.yaml")
+    message = None
+    try:
+        load_config(path)
+    except ConfigError as error:
+        message = str(error)
+    assert message is None or re.fullmatch(rf"{re.escape(str(path))}:\d+: [^\n]+", message)
 
 
 def test_errors_are_value_errors() -> None:
