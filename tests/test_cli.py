@@ -16,6 +16,7 @@ import specgauge
 from specgauge.cli import main
 from specgauge.cli_errors import DEBUG_VARIABLE, debug_wanted, tell
 from specgauge.configs.shipped import shipped_text
+from tests.reports.synthetic import build_run
 
 Run = Callable[..., tuple[int, str, str]]
 OWN_CONFIG = """\
@@ -203,6 +204,50 @@ class TestRun:
         monkeypatch.setenv(DEBUG_VARIABLE, "0")
         sweep[:] = [{"raises": ValueError("wrong")}]
         assert command("run")[2] == "specgauge: wrong\n"
+
+
+class TestRecommend:
+    @pytest.fixture(autouse=True)
+    def run_directory(self, command: Run) -> None:
+        build_run(Path("runs/quickstart"))
+
+    def test_everything_in_words(self, command: Run) -> None:
+        code, out, err = command("recommend", "runs/quickstart")
+        assert (code, err) == (0, "")
+        assert out.count("batch size 4, context 256: ") == 2
+
+    def test_one_place_as_json(self, command: Run) -> None:
+        where = ["--pair", "embedded", "--sampling", "greedy", "--batch-size", "4", "--context", "256"]
+        code, out, err = command("recommend", "runs/quickstart", *where, "--json")
+        assert (code, err) == (0, "")
+        (entry,) = json.loads(out)["recommendations"]
+        assert (entry["sampling"], entry["batch_size"], entry["context"]) == ("greedy", 4, 256)
+
+    def test_a_latency_limit_with_its_unit(self, command: Run) -> None:
+        code, out, err = command("recommend", "runs/quickstart", "--max-itl", "50ms", "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["max_itl_s"] == 0.05
+        code, out, err = command("recommend", "runs/quickstart", "--max-itl", "50mss")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith("specgauge: --max-itl: found unit 'mss'")
+
+    @pytest.mark.parametrize(
+        ("arguments", "line"),
+        [
+            (["runs/quickstrat"], "runs/quickstrat: no such run; did you mean runs/quickstart?"),
+            (["runs/quickstart", "--sampling", "gredy"], "sampling 'gredy' is not in this run, allowed: greedy, t1;"
+                                                         " did you mean 'greedy'?"),
+        ],
+    )  # fmt: skip
+    def test_names_that_are_not_there(self, command: Run, arguments: list[str], line: str) -> None:
+        assert command("recommend", *arguments) == (2, "", f"specgauge: {line}\n")
+
+
+def test_report_prints_where_it_wrote(command: Run) -> None:
+    build_run(Path("runs/quickstart"))
+    assert command("report", "runs/quickstart") == (0, "runs/quickstart/report.html\n", "")
+    assert command("report", "runs/quickstart", "--out", "page.html") == (0, "page.html\n", "")
+    assert Path("page.html").stat().st_size > 1000
 
 
 def test_debug_after_two_dashes_is_an_argument() -> None:

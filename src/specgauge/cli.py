@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from specgauge import __version__
 from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_wanted, tell
+from specgauge.cli_model import register
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -110,6 +111,48 @@ def check(config: ConfigArgument, overrides: SetOption = None) -> None:
     print(describe(loaded))
 
 
+register(app)
+
+
+@app.command()
+def recommend(
+    run_dir: RunArgument,
+    pair: Annotated[str | None, typer.Option("--pair", metavar="NAME", help="Only this pair.")] = None,
+    sampling: Annotated[str | None, typer.Option("--sampling", metavar="NAME", help="Only this setting.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Only this batch size.")] = None,
+    context: Annotated[int | None, typer.Option("--context", metavar="N", help="Only this context.")] = None,
+    max_itl: Annotated[
+        str | None,
+        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms or 0.05 (seconds)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+) -> None:
+    """Say what a run recommends, and how sure it is."""
+    from specgauge.model.quantities import parse_duration_s
+    from specgauge.sweeps.recommend import answers_json, answers_text
+    from specgauge.sweeps.recommend import recommend as recommendations
+    from specgauge.sweeps.rundir import Run
+
+    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
+    answers = recommendations(
+        Run.open(run_dir), pair=pair, sampling=sampling, batch_size=batch_size, context=context, max_itl_s=limit_s
+    )
+    print(answers_json(answers) if as_json else answers_text(answers))
+
+
+@app.command()
+def report(
+    run_dir: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.")
+    ] = None,
+) -> None:
+    """Write a run's HTML report, one file without links."""
+    from specgauge.reports.html import write_report
+
+    print(write_report(run_dir, out))
+
+
 @app.command()
 def configs(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The one to print, comments included.")] = None,
@@ -133,19 +176,6 @@ def schema() -> None:
     from specgauge.configs.loader import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-@app.command()
-def report(
-    run_dir: RunArgument,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.")
-    ] = None,
-) -> None:
-    """Write a run's HTML report, one file without links."""
-    from specgauge.reports.html import write_report
-
-    print(write_report(run_dir, out))
 
 
 def _load(config: str, overrides: Sequence[str] | None) -> Config:
