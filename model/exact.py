@@ -109,7 +109,7 @@ def position_law(
         surplus=draft - accepted,
         deficit=deficit,
         residual=deficit / np.where(missing > 0, missing, 1.0),
-        overlap=accepted.sum(axis=-1),
+        overlap=np.minimum(accepted.sum(axis=-1), 1.0),  # a sum of float64 may end a rounding error above 1
     )
 
 

@@ -1,0 +1,205 @@
+"""One position, or a chain of them, explained: both paths to every token, and the probability tree of a round.
+
+    explanation = explain([[.2, .4, .4]], [[.1, .1, .8]], names=["A", "B", "C"])
+    explanation_text(explanation)          # for people
+    explanation_document(explanation)      # for --json
+
+Position i is reached when the drafts before it were accepted; the distributions of a position do not depend on which
+tokens those were.  K positions, V tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import FloatArray, distribution
+from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionLaw, position_law
+from specgauge.model.finite import run_law
+from specgauge.model.text_table import text_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The law of each drafted position and of the round they make."""
+
+    names: tuple[str, ...]
+    rule: AcceptanceRule
+    draft_sampling: DraftSampling
+    positions: tuple[PositionLaw, ...]
+    """One for each draft, arrays of shape (V,)."""
+    bonus: FloatArray | None
+    """The target's probabilities after the last accepted draft, (V,); None where they are not given."""
+
+    @property
+    def survival(self) -> FloatArray:
+        """A_1 … A_K: the first i drafts are all accepted."""
+        return np.asarray(np.cumprod([float(law.overlap) for law in self.positions]), dtype=np.float64)
+
+
+def explain(
+    target_probs: Sequence[ArrayLike],
+    draft_probs: Sequence[ArrayLike],
+    *,
+    names: Sequence[str] | None = None,
+    rule: AcceptanceRule = "ratio",
+    draft_sampling: DraftSampling = "same",
+) -> Explanation:
+    """Explain K drafted positions; `target_probs` may have one position more, where the bonus is drawn.
+
+    `names` default to the token ids 0, 1, ….
+
+    Raises ValueError for lists of different lengths and for probabilities outside [0, 1] or that do not sum to 1.
+    """
+    if not draft_probs or len(target_probs) - len(draft_probs) not in (0, 1):
+        raise ValueError(
+            f"target_probs: found {len(target_probs)} positions for {len(draft_probs)} in draft_probs, allowed: at "
+            "least one, as many of both, or one more of target_probs for the bonus"
+        )
+    size = np.size(target_probs[0])
+    labels = tuple(str(name) for name in names) if names is not None else tuple(str(i) for i in range(size))
+    if len(labels) != size:
+        raise ValueError(f"names: found {len(labels)} for {size} probabilities in target_probs, allowed: one for each")
+    if len(set(labels)) < size:
+        raise ValueError(f"names: found {', '.join(labels)}, allowed: a different name for each token")
+    checked = []
+    for kind, positions in (("target_probs", target_probs), ("draft_probs", draft_probs)):
+        for i, probs in enumerate(positions):
+            where = kind if len(draft_probs) == 1 and i == 0 else f"{kind}, position {i + 1}"
+            if np.size(probs) != size:
+                raise ValueError(f"{where}: found {np.size(probs)} probabilities, allowed: {size}, as in target_probs")
+            checked.append(distribution(where, probs))
+    target, draft = checked[: len(target_probs)], checked[len(target_probs) :]
+    laws = [position_law(t, d, rule=rule, draft_sampling=draft_sampling) for t, d in zip(target, draft, strict=False)]
+    return Explanation(
+        names=labels,
+        rule=rule,
+        draft_sampling=draft_sampling,
+        positions=tuple(laws),
+        bonus=target[len(draft)] if len(target) > len(draft) else None,
+    )
+
+
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """Everything as plain numbers, for JSON."""
+    return {
+        "rule": explanation.rule,
+        "draft_sampling": explanation.draft_sampling,
+        "positions": [
+            {
+                "position": i,
+                "overlap": float(law.overlap),
+                "rejected": float(law.rejected),
+                "tokens": _tokens(explanation.names, law),
+            }
+            for i, law in enumerate(explanation.positions, start=1)
+        ],
+        "survival": explanation.survival.tolist(),
+        "tokens_per_round": float(1 + explanation.survival.sum()),
+        "tree": tree(explanation),
+    }
+
+
+def tree(explanation: Explanation) -> list[dict[str, Any]]:
+    """The leaves of the round's probability tree: rejected at 1, at 2, …, or everything accepted.
+
+    Each leaf has its probability, the tokens it commits, and where its last token comes from with what probabilities
+    (None for a bonus whose distribution is not given).
+    """
+    leaves: list[dict[str, Any]] = []
+    for accepted, probability in enumerate(run_law(explanation.survival).tolist()):
+        full = accepted == len(explanation.positions)
+        last = explanation.bonus if full else explanation.positions[accepted].residual
+        leaves.append(
+            {
+                "accepted": accepted,
+                "probability": probability,
+                "tokens": accepted + 1,
+                "last_token": "bonus" if full else "residual",
+                "last_token_probs": None if last is None else dict(zip(explanation.names, last.tolist(), strict=True)),
+            }
+        )
+    return leaves
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """Tables of the positions, the paths to every token, and the tree."""
+    drawn = "its argmax" if explanation.draft_sampling == "greedy" else "a draw from its probabilities"
+    lines = [f"acceptance rule: {explanation.rule}; the draft proposes {drawn}", ""]
+    for i, law in enumerate(explanation.positions, start=1):
+        lines += [f"position {i}" if len(explanation.positions) > 1 else "the position", _table(explanation.names, law)]
+        lines += [
+            f"overlap (accepted mass) {_short(law.overlap)}, rejected mass {_short(law.rejected)}",
+            "paths to each token: accepted + rejected mass x residual = output",
+            *(_path(name, law, v) for v, name in enumerate(explanation.names)),
+            "",
+        ]
+    lines += ["probability tree of the round", *_tree_lines(explanation), ""]
+    lines.append(f"tokens per round {_short(1 + explanation.survival.sum())}, bonus or replacement included")
+    return "\n".join(lines)
+
+
+def _tokens(names: Sequence[str], law: PositionLaw) -> list[dict[str, Any]]:
+    columns = {
+        "target_prob": law.target_probs,
+        "draft_prob": law.draft_probs,
+        "accept": law.accept,
+        "accepted": law.accepted,
+        "surplus": law.surplus,
+        "deficit": law.deficit,
+        "residual": law.residual,
+        "replaced": law.replaced,
+        "output": law.output,
+    }
+    return [
+        {"token": name} | {key: float(values[v]) for key, values in columns.items()} for v, name in enumerate(names)
+    ]
+
+
+def _table(names: Sequence[str], law: PositionLaw) -> str:
+    headings = ["token", "target", "draft", "accept", "accepted", "surplus", "deficit", "residual"]
+    columns = (law.target_probs, law.draft_probs, law.accept, law.accepted, law.surplus, law.deficit, law.residual)
+    rows = [[str(name), *(_rounded(values[v]) for values in columns)] for v, name in enumerate(names)]
+    for v, row in enumerate(rows):
+        if law.draft_probs[v] == 0:
+            row[3] = None
+    return text_table(headings, rows)
+
+
+def _path(name: str, law: PositionLaw, v: int) -> str:
+    accepted, residual, output = _short(law.accepted[v]), _short(law.residual[v]), _short(law.output[v])
+    return f"  {name}: {accepted} + {_short(law.rejected)} x {residual} = {output}"
+
+
+def _tree_lines(explanation: Explanation) -> list[str]:
+    lines, leaves = ["round 1"], tree(explanation)
+    for i, leaf in enumerate(leaves[:-1], start=1):
+        indent = "   " * (i - 1)
+        overlap = explanation.positions[i - 1].overlap
+        survived = _short(explanation.survival[i - 1])
+        rejected = _short(explanation.positions[i - 1].rejected)
+        lines.append(f"{indent}├─ draft {i} rejected ({rejected}): {_short(leaf['probability'])}, {_commits(leaf)}")
+        lines.append(f"{indent}└─ draft {i} accepted ({_short(overlap)}): {survived}")
+    indent = "   " * len(explanation.positions)
+    lines.append(f"{indent}└─ bonus: {_short(leaves[-1]['probability'])}, {_commits(leaves[-1])}")
+    return lines
+
+
+def _commits(leaf: dict[str, Any]) -> str:
+    count = "1 token" if leaf["tokens"] == 1 else f"{leaf['tokens']} tokens, the last"
+    origin = "the residual" if leaf["last_token"] == "residual" else "the target"
+    probs = leaf["last_token_probs"] or {}
+    shown = ", ".join(f"{name} {_short(value)}" for name, value in probs.items() if value > 0)
+    return f"commits {count} from {origin}" + (f" ({shown})" if shown else "")
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 12)
+
+
+def _short(value: Any) -> str:
+    return f"{_rounded(value):.4g}"

@@ -1,0 +1,39 @@
+"""Plain text tables: columns aligned, numbers to the right, nothing cut off and nothing that is markup.
+
+>>> print(text_table(["gamma", "S"], [[1, 1.5], [10, None]]))
+gamma    S
+    1  1.5
+   10    -
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def text_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """The table as lines; numbers with four significant digits, None as a dash, control characters escaped."""
+    cells = [[cell_text(value) for value in row] for row in rows]
+    right = [all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(headings))]
+    widths = [max(len(line[i]) for line in [list(headings), *cells]) for i in range(len(headings))]
+    lines = []
+    for line in [list(headings), *cells]:
+        padded = [text.rjust(w) if r else text.ljust(w) for text, w, r in zip(line, widths, right, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def cell_text(value: object) -> str:
+    """One value as it stands in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Seconds as printed: in milliseconds, None kept."""
+    return None if seconds is None else seconds * 1e3
