@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.model.precision import drift, median_interval, relative_half_width
-from specgauge.sweeps.judged import JudgedTexts, check_chain
+from specgauge.model.text_checks import ChainCheck
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.recorded import RecordedTexts
 from specgauge.sweeps.records import verify_arm
 from specgauge.sweeps.timings import ArmTimings, CellTimings
 
@@ -170,7 +171,7 @@ def _cells(count: int, cells: Sequence[CellTimings]) -> str:
     return f"{count} of {len(cells)} cells" if len(cells) != 1 else "its cell"
 
 
-def acceptance_cautions(config: Config, pair: str, sampling: str, texts: JudgedTexts) -> Iterator[Caution]:
+def acceptance_cautions(config: Config, pair: str, sampling: str, texts: RecordedTexts) -> Iterator[Caution]:
     """Warnings about the recorded texts of one pair and sampling setting."""
     where = f"pair {pair}, sampling {sampling}"
     repeated = texts.repeated_share()
@@ -194,7 +195,6 @@ def acceptance_cautions(config: Config, pair: str, sampling: str, texts: JudgedT
             f"support of the target; there acceptance is taken at its mean",
             remedy="load the target in float32, or widen top_k and top_p, if the share matters",
         )
-    yield from _inconsistent(config, where, texts)
     outside = [context for context in config.grid.context if not texts.covers(context)]
     if outside:
         yield Caution(
@@ -205,22 +205,25 @@ def acceptance_cautions(config: Config, pair: str, sampling: str, texts: JudgedT
         )
 
 
-def _inconsistent(config: Config, where: str, texts: JudgedTexts) -> Iterator[Caution]:
-    """The texts do not come from the recomputed chain, for a way of judging."""
-    for rule in config.acceptance_rule:
-        for draft_sampling in config.draft_sampling:
-            rounds = texts.rounds(
-                rule, draft_sampling, gammas=config.grid.gamma, max_new_tokens=config.workload.max_new_tokens
-            )
-            check = check_chain(rounds)
-            if not check.consistent:
-                errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
-                yield Caution(
-                    code="chain_inconsistent",
-                    message=f"{where}, rule {rule}, draft sampling {draft_sampling}: acceptance differs from its own "
-                    f"mean by {check.deviation_per_position:+.3f} a token{errors}: these texts come from another chain",
-                    remedy="load both models in float32; if it stays, report it as a bug with the run directory",
-                )
+def judging_cautions(
+    pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
+) -> Iterator[Caution]:
+    """Warnings about one way of drawing and judging drafts; `draft_is_timed`: drawing as it would in use."""
+    where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
+    if not check.consistent:
+        errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
+        yield Caution(
+            code="chain_inconsistent",
+            message=f"{where}: acceptance differs from its own mean by {check.deviation_per_position:+.3f} a token"
+            f"{errors}: these texts come from another chain",
+            remedy="load both models in float32; if it stays, report it as a bug with the run directory",
+        )
+    if not draft_is_timed:
+        yield Caution(
+            code="draft_timed_drawing",
+            message=f"{where}: the draft was timed drawing its tokens; taking the likeliest one costs less",
+            remedy="put a greedy setting (temperature 0) beside this one in sampling: its draft times are used then",
+        )
 
 
 def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Caution]:

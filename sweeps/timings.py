@@ -2,9 +2,9 @@
 
     T_decode, T_verify(γ), prefill    median of the only mark
     C(k)                              median of mark k of the draft chain
-    Δ₂                                median of draft_catch_up − median of C(1), and 0 where noise makes it negative
+    Δ₂                                median of draft_catch_up − median of C(1)
 
-Only blocks in which every arm of a round is there enter: a block is one draw for all arms. Times in seconds.
+Times in seconds; samples stay in their blocks, which are what a bootstrap draws.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ class CellTimings:
     cell: Cell
     arms: Mapping[str, ArmTimings]
 
-    def shared_blocks(self, gammas: Iterable[int]) -> tuple[int, ...]:
-        """Blocks that all measured arms of a round have, for the gammas asked about."""
-        names = ["decode", "draft", "draft_catch_up", *(verify_arm(gamma) for gamma in gammas)]
-        measured = [set(self.arms[name].blocks) for name in names if self.arms[name].status == "ok"]
-        return tuple(sorted(set.intersection(*measured))) if measured else ()
+    def with_draft_of(self, other: CellTimings) -> CellTimings:
+        """These target arms with the draft arms of another chain at the same place, timed block by block beside them.
+
+        What the other chain has no times of stays.
+        """
+        names = ("draft", "draft_catch_up", "prefill_draft")
+        draft = {name: other.arms[name] for name in names if other.arms[name].status == "ok"}
+        return CellTimings(cell=self.cell, arms={**self.arms, **draft})
 
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""

@@ -1,6 +1,6 @@
-"""A stand-in for the parts of `bench` a run calls, without torch: constant times, constant acceptance, faults on demand.
+"""A stand-in for the parts of `bench` a run calls, without torch: constant times and acceptance, faults on demand.
 
-    install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.runner.run(...) measures with it
+install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.runner.run(...) measures with it
 """
 
 from __future__ import annotations
@@ -13,13 +13,8 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pandas as pd
-
 from specgauge.sweeps.plan import arms
 from tests.sweeps import made
-
-T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
-ACCEPTED = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,42 +40,8 @@ class TimingCell:
     context: int
 
 
-class OutOfMemory(RuntimeError):
+class OutOfMemoryError(RuntimeError):
     pass
-
-
-def marks(arm: str, gamma_max: int) -> list[float]:
-    """The constant times of an arm, exact in binary."""
-    if arm == "draft":
-        return [T_DRAFT_S * step for step in range(1, gamma_max + 1)]
-    if arm == "draft_catch_up":
-        return [T_DRAFT_S + CATCH_UP_S]
-    return [T_VERIFY_S if arm.startswith("verify") else T_DECODE_S]
-
-
-def acceptance_frame(
-    prompts: int, positions: int, accepted: float = ACCEPTED, *, context: int = 64, end_reason: str = "length"
-) -> pd.DataFrame:
-    """Every draft passes with probability `accepted` under the ratio rule; tokens never repeat."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
-    return pd.DataFrame(
-        {
-            "prompt": [prompt for prompt, _ in rows],
-            "repetition": 0,
-            "position": [position for _, position in rows],
-            "context": [context + position for _, position in rows],
-            "token": [position for _, position in rows],
-            "target_prob": 1.0,
-            "draft_prob": accepted,
-            "overlap_ratio": accepted,
-            "overlap_match": accepted,
-            "draft_argmax": -1,
-            "draft_argmax_target_prob": 0.0,
-            "draft_top_prob": 0.5,
-            "draft_entropy_nats": 1.0,
-            "end_reason": end_reason,
-        }
-    )
 
 
 @dataclass
@@ -123,7 +84,7 @@ class FakeBench:
         if callable(target):
             target(), draft()
         self.judged.append("+".join(str(len(texts))))
-        return acceptance_frame(len(texts), 16)
+        return made.acceptance_frame(len(texts), 16)
 
     def measure_cells(self, pair: Any, cells: Sequence[TimingCell], **options: Any) -> None:
         """As the real one: block by block, every arm of every cell, nothing that is recorded."""
@@ -150,19 +111,19 @@ class FakeBench:
     ) -> None:
         place = (cell.batch_size, cell.context)
         if place in self.oom_at or place in self.fail_at:
-            status, reason = ("oom", "OutOfMemory: full") if place in self.oom_at else ("failed", "RuntimeError: bad")
+            status, reason = (
+                ("oom", "OutOfMemoryError: full") if place in self.oom_at else ("failed", "RuntimeError: bad")
+            )
             given_up.add(cell.cell_id)
             for name in arms(gammas):
                 if not journal.blocks(cell.cell_id, name):
-                    journal.record(
-                        BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason)
-                    )
+                    journal.record(BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason))
             return
         if len(self.measured) == self.kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
         if len(self.measured) == self.interrupt_after:
             raise KeyboardInterrupt
-        sample = marks(arm, max(gammas))
+        sample = made.marks(arm, max(gammas))
         journal.record(
             BlockRecord(
                 cell_id=cell.cell_id,
@@ -199,7 +160,7 @@ class FakeBench:
                 measure_cells=self.measure_cells,
                 check_contexts=lambda pair, cells, gamma_max: None,
                 first_line=lambda error: f"{type(error).__name__}: {error}",
-                is_out_of_memory=lambda error: isinstance(error, OutOfMemory),
+                is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError),
             ),
             module(
                 f"{package}.models",

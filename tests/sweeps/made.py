@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.schema import Config
-from specgauge.sweeps.opening import OpenRun
+import pandas as pd
 
+from specgauge.configs.schema import Config
+from specgauge.sweeps.files import atomic_path
+from specgauge.sweeps.journal import Journal
+from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.plan import Cell, arms, plan_cells
+from specgauge.sweeps.rundir import Run, acceptance_file_name
+
+T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
 ENVIRONMENT = {
     "device": "cpu",
     "cpu": "Some CPU",
@@ -69,3 +76,70 @@ def model_folder(path: Path, shape: Mapping[str, Any], tensors: Mapping[str, Seq
     text = json.dumps(header).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
     return path
+
+
+def marks(arm: str, gamma_max: int) -> list[float]:
+    """The constant times of an arm, exact in binary."""
+    if arm == "draft":
+        return [T_DRAFT_S * step for step in range(1, gamma_max + 1)]
+    if arm == "draft_catch_up":
+        return [T_DRAFT_S + CATCH_UP_S]
+    return [T_VERIFY_S if arm.startswith("verify") else T_DECODE_S]
+
+
+def acceptance_frame(
+    prompts: int, positions: int, accepted: float = 0.5, *, context: int = 64, end_reason: str = "length"
+) -> pd.DataFrame:
+    """Every draft passes with probability `accepted` under the ratio rule; tokens never repeat."""
+    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
+    return pd.DataFrame(
+        {
+            "prompt": [prompt for prompt, _ in rows],
+            "repetition": 0,
+            "position": [position for _, position in rows],
+            "context": [context + position for _, position in rows],
+            "token": [position for _, position in rows],
+            "target_prob": 1.0,
+            "draft_prob": accepted,
+            "overlap_ratio": accepted,
+            "overlap_match": accepted,
+            "draft_argmax": -1,
+            "draft_argmax_target_prob": 0.0,
+            "draft_top_prob": 0.5,
+            "draft_entropy_nats": 1.0,
+            "end_reason": end_reason,
+        }
+    )
+
+
+def write_run(
+    path: Path,
+    config: Config,
+    acceptance: Mapping[str, pd.DataFrame],
+    *,
+    scale: Mapping[str, float] | None = None,
+    broken: Mapping[tuple[int, int, str], tuple[str, str]] | None = None,
+    only: set[tuple[int, int]] | None = None,
+) -> Run:
+    """A run whose arms take their constant times, times `scale`, with a record of each kind of trouble in `broken`."""
+    gammas = config.grid.gamma
+    with begin(path, config) as run:
+        for cell in plan_cells(config):
+            for arm in arms(gammas):
+                trouble = (broken or {}).get((cell.batch_size, cell.context, arm))
+                if trouble is not None:
+                    run.journal.append(
+                        {"axes": cell.axes, "arm": arm, "block": 0, "status": trouble[0], "reason": trouble[1]}
+                    )
+                elif only is None or (cell.batch_size, cell.context) in only:
+                    record_blocks(run.journal, cell, arm, max(gammas), (scale or {}).get(arm, 1.0))
+    for sampling, frame in acceptance.items():
+        with atomic_path(path / "acceptance" / acceptance_file_name("p", sampling)) as temporary:
+            frame.to_parquet(temporary, index=False)
+    return Run.open(path)
+
+
+def record_blocks(journal: Journal, cell: Cell, arm: str, gamma_max: int, scale: float) -> None:
+    sample = [mark * scale for mark in marks(arm, gamma_max)]
+    for block in range(3):
+        journal.append({"axes": cell.axes, "arm": arm, "block": block, "status": "ok", "samples_s": [sample] * 4})

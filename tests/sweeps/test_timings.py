@@ -65,15 +65,6 @@ def test_samples_before_a_failure_count_and_the_reason_stays() -> None:
     assert cell.trouble(1) == ("ok", "")
 
 
-def test_shared_blocks_are_those_every_measured_arm_has() -> None:
-    cell = collected(*everything(0), *everything(1, but=["verify:2"]), *everything(2, but=["decode"]), *everything(3))
-    assert cell.shared_blocks(GAMMAS) == (0, 3)
-    assert cell.shared_blocks((1,)) == (0, 1, 3)
-    without = collected(*everything(0, but=["verify:2"]), *everything(1, but=["verify:2"]))
-    assert without.shared_blocks(GAMMAS) == (0, 1)
-    assert collected().shared_blocks(GAMMAS) == ()
-
-
 def test_the_first_call_is_kept_apart() -> None:
     cell = collected(made.line("decode", [[1.0]], first_call_s=7.0))
     assert cell.arms["decode"].first_call_s == 7.0

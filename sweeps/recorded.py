@@ -1,6 +1,6 @@
 """Recorded acceptance of one pair and sampling setting, taken through the renewal pass for every way of judging it.
 
-texts = judged_texts(frame)                                        # padded once
+texts = recorded_texts(frame)                                        # padded once
 rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)      # sums by prompt: Ω, A_γ, …
 """
 
@@ -28,7 +28,7 @@ _RECORDED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedTexts:
+class RecordedTexts:
     """The texts of one pair and sampling setting, one row per text, and what they say of themselves."""
 
     padded: PaddedTexts
@@ -76,7 +76,7 @@ class JudgedTexts:
         return float(known.mean()) if known.size else None
 
 
-def judged_texts(frame: pd.DataFrame) -> JudgedTexts:
+def recorded_texts(frame: pd.DataFrame) -> RecordedTexts:
     """Sort recorded positions (one row each) into texts.
 
     Raises:
@@ -89,7 +89,7 @@ def judged_texts(frame: pd.DataFrame) -> JudgedTexts:
         frame["end_reason"].to_numpy(dtype=str),
         {name: frame[name].to_numpy() for name in _RECORDED},
     )
-    return JudgedTexts(
+    return RecordedTexts(
         padded=padded,
         context_low=int(frame["context"].min()),
         context_high=int(frame["context"].max()),

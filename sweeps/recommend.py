@@ -1,0 +1,163 @@
+"""`specgauge recommend`: what a run recommends for one place or all, also under a latency limit. No torch.
+
+    answers = recommend(Run.open(path), batch_size=4, context=256, sampling="greedy", max_itl_s=0.05)
+    print(answers_text(answers))                 # or answers_json(answers)
+
+`max_itl_s` bounds T_round, since the tokens of a round arrive together: γ whose round takes longer cannot win, and the
+decision is taken again among the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specgauge.model.checks import positive_times_s
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.predictions import OPTIMISTIC, cells_of, recommendation, ways
+from specgauge.sweeps.rounds import answer_cell
+from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.timings import collect_timings
+
+_TITLE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The recommendations asked for, as the mappings of recommendation.yaml."""
+
+    entries: tuple[Mapping[str, Any], ...]
+    max_itl_s: float | None
+    confidence: float
+    """Of the intervals."""
+    warnings: tuple[Mapping[str, Any], ...]
+
+
+def recommend(
+    run: Run,
+    *,
+    pair: str | None = None,
+    sampling: str | None = None,
+    batch_size: int | None = None,
+    context: int | None = None,
+    max_itl_s: float | None = None,
+) -> Answers:
+    """The recommendations of `run` that match; None matches everything.
+
+    Raises:
+        ValueError: a name or number that the run does not have (those it has are listed, with the nearest), a limit
+            that is no time, or a file of the run is missing or damaged.
+    """
+    grid = run.config.grid
+    _known_name("pair", pair, [one.name for one in run.config.pairs])
+    _known_name("sampling", sampling, [one.name for one in run.config.sampling])
+    _known_number("batch size", batch_size, grid.batch_size)
+    _known_number("context", context, grid.context)
+    wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
+    entries = run.recommendations() if max_itl_s is None else _limited(run, max_itl_s)
+    return Answers(
+        entries=tuple(
+            entry
+            for entry in entries
+            if all(value is None or entry.get(name) == value for name, value in wanted.items())
+        ),
+        max_itl_s=max_itl_s,
+        confidence=run.config.precision.confidence,
+        warnings=run.warnings,
+    )
+
+
+def _known_name(what: str, name: str | None, names: Sequence[str]) -> None:
+    if name is not None and name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{what} {name!r} is not in this run, allowed: {', '.join(names)}{hint}")
+
+
+def _known_number(what: str, number: int | None, numbers: Sequence[int]) -> None:
+    if number is not None and number not in numbers:
+        near = min(numbers, key=lambda measured: (abs(measured - number), measured))
+        raise ValueError(
+            f"{what} {number} was not measured, allowed: {', '.join(map(str, numbers))}; the nearest is {near}; "
+            f"to have it measured, put it into grid.{what.replace(' ', '_')}"
+        )
+
+
+def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
+    """Every recommendation taken again, with rounds over the limit out of the contest."""
+    positive_times_s("max_itl_s", max_itl_s)
+    cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+    for way in ways(run, {}):
+        for cell in cells_of(way, cells):
+            answer = None
+            if way.rounds is not None:
+                answer = answer_cell(run.config, cell, way.rounds, max_itl_s=max_itl_s)
+            yield recommendation(way, cell, answer)
+
+
+def answers_json(answers: Answers) -> str:
+    """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`."""
+    content = {
+        "recommendations": [dict(entry) for entry in answers.entries],
+        "max_itl_s": answers.max_itl_s,
+        "confidence": answers.confidence,
+        "label": OPTIMISTIC,
+        "warnings": [dict(warning) for warning in answers.warnings],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def answers_text(answers: Answers) -> str:
+    """The recommendations in lines, grouped by pair and way of sampling, warnings after them."""
+    lines: list[str] = []
+    title = ""
+    for entry in answers.entries:
+        heading = title_text(entry)
+        if heading != title:
+            lines += [*([""] if lines else []), heading]
+            title = heading
+        lines.append(f"  {entry_text(entry, answers.confidence)}")
+    lines += ["", f"S is {OPTIMISTIC}; no speed-up was verified end to end."]
+    if answers.max_itl_s is not None:
+        lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
+    if answers.warnings:
+        lines += ["", "Warnings"]
+        for warning in answers.warnings:
+            lines += [f"  {warning['message']}", f"    → {warning['remedy']}"]
+    return "\n".join(lines)
+
+
+def answer_text(run: Run) -> str:
+    """All that a run recommends, in lines."""
+    return answers_text(recommend(run))
+
+
+def title_text(entry: Mapping[str, Any]) -> str:
+    """Pair and way of sampling in words; what is the plain case is left out."""
+    pair, mode, sampling, draft_sampling, rule = (str(entry[name]) for name in _TITLE)
+    extras = [
+        *([f"{mode} mode"] if mode != "eager" else []),
+        *([f"{draft_sampling} draft"] if draft_sampling != "same" else []),
+        *([f"{rule} rule"] if rule != "ratio" else []),
+    ]
+    return ", ".join([f"pair {pair}", f"sampling {sampling}", *extras])
+
+
+def entry_text(entry: Mapping[str, Any], confidence: float) -> str:
+    """One recommendation in a line a person can act on."""
+    place = f"batch size {entry['batch_size']}, context {entry['context']}: "
+    value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))
+    if value is None:
+        return f"{place}unknown, {entry['reason']}"
+    interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
+    gamma = entry["recommended_gamma"]
+    if entry["decision"] == "speculate":
+        loss = entry["expected_loss"]
+        doubt = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"
+        return f"{place}speculate with γ = {gamma}, {value:.2f} × as fast as plain decoding{interval}{doubt}"
+    if gamma is None:
+        return f"{place}{entry['decision']}: {entry['reason']}"
+    return f"{place}{entry['decision']}: γ = {gamma} gives {value:.2f} ×{interval}; {entry['reason']}"

@@ -1,0 +1,141 @@
+"""From one cell's timings and one way of judging to S(γ), its doubt and a decision.
+
+    Ω(γ), A_γ      pooled over prompts, with replicates that draw prompts       (one for all cells)
+    parts          medians of the arms, with replicates that draw blocks        (one for all arms of a cell)
+    S(γ) = Ω(γ) · T_decode / T_round(γ)      and its decision: specgauge.model.uncertainty
+
+γ whose round was not timed, or that no text is long enough to judge, take no part; the rest is decided without them.
+Row 0 of every replicate array is the estimate. R replicates, G gammas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.bootstrap import draw_blocks, draw_prompts, ratio_replicates
+from specgauge.model.checks import BoolArray, FloatArray
+from specgauge.model.speedup import within_limits
+from specgauge.model.text_checks import ChainCheck
+from specgauge.model.uncertainty import (
+    PartReplicates,
+    SpeedupDoubt,
+    parts_replicates,
+    round_time_replicates_s,
+    speedup_replicates,
+    summarise,
+)
+from specgauge.sweeps.recorded import RecordedTexts, check_chain
+from specgauge.sweeps.timings import CellTimings
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config
+
+_ROUND_ARMS = ("decode", "draft", "draft_catch_up")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedRounds:
+    """What rounds yield under one way of drawing and judging drafts, the same at every batch size and context."""
+
+    gammas: tuple[int, ...]
+    tokens_per_round: FloatArray
+    """(1 + R, G) Ω; NaN where no text is long enough."""
+    full_acceptance: FloatArray
+    """(1 + R, G) A_γ."""
+    accepted_draft_tokens: FloatArray
+    """(G,) drafts accepted per round: Ω − 1, and the bonus that a round ending on an accepted EOS lacks."""
+    chain_check: ChainCheck
+    """Whether the recorded texts come from the chain that acceptance was computed for."""
+
+    @property
+    def known(self) -> BoolArray:
+        """(G,) whether Ω is known."""
+        return np.asarray(np.isfinite(self.tokens_per_round[0]), dtype=np.bool_)
+
+    def interval(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        """(low, high) of Ω, each (G,); NaN where the doubt is unknown."""
+        ends = (0.5 - confidence / 2, 0.5 + confidence / 2)
+        low, high = np.quantile(np.clip(self.tokens_per_round[1:], 1, np.array(self.gammas) + 1), ends, axis=0)
+        return low, high
+
+
+def judge_rounds(config: Config, texts: RecordedTexts, *, acceptance_rule: str, draft_sampling: str) -> JudgedRounds:
+    """Ω and A_γ of every gamma of the grid, from the recorded texts of one sampling setting."""
+    gammas, precision = config.grid.gamma, config.precision
+    result = texts.rounds(acceptance_rule, draft_sampling, gammas=gammas, max_new_tokens=config.workload.max_new_tokens)
+    weights = draw_prompts(result.starts.shape[0], precision.bootstrap_replicates, config.seed)
+    ratios = [
+        ratio_replicates(sums, result.starts, weights, confidence=precision.confidence)
+        for sums in (result.committed, result.full_acceptance)
+    ]
+    starts = result.starts.sum(axis=0)
+    accepted = np.full(len(gammas), np.nan)
+    np.divide(result.survival.sum(axis=(0, 2)), starts, out=accepted, where=starts > 0)
+    return JudgedRounds(
+        gammas=gammas,
+        tokens_per_round=ratios[0],
+        full_acceptance=ratios[1],
+        accepted_draft_tokens=accepted,
+        chain_check=check_chain(result),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellAnswer:
+    """One cell under one way of judging, for the gammas whose round is known."""
+
+    gammas: tuple[int, ...]
+    parts: PartReplicates
+    t_round_s: FloatArray
+    """(G,) estimates."""
+    doubt: SpeedupDoubt
+
+
+def known_gammas(cell: CellTimings, rounds: JudgedRounds) -> tuple[int, ...]:
+    """The gammas of which both the round's times and its tokens are known."""
+    judged = zip(rounds.gammas, rounds.known, strict=True)
+    return tuple(gamma for gamma, known in judged if known and cell.trouble(gamma)[0] == "ok")
+
+
+def answer_cell(
+    config: Config, cell: CellTimings, rounds: JudgedRounds, *, max_itl_s: float | None = None
+) -> CellAnswer | None:
+    """S(γ) with its doubt and the decision; None where no γ is known. `max_itl_s` bounds T_round of what may win."""
+    gammas = known_gammas(cell, rounds)
+    if not gammas:
+        return None
+    parts = cell_parts(config, cell, gammas)
+    columns = [rounds.gammas.index(gamma) for gamma in gammas]
+    full = rounds.full_acceptance[:, columns]
+    batch_size = cell.cell.batch_size
+    t_round_s = round_time_replicates_s(parts, full, batch_size=batch_size)[0]
+    speedups = speedup_replicates(
+        parts, rounds.tokens_per_round[:, columns], full, gammas=gammas, batch_size=batch_size
+    )
+    allowed = within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s)
+    doubt = summarise(speedups, gammas, confidence=config.precision.confidence, allowed=allowed)
+    return CellAnswer(gammas=gammas, parts=parts, t_round_s=t_round_s, doubt=doubt)
+
+
+def cell_parts(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:
+    """Medians of a cell's arms with replicates; Δ₂ is 0 where noise makes it negative: two tokens save nothing."""
+    names = [*_ROUND_ARMS, *(f"verify:{gamma}" for gamma in gammas)]
+    blocks = {name: _blocks(cell, name) for name in names}
+    draws = draw_blocks(
+        max(len(arm) for arm in blocks.values()),
+        config.precision.bootstrap_replicates,
+        (config.seed, int(cell.cell.id, 16)),
+    )
+    parts = parts_replicates(blocks, gammas, draws)
+    assert parts.t_draft_catch_up_s is not None
+    return replace(parts, t_draft_catch_up_s=np.maximum(parts.t_draft_catch_up_s, 0.0))
+
+
+def _blocks(cell: CellTimings, name: str) -> list[FloatArray]:
+    """An arm's samples by block: (n, marks) for the chain, (n,) for arms of one mark."""
+    blocks = list(cell.arms[name].blocks.values())
+    return blocks if name == "draft" else [block[:, 0] for block in blocks]
