@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FEWEST_SAMPLES = 3
+IDLE_LOAD = 0.5
+"""Load average for each core up to which a machine counts as idle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ def probe(
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if properties is None else properties.total_memory
     return HardwareEntry(
         name=name,
-        description=f"Measured: {_device_words(device)}",
+        description=f"Measured: {_device_words(device)}; load average {os.getloadavg()[0]:.1f} when it ended",
         memory_bytes=Quantity(value=float(memory), source=f"{source}: as the operating system or driver reports"),
         memory_bandwidth_bytes_per_s=Quantity(
             value=_rounded(bandwidth),
@@ -176,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", default=None, help="name of the entry (default: the machine's)")
     parser.add_argument("--seconds", type=float, default=None, help="sampling time of each of the rates (default 1)")
     options = parser.parse_args(arguments)
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
     try:
         device = checked_device(options.device)
         size = default_size(device)
@@ -188,6 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(entry.to_yaml(), end="")
+    if load > IDLE_LOAD * cores:
+        busy = f"load average {load:.1f} on {cores} cores before the probe"
+        print(f"warning: {busy}: other work ran, the peaks are too low; run it again when idle", file=sys.stderr)
     return 0
 
 

@@ -89,6 +89,18 @@ def test_the_command_prints_an_entry(
     assert plain["memory_bytes"] > 0
 
 
+@pytest.mark.parametrize(("load", "warned"), [(0.0, False), (1e6, True)])
+def test_a_busy_machine_is_warned_of(
+    load: float, warned: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specgauge.bench.probe.default_size", lambda device: SMALL)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    assert main(["--seconds", "0.01"]) == 0
+    printed = capsys.readouterr()
+    assert ("warning: load average 1000000.0 on " in printed.err) is warned
+    assert f"load average {load:.1f} when it ended" in printed.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
