@@ -9,10 +9,10 @@ interpolation between cells, a speed-up) applies to all rows alike:
     pooled ratio   r + f · (r* - r),        r* = Σ num / Σ den over the drawn prompts,   f = √(P / (P - 1)) · t / z
 
 With the factors f, nominal 90 % percentile intervals of S covered the truth in 88.7 to 92.3 % of 1,500 simulated
-experiments each, with 3 blocks and 8 prompts up to 8 blocks and 32 prompts, 5 samples a block; without them down to 83 %
-(3 and 8). Resampling n units understates a variance by (n - 1) / n; with few units the quantiles are Student's, t with P - 1
-degrees of freedom over the normal z (the expanded percentile interval of Hesterberg, Am. Stat. 69 (2015), 371). A
-median's bootstrap spread is already wide with few blocks, so that t on top of it would cover over 95 %.
+experiments each, from 3 blocks and 8 prompts to 8 blocks and 32 prompts, 5 samples a block; without them in down to
+83 % (3 and 8). Resampling n units understates a variance by (n - 1) / n; with few units the quantiles are Student's, t
+with P - 1 degrees of freedom over the normal z (the expanded percentile interval of Hesterberg, Am. Stat. 69 (2015),
+371). A median's bootstrap spread is already wide with few blocks: with t on top of it up to 96 % were covered.
 
     parts = median_replicates(blocks, block_draws)                      # (1 + R,) seconds
     omega = ratio_replicates(committed, starts, prompt_draws)           # (1 + R, G)
