@@ -247,7 +247,7 @@ TORCH_FREE = {
     "schema": ["schema"],
     "check": ["check", "quickstart"],
     "predict": ["predict", "--alpha", "0.8", "--t-decode", "20ms", "--t-draft", "2ms", "--t-verify", "22ms"],
-    "explain": ["explain", "--target", "0.2,0.4,0.4", "--draft", "0.1,0.1,0.8"],
+    "explain": ["explain", "--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8"],
     "recommend": ["recommend", "RUN"],
     "report": ["report", "RUN"],
 }
