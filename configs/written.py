@@ -16,6 +16,7 @@ from specgauge.configs.yaml_reader import Document, Source, read_yaml
 
 _OPTION = "--set"
 _PLACE = re.compile(r"[^\s.\[\]]+(?:\.[^\s.\[\]]+|\[[0-9]{1,6}\])*")
+_PART = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 _LONGEST_LABEL = 100
 
 
@@ -49,7 +50,7 @@ class Written:
         place = place.strip()
         if not equals or not _PLACE.fullmatch(place):
             raise ConfigError(f"{source.label}: found {shown(option)}, allowed: KEY=VALUE, such as grid.gamma=1:6")
-        keys: Keys = tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", place))
+        keys: Keys = tuple(int(index) if index else key for index, key in _PART.findall(place))
         document = read_yaml(text, source)
         self._put(keys, document.value, source)
         self.options += 1
@@ -108,10 +109,10 @@ class Written:
 
 def first_of(faults: Sequence[Fault], written: Written) -> ConfigError:
     """The error that tells the first fault by line and how many follow it."""
-    lines = sorted(written.line_of(fault) for fault in faults)
-    more = len(lines) - 1
+    _, first = min((written.line_of(fault) for fault in faults), key=lambda line: line[0])
+    more = len(faults) - 1
     also = "" if more == 0 else f" (and {more} more fault{'s' if more > 1 else ''})"
-    return ConfigError(lines[0][1] + also)
+    return ConfigError(first + also)
 
 
 def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:

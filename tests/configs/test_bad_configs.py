@@ -425,7 +425,7 @@ SEVERAL = {
     ),
     "an alias is followed to its anchor": (
         "name: x\npairs:\n  - name: a\n    target: &m\n      model: o/m\n      dtype: fp8\n    draft: *m\n",
-        "file.yaml:6: pairs[0].draft.dtype: found 'fp8', allowed: auto | float32 | bfloat16 | float16 | float64"
+        "file.yaml:6: pairs[0].target.dtype: found 'fp8', allowed: auto | float32 | bfloat16 | float16 | float64"
         " (and 1 more fault)",
     ),
 }

@@ -39,6 +39,11 @@ def test_one_field_of_a_model_written_by_its_name_alone(tmp_path: Path) -> None:
     assert (config.pairs[1].draft.model, config.pairs[1].draft.dtype) == ("org/tiny", "auto")
 
 
+def test_a_key_of_digits_is_no_index(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, TWO_PAIRS), ["pairs[1].draft.quantization.8=x"])
+    assert config.pairs[1].draft.quantization == {"8": "x"}
+
+
 def test_the_last_of_two_options_holds(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, MINIMAL), ["seed=1", "seed=2"]).seed == 2
 
