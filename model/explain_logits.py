@@ -132,7 +132,12 @@ def logits_document(explanation: LogitsExplanation) -> dict[str, Any]:
         "chain": chain_name(explanation.settings),
         "tokens": list(explanation.names),
         "stages": [
-            {"processor": s.processor, "setting": s.setting or None, "kept": s.kept, "probs": s.probs.tolist()}
+            {
+                "processor": s.processor,
+                "setting": getattr(explanation.settings, s.processor, None),
+                "kept": s.kept,
+                "probs": s.probs.tolist(),
+            }
             for s in explanation.stages
         ],
         "kept": explanation.stages[-1].kept,

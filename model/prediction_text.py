@@ -8,7 +8,7 @@ from typing import Any
 from specgauge.model.prediction_rows import ASSUMED_FLAT
 from specgauge.model.text_table import cell_text, milliseconds, text_table
 
-_HIDDEN = ("accepted_draft_tokens", "label", "t_overhead_s", "t_draft_catch_up_s")
+_HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "t_draft_catch_up_s")
 """Columns of a table document that its text leaves out or shows in another form."""
 
 

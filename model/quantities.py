@@ -15,7 +15,8 @@ from itertools import pairwise
 
 UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MICRO_SIGNS = str.maketrans({"µ": "u", "μ": "u"})
-_DURATION = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\W\d_]*)\s*")
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 _MOST_GAMMAS = 1000
 
 
@@ -37,6 +38,14 @@ def parse_duration_s(text: str, name: str = "duration") -> float:
     return value
 
 
+def parse_number(text: str) -> float | None:
+    """A finite decimal number, or None for any other text (words, underscores, nan, inf, what overflows)."""
+    if not re.fullmatch(rf"\s*{_NUMBER}\s*", text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
 def parse_durations_s(text: str, name: str = "duration") -> list[float]:
     """A comma-separated list of durations."""
     return [parse_duration_s(part, name) for part in _parts(text, name)]
@@ -46,11 +55,8 @@ def parse_numbers(text: str, name: str = "numbers") -> list[float]:
     """A comma-separated list of finite numbers."""
     numbers = []
     for place, part in enumerate(_parts(text, name), start=1):
-        try:
-            value = float(part)
-        except ValueError:
-            raise ValueError(f"{name} (item {place}): found {part.strip()!r}, allowed: a number") from None
-        if not math.isfinite(value):
+        value = parse_number(part)
+        if value is None:
             raise ValueError(f"{name} (item {place}): found {part.strip()!r}, allowed: a finite number")
         numbers.append(value)
     return numbers

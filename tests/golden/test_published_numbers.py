@@ -1,0 +1,162 @@
+"""The model against published numbers, at the tolerances their rounding leaves."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specgauge.model.draft_kinds import AutoregressiveDraft
+from specgauge.model.exact import position_law
+from specgauge.model.finite import run_law
+from specgauge.model.limits import alpha_from_tokens_per_round, leviathan_speedup, operations_factor
+from specgauge.model.one_alpha import alpha_from_accepted_over_drafted
+from specgauge.model.overhead import implied_overhead_s
+from specgauge.model.prediction_table import predict_table
+from specgauge.model.profiles import profile_from_rounds, profile_from_tokens_per_round, profile_from_totals
+from specgauge.model.roofline import experts_touched
+from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
+
+GOLDEN = Path(__file__).parent
+MAGICDEC = GOLDEN / "magicdec.csv"
+GAMMAS = np.arange(1, 33)
+
+
+def test_magicdec_speedups_without_overhead() -> None:
+    errors = predict_table(MAGICDEC)["errors"]
+    assert errors["rows"] == 59
+    assert errors["mean_abs_error"] == pytest.approx(0.0338, abs=2e-4)
+
+
+def test_magicdec_speedups_with_one_overhead_for_each_gpu() -> None:
+    document = predict_table(MAGICDEC, fit_overhead_by="gpu")
+    fit = document["fit"]
+    assert {name: group["rows"] for name, group in fit["groups"].items()} == {
+        "8xL40": 3,
+        "4xH100": 3,
+        "8xH100": 6,
+        "8xA100": 47,
+    }
+    assert fit["groups"]["8xA100"]["t_overhead_s"] == pytest.approx(1.43e-3, abs=5e-6)
+    assert fit["mean_abs_error"] == pytest.approx(0.0031, abs=5e-5)
+    assert fit["loo_mean_abs_error"] == pytest.approx(0.0032, abs=5e-5)
+    assert fit["loo_mean_abs_error"] <= 0.004
+    assert document["errors"]["mean_abs_error"] == pytest.approx(fit["mean_abs_error"], rel=1e-12)
+
+
+def test_magicdec_time_per_token_is_a_round_over_its_tokens() -> None:
+    frame = pd.read_csv(MAGICDEC)
+    rows = predict_table(MAGICDEC)["rows"]
+    implied = implied_overhead_s(
+        frame["tokens_per_round"],
+        t_decode_s=frame["t_decode_s"],
+        t_parts_s=frame["t_draft_total_s"] + frame["t_verify_s"],
+        speedup_measured=frame["t_decode_s"] / frame["t_round_per_token_s"],
+    )
+    assert len(rows) == 59
+    assert (implied > 0).all()
+
+
+def test_leviathan_expected_speedups() -> None:
+    frame = pd.read_csv(GOLDEN / "leviathan_t5xxl.csv")
+    expected = leviathan_speedup(frame["acceptance_rate"], frame["gamma"], frame["cost_ratio"])
+    np.testing.assert_allclose(expected, frame["speedup_expected"], atol=0.07)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "operations", "expected"),
+    [
+        (0.6, 2, 1.53, 1.96),
+        (0.7, 3, 1.58, 2.53),
+        (0.8, 2, 1.23, 2.44),
+        (0.8, 5, 1.63, 3.69),
+        (0.9, 2, 1.11, 2.71),
+        (0.9, 10, 1.60, 6.86),
+    ],
+)
+def test_leviathan_table_1(alpha: float, gamma: int, operations: float, expected: float) -> None:
+    omega = tokens_per_round_iid(alpha, gamma)
+    assert float(operations_factor(omega, gamma, 0.0)) == pytest.approx(operations, abs=0.005)
+    assert float(leviathan_speedup(alpha, gamma, 0.0)) == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("cost", "best", "recommended"),
+    [(0.05, [3, 4, 6, 8, 13], [3, 4, 5, 7, 11]), (0.1, [2, 3, 4, 6, 10], [2, 3, 4, 5, 8])],
+)
+def test_best_and_recommended_gamma(cost: float, best: list[int], recommended: list[int]) -> None:
+    alphas = np.array([0.5, 0.6, 0.7, 0.8, 0.9])[:, np.newaxis]
+    t_round = round_time_s(t_draft_total_s=AutoregressiveDraft(t_draft_s=cost).total_s(GAMMAS), t_verify_s=1.0)
+    gain = speedup(tokens_per_round_iid(alphas, GAMMAS), t_decode_s=1.0, t_round_s=t_round)
+    assert best_gamma(gain, GAMMAS).tolist() == best
+    assert recommended_gamma(gain, GAMMAS).tolist() == recommended
+
+
+def test_one_draft_with_free_verification_and_alpha_at_most_the_cost() -> None:
+    assert float(leviathan_speedup(0.7, 1, 0.2)) == pytest.approx(1.7 / 1.2, rel=1e-15)
+    costs = np.linspace(0, 0.95, 20)[:, np.newaxis]
+    assert np.all(leviathan_speedup(costs, GAMMAS, costs) <= 1 + 1e-12)
+
+
+def test_snapkv_self_speculation() -> None:
+    alpha = float(alpha_from_tokens_per_round(3.41, 3))
+    assert alpha == pytest.approx(0.894, abs=5e-4)
+    predicted = tokens_per_round_iid(alpha, [4, 5, 6])
+    np.testing.assert_allclose(predicted, [4.05, 4.62, 5.13], atol=0.006)
+    np.testing.assert_allclose(predicted, [4.03, 4.55, 5.07], rtol=0.016)
+
+
+def test_multi_token_prediction_heads_are_not_one_alpha() -> None:
+    gammas, measured = [1, 2, 3, 4, 6], [1.94, 2.77, 3.47, 4.03, 4.85]
+    errors = tokens_per_round_iid(0.94, gammas) / measured - 1
+    np.testing.assert_allclose(100 * errors, [0, 1.9, 5.3, 10.1, 20.8], atol=0.06)
+    np.testing.assert_allclose(
+        profile_from_tokens_per_round(gammas, measured).tokens_per_round(gammas), measured, rtol=1e-12
+    )
+
+
+def test_accepted_over_drafted_falls_with_gamma_while_alpha_does_not() -> None:
+    alphas = alpha_from_accepted_over_drafted([0.802, 0.718, 0.580, 0.450, 0.359], [1, 2, 4, 7, 10])
+    np.testing.assert_allclose(alphas, 0.80, atol=0.01)
+
+
+def test_208_of_260_drafts_accepted_in_52_rounds() -> None:
+    profile = profile_from_totals(accepted=208, drafted=260, rounds=52)
+    omega = profile.tokens_per_round([5])
+    assert omega == pytest.approx([5.0], rel=1e-12)
+    draft_s = 5 * 0.001614
+    t_round = round_time_s(t_draft_total_s=draft_s, t_verify_s=0.04108)
+    assert speedup(omega, t_decode_s=0.01905, t_round_s=t_round) == pytest.approx([1.94], abs=0.005)
+    mistaken = round_time_s(t_draft_total_s=draft_s, t_verify_s=0.01905)
+    assert speedup(omega, t_decode_s=0.01905, t_round_s=mistaken) == pytest.approx([3.51], abs=0.005)
+    assert float(alpha_from_tokens_per_round(5.0, 5)) == pytest.approx(0.927, abs=5e-4)
+
+
+def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> None:
+    parts = 0.03903 + 0.06354
+    s = speedup(3.762, t_decode_s=0.02795, t_round_s=parts)
+    assert float(s) == pytest.approx(1.025, abs=5e-4)
+    overhead = implied_overhead_s(3.762, t_decode_s=0.02795, t_parts_s=parts, speedup_measured=0.931)
+    assert float(overhead) == pytest.approx(0.0104, abs=5e-5)
+
+
+@pytest.mark.parametrize(("experts", "per_token", "tokens", "touched"), [(8, 2, 5, 6.10), (512, 10, 4, 38.84)])
+def test_experts_touched_by_uniform_routing(experts: int, per_token: int, tokens: int, touched: float) -> None:
+    assert float(experts_touched(experts, per_token, tokens)) == pytest.approx(touched, abs=0.005)
+
+
+def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:
+    profile = profile_from_rounds([3, 2, 1, 0], [3, 3, 3, 3])
+    assert profile.tokens_per_round([3]).tolist() == [2.5]
+    assert profile.survival.tolist() == [0.75, 0.5, 0.25]
+    np.testing.assert_allclose(profile.conditional, [0.75, 0.667, 0.5], atol=5e-4)
+    assert run_law(profile.survival).tolist() == [0.25, 0.25, 0.25, 0.25]
+
+
+def test_the_three_token_example_of_the_course() -> None:
+    law = position_law([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
+    assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
+    np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)
+    np.testing.assert_allclose(law.output, [0.2, 0.4, 0.4], atol=1e-15)
+    assert law.residual[2] == 0
