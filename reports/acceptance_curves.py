@@ -16,7 +16,7 @@ import numpy as np
 from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap, overlap, recorded_columns
 from specgauge.model.renewal_result import RenewalResult
 from specgauge.reports.records import Strategy
-from specgauge.sweeps.judged import JudgedTexts, judged_texts
+from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def acceptance_curves(
     Raises:
         ValueError: a frame holds no complete texts.
     """
-    texts = {name: judged_texts(frame) for name, frame in frames.items()}
+    texts = {name: recorded_texts(frame) for name, frame in frames.items()}
     keys = dict.fromkeys(strategy._replace(mode="") for strategy in strategies)
     return [
         _curve(texts[key.pair, key.sampling], frames[key.pair, key.sampling], key, config)
@@ -69,7 +69,7 @@ def acceptance_curves(
     ]
 
 
-def _curve(texts: JudgedTexts, frame: pd.DataFrame, key: Strategy, config: Config) -> AcceptanceCurve:
+def _curve(texts: RecordedTexts, frame: pd.DataFrame, key: Strategy, config: Config) -> AcceptanceCurve:
     gamma = max(config.grid.gamma)
     rounds = texts.rounds(
         key.acceptance_rule, key.draft_sampling, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens

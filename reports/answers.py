@@ -2,7 +2,8 @@
 
 Places (batch size, context) of one strategy that share decision and gamma are merged into a group when they fill a
 rectangle of the grid. Each group says what to do, what it gains with its interval, how sure that is, and what to do
-next; `do not speculate` and `undecided` are answers like any other. Output: `AnswerGroup`s and a `Headline`.
+next; `do not speculate` and `undecided` are answers like any other, and a place without a number says why.
+Output: `AnswerGroup`s and a `Headline`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from specgauge.reports.formatting import (
     speedup,
     speedup_decimals,
 )
-from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Place, Prediction, Strategy
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Place, Prediction, Strategy, best_of
 
 Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
+UNKNOWN_ANSWER = "no answer"
+"""Stands where a decision would, at places without a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +81,21 @@ def answer_groups(
 
 def merged(answers: Sequence[Answer]) -> list[list[Answer]]:
     """Answers of one strategy in rectangles of equal decision and gamma, by smallest batch size and context."""
-    rows: dict[int, dict[tuple[str, int | None], list[Answer]]] = {}
+    rows: dict[int, dict[tuple[object, ...], list[Answer]]] = {}
     for one in sorted(answers, key=lambda one: one.place):
-        rows.setdefault(one.place.batch_size, {}).setdefault((one.decision, one.gamma), []).append(one)
-    groups: dict[tuple[str, int | None, tuple[int, ...]], list[Answer]] = {}
+        outcome: tuple[object, ...] = (one.decision, one.gamma) if one.is_known else (UNKNOWN_ANSWER, one.reason)
+        rows.setdefault(one.place.batch_size, {}).setdefault(outcome, []).append(one)
+    groups: dict[tuple[object, ...], list[Answer]] = {}
     for outcomes in rows.values():
-        for (decision, gamma), members in outcomes.items():
+        for outcome, members in outcomes.items():
             contexts = tuple(one.place.context for one in members)
-            groups.setdefault((decision, gamma, contexts), []).extend(members)
+            groups.setdefault((outcome, contexts), []).extend(members)
     return list(groups.values())
 
 
-def headline(answers: Sequence[Answer], unanswered: int, confidence: float) -> Headline:
+def headline(answers: Sequence[Answer], curves: Curves, unanswered: int, confidence: float) -> Headline:
     """The whole run in one sentence; `unanswered` is the number of settings that have no answer."""
+    answers = [one for one in answers if one.is_known]
     by_decision = {
         decision: [one for one in answers if one.decision == decision] for decision in (SPECULATE, DO_NOT, UNDECIDED)
     }
@@ -119,7 +124,7 @@ def headline(answers: Sequence[Answer], unanswered: int, confidence: float) -> H
         sentence = f"Undecided: the data do not say whether speculation pays in {total}."
     tone = SPECULATE if pays else DO_NOT if counts[DO_NOT] else UNDECIDED
     return Headline(
-        tone=tone, sentence=sentence, detail=_detail(answers, pays, counts, unanswered, confidence), counts=counts
+        tone=tone, sentence=sentence, detail=_detail(answers, curves, counts, unanswered, confidence), counts=counts
     )
 
 
@@ -139,19 +144,16 @@ def strategy_words(strategy: Strategy, among: Iterable[Strategy]) -> str:
 
 
 def _detail(
-    answers: Sequence[Answer], pays: Sequence[Answer], counts: Mapping[str, int], unanswered: int, confidence: float
+    answers: Sequence[Answer], curves: Curves, counts: Mapping[str, int], unanswered: int, confidence: float
 ) -> str:
-    parts = []
-    known = [one for one in answers if one.speedup is not None]
-    if known:
-        top = max(known, key=lambda one: one.speedup or 0.0)
-        words = strategy_words(top.strategy, [one.strategy for one in answers])
-        gamma = top.gamma if top.gamma is not None else top.recommended_gamma or top.best_gamma
-        parts.append(
-            f"Best: {speedup(top.speedup)} ({percent(confidence)} interval "
-            f"{interval(top.speedup_low, top.speedup_high)}) with {words}, γ = {gamma}, "
-            f"batch {top.place.batch_size}, {count(top.place.context, 'token')} of context."
-        )
+    top = max(answers, key=lambda one: one.speedup or 0.0)
+    words = strategy_words(top.strategy, [one.strategy for one in answers])
+    parts = [
+        f"Best: {speedup(top.speedup)} ({percent(confidence)} interval "
+        f"{interval(top.speedup_low, top.speedup_high)}) with {words}, γ = {_shown_gamma(top, curves)}, "
+        f"batch {top.place.batch_size}, {count(top.place.context, 'token')} of context."
+    ]
+    pays = counts[SPECULATE]
     if pays and counts[DO_NOT]:
         parts.append(f"It does not pay in {counts[DO_NOT]}.")
     if pays and counts[UNDECIDED]:
@@ -168,11 +170,15 @@ def _group(
     batch_sizes = sorted({one.place.batch_size for one in members})
     contexts = sorted({one.place.context for one in members})
     where = _where(batch_sizes, contexts, grid)
+    if not first.is_known:
+        return AnswerGroup(
+            decision=UNKNOWN_ANSWER, where=where, what=UNKNOWN_ANSWER, gain=first.reason, doubt="", following=""
+        )
     what = {SPECULATE: f"speculate with γ = {first.gamma}", DO_NOT: DO_NOT, UNDECIDED: UNDECIDED}[first.decision]
     gain = f"{_values(members)} ({_intervals(members, confidence)})"
     if first.decision != SPECULATE:
-        gammas = sorted({_shown_gamma(one) for one in members} - {None}, key=lambda gamma: gamma or 0)
-        gain = f"γ = {listed([str(gamma) for gamma in gammas])} would give {gain}" if gammas else gain
+        gammas = sorted({gamma for one in members if (gamma := _shown_gamma(one, curves)) is not None})
+        gain = f"γ = {listed([str(gamma) for gamma in gammas], 'or')} would give {gain}" if gammas else gain
     following = {SPECULATE: _when_it_pays, DO_NOT: _when_it_does_not, UNDECIDED: _when_undecided}[first.decision]
     return AnswerGroup(
         decision=first.decision,
@@ -191,9 +197,13 @@ def _where(batch_sizes: Sequence[int], contexts: Sequence[int], grid: tuple[list
     return f"At batch {ranges(batch_sizes, grid[0])}{joint} {ranges(contexts, grid[1])} {tokens} of context"
 
 
-def _shown_gamma(one: Answer) -> int | None:
-    """The gamma that an answer's speed-up belongs to."""
-    return one.gamma if one.gamma is not None else one.recommended_gamma if one.recommended_gamma else one.best_gamma
+def _shown_gamma(one: Answer, curves: Curves) -> int | None:
+    """The gamma that an answer's speed-up belongs to: the one recommended, else the one of the largest speed-up."""
+    for gamma in (one.gamma, one.recommended_gamma, one.best_gamma):
+        if gamma:
+            return gamma
+    best = best_of(curves.get(one.strategy, {}).get(one.place, ()))
+    return None if best is None else best.gamma
 
 
 def _values(answers: Sequence[Answer]) -> str:
@@ -226,6 +236,7 @@ def _doubt(members: Sequence[Answer]) -> list[str]:
     if pays:
         span = percent(min(pays)) if min(pays) == max(pays) else f"{percent(min(pays))} to {percent(max(pays))}"
         parts.append(f"P(speculation pays) {span}")
+    parts += sorted({one.reason for one in members if one.p_speculation_pays is None and one.reason})
     best = [one.p_gamma_best for one in members if one.p_gamma_best is not None]
     loss = [one.expected_loss for one in members if one.expected_loss is not None]
     if members[0].decision == SPECULATE and best:
@@ -252,7 +263,7 @@ def _when_it_does_not(members: Sequence[Answer], curves: Curves) -> str:
     shortest = None
     for one in members:
         for row in curves.get(one.strategy, {}).get(one.place, ()):
-            if row.gamma == _shown_gamma(one) and row.t_round_s and row.t_decode_s and row.tokens_per_round:
+            if row.gamma == _shown_gamma(one, curves) and row.t_round_s and row.t_decode_s and row.tokens_per_round:
                 needed = row.t_round_s / row.t_decode_s
                 if shortest is None or needed / row.tokens_per_round < shortest[0] / shortest[1]:
                     shortest = (needed, row.tokens_per_round, row)
@@ -274,7 +285,7 @@ def _when_undecided(members: Sequence[Answer], curves: Curves) -> str:
     acceptance, total = 0.0, 0.0
     for one in members:
         for row in curves.get(one.strategy, {}).get(one.place, ()):
-            if row.gamma == _shown_gamma(one):
+            if row.gamma == _shown_gamma(one, curves):
                 acceptance += _spread(row.tokens_per_round_low, row.tokens_per_round, row.tokens_per_round_high)
                 total += _spread(row.speedup_low, row.speedup, row.speedup_high)
     words = "Decode plainly until more is measured, and start a new run with"

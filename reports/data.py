@@ -29,6 +29,8 @@ _RESUME = "run the same `specgauge run` again: it goes on where it stopped"
 class Gap:
     """A part of a run that is not there."""
 
+    code: str
+    """As the run's own warnings have it, where they warn of the same."""
     message: str
     remedy: str
 
@@ -50,8 +52,8 @@ class ReportData:
     """Recorded positions by (pair, sampling)."""
     predictions: Sequence[Prediction]
     answers: Sequence[Answer]
-    warnings: Sequence[Mapping[str, Any]]
-    """What the run itself warned of: mappings of code, message and remedy."""
+    warnings: Sequence[Mapping[str, Any]] | None
+    """What the run itself warned of: mappings of code, message and remedy; None where it stopped before."""
     gaps: Sequence[Gap]
 
 
@@ -65,7 +67,7 @@ def read_report_data(run_dir: Path) -> ReportData:
     gaps: list[Gap] = []
     lines = run.journal() if (run_dir / CELLS).is_file() else ()
     if not lines:
-        gaps.append(Gap(message="Nothing has been timed yet.", remedy=_RESUME))
+        gaps.append(Gap(code="unmeasured", message="Nothing has been timed yet.", remedy=_RESUME))
     acceptance = {}
     for pair in run.config.pairs:
         for sampling in run.config.sampling:
@@ -73,7 +75,13 @@ def read_report_data(run_dir: Path) -> ReportData:
                 acceptance[pair.name, sampling.name] = run.acceptance_of(pair.name, sampling.name)
             else:
                 where = f"pair {pair.name} and sampling {sampling.name}"
-                gaps.append(Gap(message=f"No acceptance has been recorded for {where}.", remedy=_RESUME))
+                gaps.append(
+                    Gap(
+                        code="acceptance_missing",
+                        message=f"No acceptance has been recorded for {where}.",
+                        remedy=_RESUME,
+                    )
+                )
     return ReportData(
         path=run_dir,
         config=run.config,
@@ -84,7 +92,7 @@ def read_report_data(run_dir: Path) -> ReportData:
         acceptance=acceptance,
         predictions=_predictions(run, gaps),
         answers=_answers(run, gaps),
-        warnings=run.warnings if (run_dir / RECOMMENDATION).is_file() else (),
+        warnings=run.warnings if (run_dir / RECOMMENDATION).is_file() else None,
         gaps=gaps,
     )
 
@@ -92,7 +100,7 @@ def read_report_data(run_dir: Path) -> ReportData:
 def _predictions(run: Run, gaps: list[Gap]) -> list[Prediction]:
     path = run.path / PREDICTIONS
     if not path.is_file():
-        gaps.append(Gap(message="Nothing has been predicted yet.", remedy=_RESUME))
+        gaps.append(Gap(code="no_predictions", message="Nothing has been predicted yet.", remedy=_RESUME))
         return []
     rows = run.predictions().to_dict("records")
     try:
@@ -104,7 +112,7 @@ def _predictions(run: Run, gaps: list[Gap]) -> list[Prediction]:
 def _answers(run: Run, gaps: list[Gap]) -> list[Answer]:
     path = run.path / RECOMMENDATION
     if not path.is_file():
-        gaps.append(Gap(message="Nothing has been recommended yet.", remedy=_RESUME))
+        gaps.append(Gap(code="no_recommendation", message="Nothing has been recommended yet.", remedy=_RESUME))
         return []
     try:
         return [answer(entry) for entry in run.recommendations()]

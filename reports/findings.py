@@ -1,33 +1,85 @@
 """What a reader must know before relying on the numbers, each with its remedy, and the same thing said once.
 
-First what is missing from the run, then what the run itself warned of when it predicted.
+First what is missing from the run; then what the run itself warned of when it predicted, or, where it stopped before
+that, the same warnings about what it has; last what only the whole of the predictions shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from specgauge.reports.data import Gap
+from specgauge.reports.answers import Curves
+from specgauge.reports.data import ReportData
+from specgauge.reports.formatting import count
+from specgauge.reports.records import SPECULATE
+from specgauge.sweeps.cautions import acceptance_cautions, timing_cautions
+from specgauge.sweeps.recorded import recorded_texts
+
+_PARTS = ("code", "message", "remedy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One warning and what to do about it."""
 
+    code: str
     message: str
     remedy: str
 
 
-def findings(gaps: Iterable[Gap], warnings: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """The gaps of a run and its warnings (mappings with `message` and `remedy`), without repetitions."""
-    found = [Finding(message=gap.message, remedy=_sentence(gap.remedy)) for gap in gaps]
-    found += [
-        Finding(message=_sentence(str(one.get("message") or "")), remedy=_sentence(str(one.get("remedy") or "")))
-        for one in warnings
-    ]
-    return list(dict.fromkeys(found))
+def findings(data: ReportData, curves: Curves) -> list[Finding]:
+    """The warnings of a run, without repetitions; of a code that the run warned of, nothing is added."""
+    if data.warnings is None:
+        told = _of_what_is_there(data)
+    else:
+        told = [Finding(**{name: str(one.get(name) or "") for name in _PARTS}) for one in data.warnings]
+    gaps = [Finding(code=gap.code, message=gap.message, remedy=gap.remedy) for gap in data.gaps]
+    codes = {one.code for one in told}
+    found = [one for one in gaps if one.code not in codes]
+    found += told
+    found += [one for one in (*_optimistic(curves), *_at_the_edge(data)) if one.code not in codes]
+    sentences = [Finding(code=one.code, message=_sentence(one.message), remedy=_sentence(one.remedy)) for one in found]
+    return list(dict.fromkeys(sentences))
+
+
+def _of_what_is_there(data: ReportData) -> list[Finding]:
+    """What the run would have warned of, from the blocks and texts that it has."""
+    cautions = []
+    for pair in data.config.pairs:
+        cells = [one for one in data.timings if one.cell.pair == pair.name]
+        if any(arm.blocks for cell in cells for arm in cell.arms.values()):
+            cautions += list(timing_cautions(data.config, pair.name, cells))
+    for (pair_name, sampling), frame in data.acceptance.items():
+        cautions += list(acceptance_cautions(data.config, pair_name, sampling, recorded_texts(frame)))
+    return [Finding(**one.as_mapping()) for one in cautions]
+
+
+def _optimistic(curves: Curves) -> Iterator[Finding]:
+    """Speed-ups without the overhead of a round, and the smallest that is recommended all the same."""
+    rows = [one for places in curves.values() for curve in places.values() for one in curve if one.speedup is not None]
+    unknown = [one for one in rows if one.t_overhead_s is None]
+    if unknown:
+        which = "every speed-up is" if len(unknown) == len(rows) else f"{len(unknown)} of {len(rows)} speed-ups are"
+        yield Finding(
+            code="optimistic",
+            message=f"{which} optimistic: overhead not measured (accepting, rolling back, host work: ε)",
+            remedy="a small gain may vanish in an engine: try it there before relying on it",
+        )
+
+
+def _at_the_edge(data: ReportData) -> Iterator[Finding]:
+    """Answers to speculate whose best gamma is the largest of the grid: a larger one may be better still."""
+    largest = max(data.config.grid.gamma)
+    edge = [one for one in data.answers if one.decision == SPECULATE and one.best_gamma == largest]
+    if edge:
+        first = edge[0]
+        yield Finding(
+            code="gamma_edge",
+            message=f"in {count(len(edge), 'setting')} the best γ is {largest}, the largest measured; first sampling "
+            f"{first.strategy.sampling}, batch {first.place.batch_size}, context {first.place.context}",
+            remedy=f"extend grid.gamma beyond {largest} in a new run",
+        )
 
 
 def _sentence(words: str) -> str:

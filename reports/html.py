@@ -9,36 +9,35 @@ script and loads nothing. The same run gives the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from specgauge import __version__
-from specgauge.model.sampling import chain_name
 from specgauge.reports.acceptance_curves import acceptance_curves
-from specgauge.reports.answers import Curves, answer_groups, headline, strategy_words
+from specgauge.reports.answers import UNKNOWN_ANSWER, Curves, answer_groups, headline, strategy_words
 from specgauge.reports.data import ReportData, read_report_data
+from specgauge.reports.environment import environment_sections
 from specgauge.reports.figure_heatmap import colour_key
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import duration, percent
 from specgauge.reports.glossary import GLOSSARY
 from specgauge.reports.records import Place, Strategy, curves
-from specgauge.reports.sections import acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
+from specgauge.reports.sections import MOST_PANELS, acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
 from specgauge.reports.tables import (
     acceptance_table,
     broken_table,
-    environment_sections,
     prediction_table,
     timing_table,
 )
-from specgauge.reports.timings import PartTiming, part_timings
+from specgauge.reports.timings import part_timings
 from specgauge.sweeps.files import write_text_atomically
-from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.rundir import REPORT
 
-_TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open", "none": "tone-open"}
+_TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
+_TONES |= {"none": "tone-open", UNKNOWN_ANSWER: "tone-open"}
 _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -79,7 +78,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
     timings = part_timings(data.timings, precision.confidence)
     samplings = _sampling_names(data)
     unanswered = _unanswered(data)
-    strategies = _strategies(data, by_strategy, timings)
+    strategies = _strategies(data, by_strategy)
     broken = broken_table(timings)
     gamma_max = max(data.config.grid.gamma)
     acceptance = acceptance_curves(data.acceptance, by_strategy or _configured(data), data.config)
@@ -89,17 +88,18 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "measured": _measured(data),
         "pairs": _pairs(data),
         "tones": _TONES,
-        "headline": headline(data.answers, unanswered, precision.confidence),
+        "headline": headline(data.answers, by_strategy, unanswered, precision.confidence),
         "unanswered": unanswered,
         "strategies": strategies,
         "no_answer": data.gaps[-1].remedy.capitalize() + "." if data.gaps else "",
         "colour_key": colour_key(key="colour-key"),
-        "warnings": findings(data.gaps, data.warnings),
+        "warnings": findings(data, by_strategy),
         "confidence": percent(precision.confidence),
         "wanted": f"±{percent(precision.relative_ci, 1)}",
         "speedups": speedup_blocks(by_strategy, data.answers, samplings),
         "costs": cost_blocks(by_strategy, samplings),
         "gamma_max": gamma_max,
+        "most_panels": MOST_PANELS,
         "summary": acceptance_table(acceptance),
         "acceptances": acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_strategy, data.answers),
@@ -122,7 +122,7 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("cost", "Cost of a round", bool(values["costs"])),
         ("acceptance", "Acceptance", True),
         ("predictions", "Predictions", True),
-        ("broken", "Cells without a number", values["broken"] is not None),
+        ("broken", "Missing cells", values["broken"] is not None),
         ("timings", "Timings", True),
         ("environment", "Environment", True),
         ("configuration", "Configuration", True),
@@ -131,7 +131,7 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(anchor, words) for anchor, words, there in everything if there]
 
 
-def _strategies(data: ReportData, by_strategy: Curves, timings: Sequence[PartTiming]) -> list[dict[str, Any]]:
+def _strategies(data: ReportData, by_strategy: Curves) -> list[dict[str, Any]]:
     """One entry a strategy: its name, what its sampling is, its answers and its heat map."""
     grid = data.config.grid
     groups = answer_groups(data.answers, by_strategy, grid.batch_size, grid.context, data.config.precision.confidence)
@@ -150,7 +150,6 @@ def _strategies(data: ReportData, by_strategy: Curves, timings: Sequence[PartTim
                 "heat": strategy_heat_map(
                     by_strategy.get(strategy, {}),
                     answers,
-                    _broken_places(data, strategy, timings),
                     batch_sizes,
                     contexts,
                     key=f"heat-{len(entries)}",
@@ -172,21 +171,6 @@ def _settings(data: ReportData, strategy: Strategy) -> str:
     return ", ".join(words.values())
 
 
-def _broken_places(data: ReportData, strategy: Strategy, timings: Sequence[PartTiming]) -> dict[Place, str]:
-    """Why places of a strategy have no time: the status of the part that matters most."""
-    chains = {one.name: chain_name(settings_of(one)) for one in data.config.sampling}
-    broken: dict[Place, str] = {}
-    for one in timings:
-        mine = (one.cell.pair, one.cell.mode, one.cell.chain) == (
-            strategy.pair,
-            strategy.mode,
-            chains.get(strategy.sampling),
-        )
-        if mine and one.status != "ok" and not one.is_prefill:
-            broken.setdefault(one.place, one.status)
-    return broken
-
-
 def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
     return list(dict.fromkeys([*named, *(one.strategy.sampling for one in data.predictions)]))
@@ -205,12 +189,12 @@ def _configured(data: ReportData) -> list[Strategy]:
 
 
 def _unanswered(data: ReportData) -> int:
-    """Places of the grid that a strategy with answers has none for."""
+    """Places of the grid that a strategy of the recommendations has no number for."""
     grid = data.config.grid
     wanted = {Place(b, c) for b in grid.batch_size for c in grid.context}
     answered: dict[Strategy, set[Place]] = {}
     for one in data.answers:
-        answered.setdefault(one.strategy, set()).add(one.place)
+        answered.setdefault(one.strategy, set()).update([one.place] if one.is_known else [])
     return sum(len(wanted - places) for places in answered.values())
 
 

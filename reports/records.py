@@ -61,6 +61,9 @@ class Prediction:
     cost_known: str
     acceptance_known: str
     label: str
+    status: str
+    """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,11 @@ class Answer:
     p_speculation_pays: float | None
     reason: str
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there was a number to decide on; without one the entry only gives the reason."""
+        return self.speedup is not None
+
 
 _NUMBERS = tuple(field.name for field in fields(Prediction) if field.type == "float | None")
 
@@ -100,6 +108,8 @@ def prediction(row: Mapping[str, Any]) -> Prediction:
         cost_known=_text(row, "cost_known"),
         acceptance_known=_text(row, "acceptance_known"),
         label=_text(row, "label"),
+        status=_text(row, "status") or "ok",
+        reason=_text(row, "reason"),
         **{name: _number(row, name) for name in _NUMBERS},
     )
 

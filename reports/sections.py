@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from specgauge.reports.acceptance_curves import AcceptanceCurve
 from specgauge.reports.figure_acceptance import acceptance_panel, conditional
-from specgauge.reports.figure_cost import cost_domain, cost_panel
+from specgauge.reports.figure_cost import cost_bars, cost_domain, cost_panel
 from specgauge.reports.figure_heatmap import HeatCell, heat_map
 from specgauge.reports.figure_speedup import speedup_domain, speedup_panel
 from specgauge.reports.formatting import count, speedup
@@ -24,6 +24,8 @@ from specgauge.reports.svg import element, line, marker
 Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
 Series = Mapping[str, Sequence[Prediction]]
 
+MOST_PANELS = 24
+"""Blocks of a section with more panels than this open one at a time."""
 _SIZES = {2: WIDE, 3: SMALL}
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
 
@@ -55,23 +57,29 @@ class Block:
     columns: int
     """Panels in a row where there is room: 2 or 3."""
 
+    @property
+    def size(self) -> int:
+        """Number of panels."""
+        return len(self.panels)
+
 
 def speedup_blocks(curves: Curves, answers: Iterable[Answer], samplings: Sequence[str]) -> list[Block]:
     """S(gamma) of every place, a block for every pair, mode, draft sampling and rule."""
     styles = series_styles(samplings)
-    decided = {(one.strategy, one.place): one for one in answers}
+    decided = {(one.strategy, one.place): one for one in answers if one.is_known}
     blocks = []
     for number, (title, members) in enumerate(_by_rule(curves).items()):
         y_range = speedup_domain(one for places in members.values() for curve in places.values() for one in curve)
+        shown = [place for place in _places(members) if any(map(best_of, _series(members, place).values()))]
+        if not shown:
+            continue
         panels = []
-        columns = _columns(_places(members))
-        for place in _places(members):
+        columns = _columns(shown)
+        for place in shown:
             series = _series(members, place)
-            verdicts = {s.sampling: decided.get((s, place)) for s in members if place in members[s]}
+            verdicts = {s.sampling: decided[s, place] for s in members if (s, place) in decided}
             marked = {
-                name: one.gamma
-                for name, one in verdicts.items()
-                if one is not None and one.decision == SPECULATE and one.gamma is not None
+                name: one.gamma for name, one in verdicts.items() if one.decision == SPECULATE and one.gamma is not None
             }
             panels.append(
                 Panel(
@@ -79,7 +87,6 @@ def speedup_blocks(curves: Curves, answers: Iterable[Answer], samplings: Sequenc
                     marks=[
                         LegendEntry(swatch=_swatch(styles[name], dot_only=True), words=f"{name}: {_verdict(one)}")
                         for name, one in verdicts.items()
-                        if one is not None
                     ],
                     svg=speedup_panel(
                         series,
@@ -105,7 +112,7 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
     styles = series_styles(samplings)
     blocks: list[Block] = []
     for title, members in _by_cost(curves).items():
-        places = _places(members)
+        places = [place for place in _places(members) if cost_bars(_series(members, place))]
         domain = cost_domain(_series(members, place) for place in places)
         if domain is None:
             continue
@@ -183,24 +190,25 @@ def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence
 def strategy_heat_map(
     places: Mapping[Place, Sequence[Prediction]],
     answers: Mapping[Place, Answer],
-    broken: Mapping[Place, str],
     batch_sizes: Sequence[int],
     contexts: Sequence[int],
     *,
     key: str,
     title: str,
 ) -> Markup:
-    """The heat map of one strategy; `broken` says why a place has no number (`oom`, `skipped`, …)."""
+    """The heat map of one strategy; cells without a number say why (`oom`, `skipped`, …)."""
     cells = {}
     for batch_size in batch_sizes:
         for context in contexts:
             place = Place(batch_size, context)
-            best = best_of(places.get(place, ()))
+            curve = places.get(place, ())
+            best = best_of(curve)
             if best is not None:
                 note = answers[place].decision if place in answers else ""
                 cells[place] = HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
             else:
-                cells[place] = HeatCell(speedup=None, gamma=None, note=broken.get(place, "no data"))
+                note = next((one.status for one in curve if one.status != "ok"), "no data")
+                cells[place] = HeatCell(speedup=None, gamma=None, note=note)
     return heat_map(cells, batch_sizes, contexts, key=key, title=title)
 
 

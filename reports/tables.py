@@ -1,4 +1,4 @@
-"""The tables of the report: predictions, timings, parts without a number, and the environment.
+"""The tables of the report: predictions, acceptance, timings, and parts without a number.
 
 Columns that hold one value for the whole run are named once above the table instead. Times of a column share a unit.
 Output: `Table`s of plain text for the template, which escapes it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from specgauge.reports.acceptance_curves import AcceptanceCurve
 from specgauge.reports.answers import Curves
@@ -31,12 +30,6 @@ _TIME_COLUMNS = {
     "t_overhead_s": "ε",
     "t_round_s": "T_round",
 }
-_UNITS = (
-    ("_bytes", 2**30, "GiB"),
-    ("_hz", 1e6, "MHz"),
-    ("_w", 1.0, "W"),
-    ("_c", 1.0, "°C"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +68,8 @@ def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
     chosen = {(one.strategy, one.place, one.gamma) for one in answers if one.gamma is not None}
     units = _time_columns(rows)
     common = _common(list(curves))
-    known = {_known(one) for one in rows}
-    labels = {one.label for one in rows}
+    known = {_known(one) for one in rows if one.status == "ok"}
+    labels = {one.label for one in rows if one.status == "ok"}
     columns = [
         "γ",
         "speed-up",
@@ -224,56 +217,6 @@ def broken_table(parts: Sequence[PartTiming]) -> Table | None:
     )
 
 
-def environment_sections(environment: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(heading, [(name, value)]) of environment.json: plain values first, then every mapping under its own heading."""
-    plain: list[tuple[str, str]] = []
-    sections = [("General", plain)]
-    for name, value in environment.items():
-        flat = list(_flat(str(name), value))
-        if isinstance(value, (Mapping, list)) and flat:
-            prefix = f"{_words(str(name))}: "
-            sections.append((_words(str(name)), [(label.removeprefix(prefix), text) for label, text in flat]))
-        else:
-            plain.extend(flat or [(_words(str(name)), UNKNOWN)])
-    return [section for section in sections if section[1]]
-
-
-def _flat(name: str, value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Leaves of a nested value, each with the path to it in words."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(str(key), inner, f"{prefix}{_words(name)}: ")
-    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
-        for index, inner in enumerate(value):
-            yield from _flat(str(index), inner, f"{prefix}{_words(name)}: ")
-    else:
-        label, text = _with_unit(name, value)
-        yield f"{prefix}{label}", text
-
-
-def _with_unit(name: str, value: Any) -> tuple[str, str]:
-    """A leaf's name without its unit suffix, and its value with the unit."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        for suffix, scale, unit in _UNITS:
-            if name.endswith(suffix):
-                return _words(name.removesuffix(suffix)), f"{value / scale:.4g} {unit}"
-    return _words(name), _plain(value)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ") if name.islower() else name
-
-
-def _plain(value: Any) -> str:
-    if value is None or value == "":
-        return UNKNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_plain(one) for one in value) or UNKNOWN
-    return str(value)
-
-
 def _time_columns(rows: Sequence[Prediction]) -> dict[str, TimeUnit]:
     """One unit for all columns of times, with decimals for each."""
     unit = time_unit(one.t_round_s for one in rows)
@@ -281,6 +224,8 @@ def _time_columns(rows: Sequence[Prediction]) -> dict[str, TimeUnit]:
 
 
 def _prediction_cells(one: Prediction, units: Mapping[str, TimeUnit]) -> list[str]:
+    if one.status != "ok":
+        return [str(one.gamma), *[UNKNOWN] * 3, one.status, *_common_cells(one, units)]
     marks = [word for word, on in (("best", one.is_best), ("recommended", one.is_recommended)) if on]
     return [
         str(one.gamma),
@@ -288,6 +233,12 @@ def _prediction_cells(one: Prediction, units: Mapping[str, TimeUnit]) -> list[st
         interval(one.speedup_low, one.speedup_high),
         percent(one.p_best),
         ", ".join(marks),
+        *_common_cells(one, units),
+    ]
+
+
+def _common_cells(one: Prediction, units: Mapping[str, TimeUnit]) -> list[str]:
+    return [
         number(one.tokens_per_round),
         interval(one.tokens_per_round_low, one.tokens_per_round_high),
         number(one.full_acceptance),

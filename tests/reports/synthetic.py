@@ -8,8 +8,9 @@ figure a report prints can be worked out by hand: survival is alpha^i, tokens pe
 from __future__ import annotations
 
 import csv
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ from specgauge.sweeps.rundir import acceptance_file_name
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
 BLOCKS = 3
 OPTIMISTIC = "optimistic: overhead not measured"
+KEYS = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
+NEEDS_TIMES = (
+    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_round_s",
+    "speedup", "speedup_low", "speedup_high", "p_best", "label",
+)  # fmt: skip
+PAYS = {"speculate": 1.0, "undecided": 0.6, "do not speculate": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,25 +210,21 @@ def acceptance_frame(alpha: float, prompts: int, positions: int) -> pd.DataFrame
 
 
 def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
-    """One row per (pair, sampling, draft sampling, rule, batch size, context, gamma) of the cells that gave times."""
+    """One row per (pair, sampling, draft sampling, rule, batch size, context, gamma); broken cells have no number."""
     rows = []
-    for pair in shape.pairs:
-        for sampling, alpha in shape.alphas.items():
-            for draft_sampling in shape.draft_sampling:
-                for rule in shape.acceptance_rule:
-                    for batch_size in shape.batch_sizes:
-                        for context in shape.contexts:
-                            if (batch_size, context) not in shape.broken:
-                                key = {
-                                    "pair": pair,
-                                    "mode": "eager",
-                                    "sampling": sampling,
-                                    "draft_sampling": draft_sampling,
-                                    "acceptance_rule": rule,
-                                    "batch_size": batch_size,
-                                    "context": context,
-                                }
-                                rows.extend(_curve_rows(shape, key, alpha))
+    axes: tuple[Iterable[Any], ...] = (
+        shape.pairs, ["eager"], shape.alphas, shape.draft_sampling, shape.acceptance_rule,
+        shape.batch_sizes, shape.contexts,
+    )  # fmt: skip
+    for values in itertools.product(*axes):
+        key: dict[str, Any] = dict(zip(KEYS, values, strict=True))
+        curve = _curve_rows(shape, key, shape.alphas[key["sampling"]])
+        status, reason = shape.broken.get((key["batch_size"], key["context"]), ("ok", ""))
+        for row in curve:
+            row |= {"status": status, "reason": reason}
+            if status != "ok":
+                row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False, "cost_known": ""}
+        rows.extend(curve)
     return rows
 
 
@@ -249,7 +252,7 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
                 "t_draft_total_s": shape.draft_total_s(batch_size, context, gamma),
                 "t_draft_catch_up_s": shape.catch_up_s(batch_size, context),
                 "t_verify_s": shape.verify_s(batch_size, context, gamma),
-                "t_overhead_s": "" if shape.overhead_s is None else shape.overhead_s,
+                "t_overhead_s": shape.overhead_s,
                 "t_round_s": t_round_s,
                 "tokens_per_round": omega,
                 "tokens_per_round_low": omega * (1 - shape.doubt / 2),
@@ -274,34 +277,41 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
 
 
 def recommendation_rows(shape: Shape, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The decision of every (…, batch size, context) by its recommended row's interval."""
+    """The decision of every place by its recommended row's interval; places without a number only give the reason."""
+    curves: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for one in rows:
+        curves.setdefault(tuple(one[key] for key in KEYS), []).append(one)
     answers = []
-    keys = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
-    for row in rows:
-        if not row["is_recommended"]:
-            continue
-        best = next(r for r in rows if r["is_best"] and all(r[k] == row[k] for k in keys))
-        low, high = row["speedup_low"], row["speedup_high"]
-        decision = "speculate" if low > 1 else "do not speculate" if high < 1.01 else "undecided"
+    for key, curve in curves.items():
+        row = next((one for one in curve if one["is_recommended"]), None)
+        best = next((one for one in curve if one["is_best"]), None)
+        low, high = (None, None) if row is None else (row["speedup_low"], row["speedup_high"])
+        decision = _decision(row)
         answers.append(
-            {key: row[key] for key in keys}
+            dict(zip(KEYS, key, strict=True))
             | {
                 "decision": decision,
-                "gamma": row["gamma"] if decision == "speculate" else None,
-                "best_gamma": best["gamma"],
-                "recommended_gamma": row["gamma"],
-                "speedup": {"value": row["speedup"], "low": low, "high": high},
-                "p_gamma_best": row["p_best"],
-                "expected_loss": 0.004,
-                "p_speculation_pays": {"speculate": 1.0, "undecided": 0.6}.get(decision, 0.0),
-                "reason": "",
+                "gamma": row["gamma"] if row is not None and decision == "speculate" else None,
+                "best_gamma": None if best is None else best["gamma"],
+                "recommended_gamma": None if row is None else row["gamma"],
+                "speedup": {"value": None if row is None else row["speedup"], "low": low, "high": high},
+                "p_gamma_best": None if row is None else row["p_best"],
+                "expected_loss": None if row is None else 0.004,
+                "p_speculation_pays": None if row is None else PAYS[decision],
+                "reason": f"{curve[0]['status']}: {curve[0]['reason']}" if row is None else "",
             }
         )
     return answers
 
 
+def _decision(row: Mapping[str, Any] | None) -> str:
+    if row is not None and row["speedup_low"] > 1:
+        return "speculate"
+    return "do not speculate" if row is not None and row["speedup_high"] < 1.01 else "undecided"
+
+
 def _write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["pair"])
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

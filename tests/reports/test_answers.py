@@ -128,18 +128,40 @@ def test_undecided_without_intervals_names_both_remedies() -> None:
     assert "more timing blocks" in group.following
 
 
-def test_an_answer_without_numbers_stays_honest() -> None:
+NOTHING = {"speedup": None, "speedup_low": None, "speedup_high": None, "p_speculation_pays": None, "best_gamma": None}
+
+
+def test_a_place_without_a_number_says_why() -> None:
+    answers = [an_answer(b, 64, "undecided", None, reason=f"oom: {b} GiB", **NOTHING) for b in (4, 16)]
+    first, second = answer_groups([an_answer(1, 64), *answers], {}, [1, 4, 16], [64], 0.9)[GREEDY][1:]
+    assert (first.what, first.gain, first.doubt, first.following) == ("no answer", "oom: 4 GiB", "", "")
+    assert second.where == "At batch 16 and 64 tokens of context"
+
+
+def test_an_answer_without_an_interval_says_so() -> None:
     one = an_answer(
-        1, 64, "undecided", None, speedup=None, speedup_low=None, speedup_high=None, p_speculation_pays=None
+        1, 64, "undecided", None, speedup_low=None, speedup_high=None, p_speculation_pays=None, reason="one block only"
     )
     (group,) = answer_groups([one], {}, [1], [64], 0.9)[GREEDY]
-    assert group.gain == "γ = 1 would give an unknown speed-up (its interval is not known)"
-    assert group.doubt == ""
+    assert group.gain == "γ = 1 would give 1.42\u202f× (its interval is not known)"
+    assert group.doubt == "one block only"
+
+
+def test_where_plain_decoding_is_best_the_largest_speedup_is_the_one_shown() -> None:
+    rows = prediction_rows(Shape(alphas={"greedy": 0.3}, batch_sizes=(1,), contexts=(64,)))
+    one = an_answer(1, 64, "do not speculate", None, best_gamma=None, recommended_gamma=None)
+    (group,) = answer_groups([one], curves(prediction(row) for row in rows), [1], [64], 0.9)[GREEDY]
+    assert group.gain.startswith("γ = 1 would give 1.42")
 
 
 @pytest.mark.parametrize(
     ("answers", "tone", "sentence"),
     [
+        (
+            [an_answer(1, 64), an_answer(4, 64, "undecided", None, **NOTHING)],
+            "speculate",
+            "Speculate with γ = 3: 1.42\u202f× plain decoding in the one setting measured.",
+        ),
         ([], "none", "No answer yet: no setting of this run has both timings and acceptance."),
         (
             [an_answer(1, 64)],
@@ -179,13 +201,13 @@ def test_an_answer_without_numbers_stays_honest() -> None:
     ],
 )
 def test_the_headline_is_the_run_in_one_sentence(answers: list[Answer], tone: str, sentence: str) -> None:
-    found = headline(answers, 0, 0.9)
+    found = headline(answers, {}, 0, 0.9)
     assert (found.tone, found.sentence) == (tone, sentence)
-    assert sum(found.counts.values()) == len(answers)
+    assert sum(found.counts.values()) == len([one for one in answers if one.is_known])
 
 
 def test_the_headline_tells_the_best_and_what_is_left_out() -> None:
-    found = headline([an_answer(1, 64), an_answer(4, 64, "undecided", None, speedup=1.01)], 2, 0.9)
+    found = headline([an_answer(1, 64), an_answer(4, 64, "undecided", None, speedup=1.01)], {}, 2, 0.9)
     assert found.detail == (
         "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context. "
         "1 is undecided. 2 settings of the grid have no answer."
