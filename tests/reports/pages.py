@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
+BLOCKS = {"p", "li", "td", "th", "dt", "dd", "h1", "h2", "h3", "figcaption", "summary", "title", "desc", "text", "div"}
 LOADING = ("src", "srcset", "data", "action", "poster", "background", "xlink:href", "formaction", "ping")
 
 
@@ -44,6 +45,8 @@ class _Reader(HTMLParser):
                 self.page.links.append(value or "")
             if name in ("aria-labelledby", "aria-describedby"):
                 self.page.labelled_by.extend((value or "").split())
+        if tag in BLOCKS:
+            self.words.append(" ")
         if tag not in VOID:
             self.open.append(tag)
 
@@ -69,7 +72,7 @@ def read_page(html: str) -> Page:
     reader.close()
     assert not reader.open, f"never closed: {reader.open}"
     page = reader.page
-    page.text = " ".join("".join(reader.words).split())
+    page.text = re.sub("[ \\t\\n]+", " ", "".join(reader.words))
     assert html.startswith("<!DOCTYPE html>\n")
     assert len(set(page.ids)) == len(page.ids), sorted(one for one in page.ids if page.ids.count(one) > 1)
     assert set(page.labelled_by) <= set(page.ids)
