@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.checks import FloatArray, positive_times_s
 from specgauge.model.speedup import accepted_draft_tokens, speedup
 
-_STEPS = 100
+_STEPS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +153,6 @@ def _least_squares(round_s: FloatArray, parts_s: FloatArray, weights: FloatArray
         used = np.where(weights > 0, total, np.inf).min(axis=1)
         step = np.maximum(step, -0.5 * used)
         overhead = overhead + step
-        if np.all(np.abs(step) <= 1e-14 * used):
+        if np.all(np.abs(step) <= 1e-13 * used):
             break
     return overhead

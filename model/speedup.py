@@ -31,6 +31,8 @@ from specgauge.model.checks import (
 )
 
 RECOMMENDED_TOLERANCE = 0.01
+_ROUNDING = 1e-9
+"""What a pooled ratio that is exactly 1 may miss it by in float64."""
 
 
 def survival_iid(alpha: ArrayLike, gamma_max: int) -> FloatArray:
@@ -76,7 +78,7 @@ def accepted_draft_tokens(tokens_per_round: ArrayLike) -> FloatArray:
     A round that ends on an accepted end-of-text token has no bonus and is not described by this.
     """
     omega = numbers("tokens_per_round", tokens_per_round)
-    if np.any(omega < 1):
+    if np.any(omega < 1 - _ROUNDING):
         raise ValueError(f"tokens_per_round: found {omega.min():g}, allowed: at least 1 (every round commits a token)")
     return np.asarray(omega - 1.0, dtype=np.float64)
 

@@ -37,6 +37,14 @@ def test_the_order_decides_when_temperature_comes_before_top_p() -> None:
     assert "top_p, temperature: 0 0.8808, 1 0.1192" in logits_text(explanation)
 
 
+def test_orders_that_agree_are_counted_together() -> None:
+    explanation = explain_logits([2.0, 1.0, 0.0], settings(temperature=0.5, top_k=2, min_p=0.3))
+    assert explanation.probs.tolist() == [1.0, 0.0, 0.0]
+    (other,) = explanation.other_orders
+    assert other.orders == 3
+    assert other.order.index("min_p") < other.order.index("temperature")
+
+
 @pytest.mark.parametrize(
     ("logits", "values", "reason"),
     [

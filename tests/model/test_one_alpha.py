@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.one_alpha import (
     alpha_from_accepted_over_drafted,
+    one_alpha_from_clusters,
     one_alpha_from_counts,
     one_alpha_from_survival,
     wilson_interval,
@@ -96,5 +97,7 @@ def test_accepted_over_drafted_inverts_to_the_same_alpha_at_every_gamma() -> Non
 def test_impossible_counts_are_refused(accepted: list[float], judged: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         one_alpha_from_counts(accepted, judged)
+    with pytest.raises(ValueError, match="judged: found no judged draft"):
+        one_alpha_from_clusters([0.0], [0.0], [0.5])
     with pytest.raises(ValueError, match="confidence: found 1"):
         wilson_interval(0.5, 10, 1.0)

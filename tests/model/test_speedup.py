@@ -55,6 +55,10 @@ def test_tokens_per_round_counts_the_bonus_and_accepted_draft_tokens_does_not() 
     assert float(accepted_draft_tokens(omega)) == 1.5
 
 
+def test_a_ratio_that_misses_one_by_rounding_is_no_error() -> None:
+    assert float(speedup(1 - 1e-15, t_decode_s=1.0, t_round_s=2.0)) == pytest.approx(0.5)
+
+
 def test_catch_up_probability_of_one_row_and_of_many() -> None:
     assert float(catch_up_probability(0.3)) == 0.3
     assert float(catch_up_probability(0.5, 3)) == 0.875
