@@ -168,12 +168,35 @@ def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterato
 
 
 def _cells(count: int, cells: Sequence[CellTimings]) -> str:
-    return f"{count} of {len(cells)} cells" if len(cells) != 1 else "its cell"
+    return f"{count} of {len(cells)} cell{'' if len(cells) == 1 else 's'}"
 
 
-def acceptance_cautions(config: Config, pair: str, sampling: str, texts: RecordedTexts) -> Iterator[Caution]:
-    """Warnings about the recorded texts of one pair and sampling setting."""
-    where = f"pair {pair}, sampling {sampling}"
+def acceptance_cautions(config: Config, pair: str, texts: Mapping[str, RecordedTexts]) -> Iterator[Caution]:
+    """Warnings about the recorded texts of one pair, given by sampling setting."""
+    for sampling, recorded in texts.items():
+        yield from _text_cautions(f"pair {pair}, sampling {sampling}", recorded)
+    fewest = min((recorded.prompts for recorded in texts.values()), default=FEWEST_PROMPTS)
+    if fewest < FEWEST_PROMPTS:
+        yield Caution(
+            code="few_prompts",
+            message=f"pair {pair}: acceptance comes from {fewest} prompts; its interval is hardly known",
+            remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
+        )
+    outside = [
+        context for context in config.grid.context if not all(recorded.covers(context) for recorded in texts.values())
+    ]
+    if outside:
+        low = max(recorded.context_low for recorded in texts.values())
+        high = min(recorded.context_high for recorded in texts.values())
+        yield Caution(
+            code="acceptance_extrapolated",
+            message=f"pair {pair}: acceptance was recorded at contexts {low} to {high}; at "
+            f"{', '.join(map(str, outside))} it is taken from there",
+            remedy="use prompts about as long as the contexts in grid.context",
+        )
+
+
+def _text_cautions(where: str, texts: RecordedTexts) -> Iterator[Caution]:
     repeated = texts.repeated_share()
     if repeated is not None and repeated > MOST_REPEATED:
         yield Caution(
@@ -182,26 +205,12 @@ def acceptance_cautions(config: Config, pair: str, sampling: str, texts: Recorde
             f"drafted",
             remedy="use prompts of real traffic, the chat template, a smaller workload.max_new_tokens, or sampling",
         )
-    if texts.prompts < FEWEST_PROMPTS:
-        yield Caution(
-            code="few_prompts",
-            message=f"{where}: acceptance comes from {texts.prompts} prompts; its interval is hardly known",
-            remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
-        )
     if texts.null_share > 0:
         yield Caution(
             code="null_target_prob",
             message=f"{where}: {100 * texts.null_share:.2g} % of {texts.positions} tokens lie outside the recomputed "
             f"support of the target; there acceptance is taken at its mean",
             remedy="load the target in float32, or widen top_k and top_p, if the share matters",
-        )
-    outside = [context for context in config.grid.context if not texts.covers(context)]
-    if outside:
-        yield Caution(
-            code="acceptance_extrapolated",
-            message=f"{where}: acceptance was recorded at contexts {texts.context_low} to {texts.context_high}; at "
-            f"{', '.join(map(str, outside))} it is taken from there",
-            remedy="use prompts about as long as the contexts in grid.context",
         )
 
 

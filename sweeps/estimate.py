@@ -82,7 +82,9 @@ def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
     if spec.device.startswith("cuda") or (spec.device == "auto" and has_gpu):
         return AssumedMachine(name="a GPU", bytes_per_s=1e12, flops_per_s=50e12, launch_s=0.5e-3)
     cores = threads or os.cpu_count() or 1
-    return AssumedMachine(name=f"{cores} CPU cores", bytes_per_s=10e9, flops_per_s=20e9 * cores, launch_s=0.2e-3)
+    return AssumedMachine(
+        name=f"{cores} CPU core{'s' if cores > 1 else ''}", bytes_per_s=10e9, flops_per_s=20e9 * cores, launch_s=0.2e-3
+    )
 
 
 def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:

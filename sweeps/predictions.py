@@ -262,16 +262,16 @@ def _cautions(
 ) -> Iterator[Caution]:
     for pair in config.pairs:
         yield from timing_cautions(config, pair.name, [cell for cell in cells if cell.cell.pair == pair.name])
-    settings = {(way.pair, way.sampling): way for way in found}
-    for (pair_name, sampling), way in settings.items():
-        if way.texts is None:
-            yield Caution(
-                code="acceptance_missing",
-                message=f"pair {pair_name}, sampling {sampling}: no acceptance: {way.reason}",
-                remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
-            )
-        else:
-            yield from acceptance_cautions(config, pair_name, sampling, way.texts)
+        settings = {way.sampling: way for way in found if way.pair == pair.name}
+        texts = {name: way.texts for name, way in settings.items() if way.texts is not None}
+        yield from acceptance_cautions(config, pair.name, texts)
+        for name, way in settings.items():
+            if way.texts is None:
+                yield Caution(
+                    code="acceptance_missing",
+                    message=f"pair {pair.name}, sampling {name}: no acceptance: {way.reason}",
+                    remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
+                )
     for way in found:
         if way.rounds is not None:
             yield from judging_cautions(

@@ -28,7 +28,7 @@ from specgauge.model.uncertainty import (
     speedup_replicates,
     summarise,
 )
-from specgauge.sweeps.recorded import RecordedTexts, check_chain
+from specgauge.sweeps.recorded import RecordedTexts
 from specgauge.sweeps.timings import CellTimings
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def judge_rounds(config: Config, texts: RecordedTexts, *, acceptance_rule: str, 
         tokens_per_round=ratios[0],
         full_acceptance=ratios[1],
         accepted_draft_tokens=accepted,
-        chain_check=check_chain(result),
+        chain_check=texts.chain_check(result, draft_sampling=draft_sampling),
     )
 
 
