@@ -115,6 +115,8 @@ def _acceptance(document: Mapping[str, Any]) -> str:
 
 def _choice(document: Mapping[str, Any]) -> list[str]:
     rows = document["rows"]
+    if not any(row["within_limits"] for row in rows):
+        return ["no gamma is within --max-itl: decode plainly"]
     if not document["speculation_pays"]:
         limited = " within the limit" if document["max_itl_s"] is not None else ""
         return [f"speculation does not pay: S is at most 1 at every gamma{limited}"]

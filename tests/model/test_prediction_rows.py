@@ -66,7 +66,9 @@ def test_a_latency_limit_leaves_what_is_under_it() -> None:
     assert document["best_gamma"] == 2
     nothing = predict_rows(ALPHA, TIMES, max_itl_s=0.5)
     assert (nothing["best_gamma"], nothing["speculation_pays"], nothing["at_recommended"]) == (0, False, None)
-    assert "at every gamma within the limit" in rows_text(nothing)
+    assert "no gamma is within --max-itl: decode plainly" in rows_text(nothing)
+    slow = RoundTimes(t_decode_s=1.0, t_verify_s=[5.0], draft=AutoregressiveDraft(t_draft_s=0.1))
+    assert "at every gamma within the limit" in rows_text(predict_rows(ALPHA, slow, max_itl_s=5.25))
 
 
 def test_sensitivities_know_that_a_lookup_has_one_step() -> None:
