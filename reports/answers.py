@@ -153,6 +153,7 @@ def _detail(
         f"{interval(top.speedup_low, top.speedup_high)}) with {words}, γ = {_shown_gamma(top, curves)}, "
         f"batch {top.place.batch_size}, {count(top.place.context, 'token')} of context."
     ]
+    label = _common_label(curves)
     pays = counts[SPECULATE]
     if pays and counts[DO_NOT]:
         parts.append(f"It does not pay in {counts[DO_NOT]}.")
@@ -160,6 +161,8 @@ def _detail(
         parts.append(f"{counts[UNDECIDED]} {'is' if counts[UNDECIDED] == 1 else 'are'} undecided.")
     if unanswered:
         parts.append(f"{count(unanswered, 'setting')} of the grid {'has' if unanswered == 1 else 'have'} no answer.")
+    if label:
+        parts.append(f"Every speed-up is {label}.")
     return " ".join(parts)
 
 
@@ -224,9 +227,16 @@ def _intervals(answers: Sequence[Answer], confidence: float) -> str:
 
 
 def _labels(members: Sequence[Answer], curves: Curves) -> list[str]:
-    """What the predictions behind the answers are labelled with, such as `optimistic: overhead not measured`."""
+    """What the predictions behind the answers are labelled with, unless the headline says it of all of them."""
     rows = [one for member in members for one in curves.get(member.strategy, {}).get(member.place, ())]
-    return sorted({one.label for one in rows if one.label})
+    return sorted({one.label for one in rows if one.label} - {_common_label(curves)})
+
+
+def _common_label(curves: Curves) -> str:
+    """The label of every known speed-up, such as `optimistic: overhead not measured`; empty where they differ."""
+    rows = [one for places in curves.values() for curve in places.values() for one in curve if one.speedup is not None]
+    labels = {one.label for one in rows}
+    return labels.pop() if len(labels) == 1 else ""
 
 
 def _doubt(members: Sequence[Answer]) -> list[str]:

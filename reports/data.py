@@ -1,18 +1,19 @@
 """Everything a report is made of, read once from a run directory. No torch.
 
-A run that stopped early still gives a report: what is missing is named in `gaps`, each with the remedy. A file that is
-there but damaged is an error in one line, and so is a folder that holds no run.
+A run that stopped early still gives a report: it is predicted from what there is, and what is missing is named in
+`gaps`, each with the remedy. A file that is there but damaged is an error in one line; so is a folder without a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specgauge.reports.records import Answer, Prediction, answer, prediction
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.predictions import predict
 from specgauge.sweeps.records import JournalLine
 from specgauge.sweeps.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from specgauge.configs.schema import Config
 
-_RESUME = "run the same `specgauge run` again: it goes on where it stopped"
+Record = TypeVar("Record", Prediction, Answer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Gap:
     code: str
     """As the run's own warnings have it, where they warn of the same."""
     message: str
-    remedy: str
+    remedy: str = "run the same `specgauge run` again: it goes on where it stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,8 @@ class ReportData:
     """Recorded positions by (pair, sampling)."""
     predictions: Sequence[Prediction]
     answers: Sequence[Answer]
-    warnings: Sequence[Mapping[str, Any]] | None
-    """What the run itself warned of: mappings of code, message and remedy; None where it stopped before."""
+    warnings: Sequence[Mapping[str, Any]]
+    """What the run warns of: mappings of code, message and remedy."""
     gaps: Sequence[Gap]
 
 
@@ -64,24 +65,8 @@ def read_report_data(run_dir: Path) -> ReportData:
         ValueError: not a run directory, or one of its files is damaged, foreign or of another release.
     """
     run = Run.open(run_dir)
-    gaps: list[Gap] = []
     lines = run.journal() if (run_dir / CELLS).is_file() else ()
-    if not lines:
-        gaps.append(Gap(code="unmeasured", message="Nothing has been timed yet.", remedy=_RESUME))
-    acceptance = {}
-    for pair in run.config.pairs:
-        for sampling in run.config.sampling:
-            if run.has_acceptance(pair.name, sampling.name):
-                acceptance[pair.name, sampling.name] = run.acceptance_of(pair.name, sampling.name)
-            else:
-                where = f"pair {pair.name} and sampling {sampling.name}"
-                gaps.append(
-                    Gap(
-                        code="acceptance_missing",
-                        message=f"No acceptance has been recorded for {where}.",
-                        remedy=_RESUME,
-                    )
-                )
+    rows, entries, warnings = _predicted(run, lines)
     return ReportData(
         path=run_dir,
         config=run.config,
@@ -89,32 +74,54 @@ def read_report_data(run_dir: Path) -> ReportData:
         environment=run.environment,
         lines=lines,
         timings=collect_timings(plan_cells(run.config), tuple(run.config.grid.gamma), lines),
-        acceptance=acceptance,
-        predictions=_predictions(run, gaps),
-        answers=_answers(run, gaps),
-        warnings=run.warnings if (run_dir / RECOMMENDATION).is_file() else None,
-        gaps=gaps,
+        acceptance={
+            (pair.name, sampling.name): run.acceptance_of(pair.name, sampling.name)
+            for pair in run.config.pairs
+            for sampling in run.config.sampling
+            if run.has_acceptance(pair.name, sampling.name)
+        },
+        predictions=[_made(prediction, row, run_dir / PREDICTIONS) for row in rows],
+        answers=[_made(answer, entry, run_dir / RECOMMENDATION) for entry in entries],
+        warnings=warnings,
+        gaps=_gaps(run, lines),
     )
 
 
-def _predictions(run: Run, gaps: list[Gap]) -> list[Prediction]:
-    path = run.path / PREDICTIONS
-    if not path.is_file():
-        gaps.append(Gap(code="no_predictions", message="Nothing has been predicted yet.", remedy=_RESUME))
-        return []
-    rows = run.predictions().to_dict("records")
+def _predicted(
+    run: Run, lines: Sequence[JournalLine]
+) -> tuple[Iterable[Mapping[str, Any]], Iterable[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    """Rows, recommendations and warnings: those written, or, where the run stopped before, made from what it has."""
+    if _is_predicted(run):
+        rows = run.predictions().to_dict("records")
+        return [{str(name): value for name, value in row.items()} for row in rows], run.recommendations(), run.warnings
+    if not lines:
+        return [], [], []
+    made = predict(run)
+    return made.rows, made.recommendations, made.warnings
+
+
+def _is_predicted(run: Run) -> bool:
+    return (run.path / PREDICTIONS).is_file() and (run.path / RECOMMENDATION).is_file()
+
+
+def _made(make: Callable[[Mapping[str, Any]], Record], values: Mapping[str, Any], path: Path) -> Record:
     try:
-        return [prediction({str(name): value for name, value in row.items()}) for row in rows]
+        return make(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; make it anew with `specgauge run`") from error
 
 
-def _answers(run: Run, gaps: list[Gap]) -> list[Answer]:
-    path = run.path / RECOMMENDATION
-    if not path.is_file():
-        gaps.append(Gap(code="no_recommendation", message="Nothing has been recommended yet.", remedy=_RESUME))
-        return []
-    try:
-        return [answer(entry) for entry in run.recommendations()]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}; make it anew with `specgauge run`") from error
+def _gaps(run: Run, lines: Sequence[JournalLine]) -> list[Gap]:
+    """Parts of the run that are not there."""
+    gaps = []
+    if not lines:
+        gaps.append(Gap(code="unmeasured", message="Nothing has been timed yet."))
+    for pair in run.config.pairs:
+        for sampling in run.config.sampling:
+            if not run.has_acceptance(pair.name, sampling.name):
+                where = f"pair {pair.name} and sampling {sampling.name}"
+                gaps.append(Gap(code="acceptance_missing", message=f"No acceptance has been recorded for {where}."))
+    if lines and not _is_predicted(run):
+        message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
+        gaps.append(Gap(code="stopped", message=message))
+    return gaps

@@ -1,7 +1,7 @@
 """What a reader must know before relying on the numbers, each with its remedy, and the same thing said once.
 
-First what is missing from the run; then what the run itself warned of when it predicted, or, where it stopped before
-that, the same warnings about what it has; last what only the whole of the predictions shows.
+First what is missing from the run; then what the run itself warns of; last what only the whole of the predictions
+shows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from specgauge.reports.answers import Curves
 from specgauge.reports.data import ReportData
-from specgauge.reports.formatting import count
+from specgauge.reports.formatting import count, sentence
 from specgauge.reports.records import SPECULATE
-from specgauge.sweeps.cautions import acceptance_cautions, timing_cautions
-from specgauge.sweeps.recorded import recorded_texts
 
 _PARTS = ("code", "message", "remedy")
 
@@ -30,29 +28,14 @@ class Finding:
 
 def findings(data: ReportData, curves: Curves) -> list[Finding]:
     """The warnings of a run, without repetitions; of a code that the run warned of, nothing is added."""
-    if data.warnings is None:
-        told = _of_what_is_there(data)
-    else:
-        told = [Finding(**{name: str(one.get(name) or "") for name in _PARTS}) for one in data.warnings]
+    told = [Finding(**{name: str(one.get(name) or "") for name in _PARTS}) for one in data.warnings]
     gaps = [Finding(code=gap.code, message=gap.message, remedy=gap.remedy) for gap in data.gaps]
     codes = {one.code for one in told}
     found = [one for one in gaps if one.code not in codes]
     found += told
     found += [one for one in (*_optimistic(curves), *_at_the_edge(data)) if one.code not in codes]
-    sentences = [Finding(code=one.code, message=_sentence(one.message), remedy=_sentence(one.remedy)) for one in found]
+    sentences = [Finding(code=one.code, message=sentence(one.message), remedy=sentence(one.remedy)) for one in found]
     return list(dict.fromkeys(sentences))
-
-
-def _of_what_is_there(data: ReportData) -> list[Finding]:
-    """What the run would have warned of, from the blocks and texts that it has."""
-    cautions = []
-    for pair in data.config.pairs:
-        cells = [one for one in data.timings if one.cell.pair == pair.name]
-        if any(arm.blocks for cell in cells for arm in cell.arms.values()):
-            cautions += list(timing_cautions(data.config, pair.name, cells))
-    for (pair_name, sampling), frame in data.acceptance.items():
-        cautions += list(acceptance_cautions(data.config, pair_name, sampling, recorded_texts(frame)))
-    return [Finding(**one.as_mapping()) for one in cautions]
 
 
 def _optimistic(curves: Curves) -> Iterator[Finding]:
@@ -80,10 +63,3 @@ def _at_the_edge(data: ReportData) -> Iterator[Finding]:
             f"{first.strategy.sampling}, batch {first.place.batch_size}, context {first.place.context}",
             remedy=f"extend grid.gamma beyond {largest} in a new run",
         )
-
-
-def _sentence(words: str) -> str:
-    """`words` with a capital in front and a full stop behind."""
-    if not words:
-        return words
-    return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")

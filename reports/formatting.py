@@ -125,6 +125,13 @@ def ranges(values: Iterable[int], grid: Sequence[int]) -> str:
     return listed(words, "or")
 
 
+def sentence(words: str) -> str:
+    """`words` with a capital in front and a full stop behind."""
+    if not words:
+        return words
+    return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")
+
+
 def _decimals(scaled: float) -> int:
     """Decimals that leave three significant digits in `scaled`."""
     return max(0, min(6, _SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(scaled))))

@@ -22,7 +22,7 @@ from specgauge.reports.data import ReportData, read_report_data
 from specgauge.reports.environment import environment_sections
 from specgauge.reports.figure_heatmap import colour_key
 from specgauge.reports.findings import findings
-from specgauge.reports.formatting import duration, percent
+from specgauge.reports.formatting import duration, percent, sentence
 from specgauge.reports.glossary import GLOSSARY
 from specgauge.reports.records import Place, Strategy, curves
 from specgauge.reports.sections import MOST_PANELS, acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
@@ -91,7 +91,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "headline": headline(data.answers, by_strategy, unanswered, precision.confidence),
         "unanswered": unanswered,
         "strategies": strategies,
-        "no_answer": data.gaps[-1].remedy.capitalize() + "." if data.gaps else "",
+        "no_answer": sentence(data.gaps[0].remedy) if data.gaps else "",
         "colour_key": colour_key(key="colour-key"),
         "warnings": findings(data, by_strategy),
         "confidence": percent(precision.confidence),

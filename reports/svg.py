@@ -38,10 +38,10 @@ def figure(
     """A whole `<svg>` with a title and a description for those who do not see it.
 
     `key` makes the ids, so it must be unique on the page. `fixed` keeps the natural size (in CSS pixels) instead of
-    filling the column; the page scrolls the figure in its own box then.
+    filling the column, down to three quarters of it where there is less room; the page scrolls its box beyond that.
     """
     head = element("title", title, id=f"{key}-title") + element("desc", description, id=f"{key}-desc")
-    size = {"width": width, "height": height} if fixed else {}
+    size = {"width": width, "height": height, "style": f"min-width:{_plain(0.75 * width)}px"} if fixed else {}
     return element(
         "svg",
         head + Markup("").join(parts),

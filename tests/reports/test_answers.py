@@ -88,7 +88,7 @@ def test_do_not_speculate_says_what_is_missing() -> None:
     assert group.gain == "γ = 1 would give 0.95\u202f× (90\u202f% interval 0.92–0.98)"
     assert "(batch 1, context 64, γ = 1): a round costs 1.48 plain steps and commits 1.40 tokens." in group.following
     assert group.following.startswith("Decode plainly here.")
-    assert group.doubt == "P(speculation pays) 0\u202f%; optimistic: overhead not measured"
+    assert group.doubt == "P(speculation pays) 0\u202f%"
 
 
 def test_a_round_that_can_never_pay_says_so() -> None:
@@ -212,6 +212,19 @@ def test_the_headline_tells_the_best_and_what_is_left_out() -> None:
         "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context. "
         "1 is undecided. 2 settings of the grid have no answer."
     )
+
+
+def test_a_label_of_every_speedup_is_said_once() -> None:
+    shape = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64, 256))
+    rows = prediction_rows(shape)
+    answers = [answer(entry) for entry in recommendation_rows(shape, rows)]
+    alike = curves(prediction(row) for row in rows)
+    assert headline(answers, alike, 0, 0.9).detail.endswith("Every speed-up is optimistic: overhead not measured.")
+    assert all("optimistic" not in group.doubt for group in groups_of(shape))
+    mixed = curves(prediction(row | ({"label": ""} if row["context"] == 64 else {})) for row in rows)
+    assert "optimistic" not in headline(answers, mixed, 0, 0.9).detail
+    (group,) = next(iter(answer_groups(answers, mixed, [1], [64, 256], 0.9).values()))
+    assert group.doubt.endswith("; optimistic: overhead not measured")
 
 
 def test_a_strategy_is_named_by_what_tells_it_apart() -> None:

@@ -2,7 +2,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import yaml
 
 from specgauge.reports.data import ReportData, read_report_data
@@ -57,39 +56,30 @@ def test_a_run_that_stopped_before_predicting_warns_of_what_it_has(tmp_path: Pat
     run = build_run(tmp_path / "run", replace(STOPPED, verify_slope={1: 0.01, 4: 0.2}, prompts=3))
     found = found_in(read_report_data(run))
     # T_verify(4) is 1.04 T_decode at batch 1; the recorded contexts are 32 to 71, 256 is not among them
-    assert {"no_predictions", "no_recommendation", "light_machine", "few_prompts", "acceptance_extrapolated"} <= set(
-        found
-    )
+    assert {"stopped", "light_machine", "few_prompts", "acceptance_extrapolated"} <= set(found)
     assert "1.04 ×" in found["light_machine"].message
+    assert found["stopped"].remedy == "Run the same `specgauge run` again: it goes on where it stopped."
+    assert not (run / "predictions.csv").exists(), "a report writes nothing but itself"
 
 
-@pytest.mark.parametrize("stopped", [True, False])
-def test_a_missing_part_is_named_once(stopped: bool, tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", replace(STOPPED, with_acceptance=False))
-    if not stopped:
-        told = {"code": "acceptance_missing", "message": "no acceptance: out of memory", "remedy": "make room"}
-        answers = {"recommendations": [], "warnings": [told]}
-        (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
-    told_of = [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
-    assert told_of == (
-        [
-            "No acceptance has been recorded for pair embedded and sampling greedy.",
-            "No acceptance has been recorded for pair embedded and sampling t1.",
-        ]
-        if stopped
-        else ["No acceptance: out of memory."]
-    )
+def test_a_missing_part_is_named_once(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", Shape(with_acceptance=False))
+    assert [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"] == [
+        "No acceptance has been recorded for pair embedded and sampling greedy.",
+        "No acceptance has been recorded for pair embedded and sampling t1.",
+    ]
+    answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
+    answers["warnings"] = [{"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"}]
+    (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
+    assert [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"] == [
+        "No acceptance: no room."
+    ]
 
 
 def test_a_journal_without_a_block_gives_no_warning_but_that(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", replace(STOPPED, with_acceptance=False))
     (run / "cells.jsonl").write_text("", encoding="utf-8")
-    assert {one.code for one in findings(read_report_data(run), {})} == {
-        "unmeasured",
-        "acceptance_missing",
-        "no_predictions",
-        "no_recommendation",
-    }
+    assert {one.code for one in findings(read_report_data(run), {})} == {"unmeasured", "acceptance_missing"}
 
 
 def test_a_torn_journal_line_is_passed_over(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from specgauge.reports.formatting import (
     number,
     percent,
     ranges,
+    sentence,
     speedup,
     time_unit,
 )
@@ -73,6 +74,7 @@ def test_numbers_and_intervals() -> None:
 
 def test_words() -> None:
     assert [count(1, "token"), count(2, "token"), count(2, "query", "queries")] == ["1 token", "2 tokens", "2 queries"]
+    assert [sentence("a b"), sentence("A!"), sentence("")] == ["A b.", "A!", ""]
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")] == ["a", "a and b", "a, b or c"]
 
 

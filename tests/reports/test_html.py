@@ -177,23 +177,35 @@ def test_warnings_stand_with_their_remedies(tmp_path: Path) -> None:
     assert page.text.count("Late samples are 7 % slower. Let the machine cool.") == 1
 
 
-def test_a_run_that_stopped_early_says_what_is_missing(tmp_path: Path) -> None:
-    shape = Shape(with_acceptance=False, with_predictions=False)
-    _, page = report(tmp_path, shape)
+def test_a_run_that_stopped_before_acceptance_says_what_is_missing(tmp_path: Path) -> None:
+    _, page = report(tmp_path, Shape(with_acceptance=False, with_predictions=False))
     assert "No answer yet: no setting of this run has both timings and acceptance." in page.text
     for sampling in ("greedy", "t1"):
-        assert f"No acceptance has been recorded for pair embedded and sampling {sampling}." in page.text
-    assert "Nothing has been predicted yet." in page.text
+        assert f"sampling {sampling}: no acceptance: acceptance is not recorded yet" in page.text
+    assert "This run stopped before it had predicted" in page.text
     assert "Run the same `specgauge run` again: it goes on where it stopped." in page.text
     assert "T_decode 10.1" in page.text, "what was timed is shown all the same"
 
 
-def test_a_run_without_a_single_block_still_has_a_report(tmp_path: Path) -> None:
+def test_a_run_that_stopped_before_predicting_is_answered_from_what_it_has(tmp_path: Path) -> None:
+    run = build_run(
+        tmp_path / "run", Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,), with_predictions=False)
+    )
+    page = read_page(write_report(run).read_text(encoding="utf-8"))
+    assert "At batch 1 and 64 tokens of context: speculate with γ = 2: 1.53\u202f×" in page.text
+    assert "This run stopped before it had predicted" in page.text
+    assert not (run / "predictions.csv").exists()
+
+
+@pytest.mark.parametrize("left", ["", None])
+def test_a_run_without_a_single_block_still_has_a_report(left: str | None, tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", Shape(with_acceptance=False, with_predictions=False))
     (run / "cells.jsonl").unlink()
+    if left is not None:
+        (run / "cells.jsonl").write_text(left, encoding="utf-8")
     page = read_page(write_report(run).read_text(encoding="utf-8"))
-    assert page.text.count("Nothing has been timed yet.") >= 1
-    assert "not measured yet" in page.text
+    assert "Nothing has been timed yet." in page.text
+    assert "There is no answer yet. Run the same `specgauge run` again: it goes on where it stopped." in page.text
 
 
 def test_parts_not_yet_timed_are_listed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_a_figure_says_what_it_is() -> None:
     assert '<title id="k-title">A &lt;b&gt;</title><desc id="k-desc">D &amp; d</desc><g></g>' in made
     assert 'viewBox="0 0 10 5"' in made
     assert " width=" not in made
-    assert ' width="10" height="5"' in figure(
+    assert ' width="10" height="5" style="min-width:7.5px"' in figure(
         [], width=10.0, height=5.0, key="k", title="t", description="d", fixed=True
     )
 
