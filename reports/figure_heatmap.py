@@ -1,8 +1,9 @@
 """Batch × context: the best speed-up of every cell, with the break-even line S = 1 between the cells.
 
 The line is the contour of the speed-up interpolated linearly between the cells' centres and held constant to the outer
-edges; cells without a number interrupt it. Grids of one row, one column or one cell work the same. Colours are those
-of a diverging, colour-blind-safe scale around 1 with the text colour chosen for contrast. Output: one `<svg>`.
+edges and to cells without a number, which it does not enter. Grids of one row, one column or one cell work the same.
+Colours are those of a diverging, colour-blind-safe scale around 1 with the text colour chosen for contrast. Output: one
+`<svg>`.
 """
 
 from __future__ import annotations
@@ -69,14 +70,23 @@ def heat_map(
 
 
 def break_even_lines(values: Sequence[Sequence[float | None]]) -> list[list[Point]]:
-    """Contours S = 1 of a grid of speed-ups (rows × columns): paths of (x, y) in cells from the upper left corner."""
+    """Contours S = 1 of a grid of speed-ups (rows × columns): paths of (x, y) in cells from the upper left corner.
+
+    Drawn over the cells' centres, edges and corners, where a value is the mean of the known cells that meet there; a
+    cell without a number has no value at its centre, so no path enters it.
+    """
     grid = np.array([[math.nan if value is None else value for value in row] for row in values], dtype=np.float64)
-    padded = np.ma.masked_invalid(np.pad(grid, 1, mode="edge"))
     height, width = grid.shape
-    x = np.concatenate([[0.0], np.arange(width) + 0.5, [float(width)]])
-    y = np.concatenate([[0.0], np.arange(height) + 0.5, [float(height)]])
-    lines = contourpy.contour_generator(x=x, y=y, z=padded, corner_mask=False).lines(1.0)
-    return [[(float(across), float(down)) for across, down in np.asarray(path)] for path in lines]
+    padded = np.pad(grid, 1, constant_values=math.nan)
+    down, across = np.arange(2 * height + 1), np.arange(2 * width + 1)
+    meeting = [
+        padded[np.ix_(rows, columns)]
+        for rows in ((down + 1) // 2, down // 2 + 1)
+        for columns in ((across + 1) // 2, across // 2 + 1)
+    ]
+    means = np.ma.masked_invalid(meeting).mean(axis=0)
+    lines = contourpy.contour_generator(x=across / 2, y=down / 2, z=means, corner_mask=False).lines(1.0)
+    return [[(float(x), float(y)) for x, y in np.asarray(path)] for path in lines]
 
 
 def _background(corner: Point, cell: HeatCell, where: str) -> list[Markup]:

@@ -136,10 +136,10 @@ def test_break_even_runs_between_the_cells() -> None:
     # one row, 1.2 and 0.8: S = 1 half-way between the centres at 0.5 and 1.5, from the upper to the lower edge
     (path,) = break_even_lines([[1.2, 0.8]])
     assert {x for x, _ in path} == {1.0}
-    assert sorted(y for _, y in path)[0] == 0.0
-    assert sorted(y for _, y in path)[-1] == 1.0
+    assert {path[0][1], path[-1][1]} == {0.0, 1.0}
     (column,) = break_even_lines([[0.8], [1.2]])
     assert {y for _, y in column} == {1.0}
+    assert {column[0][0], column[-1][0]} == {0.0, 1.0}
 
 
 def test_break_even_is_interpolated() -> None:
@@ -153,9 +153,19 @@ def test_no_line_where_nothing_crosses(grid: list[list[float | None]]) -> None:
     assert break_even_lines(grid) == []
 
 
-def test_the_line_stops_at_cells_without_a_number() -> None:
-    with_hole = break_even_lines([[1.2, 1.2, None], [0.8, 0.8, None]])
-    assert max(x for path in with_hole for x, _ in path) <= 1.5
+def spans(paths: list[list[tuple[float, float]]]) -> list[tuple[float, float]]:
+    return sorted((min(x for x, _ in path), max(x for x, _ in path)) for path in paths)
+
+
+def test_the_line_reaches_cells_without_a_number_and_does_not_enter_them() -> None:
+    (path,) = break_even_lines([[1.3, 1.3, None], [0.9, 0.9, None]])
+    assert {y for _, y in path} == {1.25}
+    assert {path[0][0], path[-1][0]} == {0.0, 2.0}
+    hole = break_even_lines([[1.3, None, 1.3], [0.9, 0.9, 0.9]])
+    # under the hole: (1.3 + .9 + .9) / 3 at its corners, .9 between them: S = 1 a quarter of the way, at 1.125
+    assert spans(hole) == [pytest.approx((0.0, 1.125)), pytest.approx((1.875, 3.0))]
+    split = break_even_lines([[0.9, None, 0.9], [1.3, None, 1.3]])
+    assert spans(split) == [(0.0, 1.0), (2.0, 3.0)]
 
 
 def test_a_heat_map_says_every_cell() -> None:
