@@ -10,18 +10,26 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from specgauge.bench.agreement import take_over_attention
 from specgauge.bench.attention import ATTENTION_NAMES
 from specgauge.bench.cache import refuse_cache_that_cannot_roll_back
+from specgauge.bench.loading import (
+    check_config_file,
+    check_tokenizer,
+    one_line,
+    quiet_loading,
+    reading,
+    refuse_incomplete_weights,
+)
 from specgauge.configs.schema import ModelConfig, PairConfig
 
 EMBEDDED = Path(__file__).parent / "embedded"
-_LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +92,16 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
         if spec.gguf_file is not None and not (path / spec.gguf_file).exists():
             found = sorted(p.name for p in path.glob("*.gguf"))
             raise ValueError(
-                f"{name}: no '{spec.gguf_file}' in '{spec.model}'; found: {', '.join(found) or 'no .gguf file'}"
+                f"{name}: no '{spec.gguf_file}' in '{spec.model}'; set gguf_file to one that is there: "
+                f"{', '.join(found) or 'found no .gguf file'}"
             )
-        if spec.gguf_file is None and not (path / "config.json").exists():
-            raise ValueError(f"{name}: '{spec.model}' is not a model directory: it has no config.json")
+        if spec.gguf_file is None:
+            if not (path / "config.json").exists():
+                raise ValueError(
+                    f"{name}: '{spec.model}' is not a model directory: it has no config.json; name the directory that "
+                    "has it, or set gguf_file"
+                )
+            check_config_file(path / "config.json", name)
         return str(path)
     if spec.model.startswith(("/", "./", "../", "~")) or spec.model.count("/") != 1:
         raise ValueError(
@@ -97,22 +111,20 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
     return spec.model
 
 
-def _one_line(error: BaseException) -> str:
-    """The first line of an error's message, shortened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return text if len(text) <= 240 else text[:237] + "…"
+def choose_device(device: str, name: str) -> torch.device:
+    """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU.
 
-
-def choose_device(device: str) -> torch.device:
-    """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU."""
+    Raises ValueError for a CUDA device that is not there.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if count else "cpu")
     chosen = torch.device(device)
-    if chosen.type == "cuda" and not torch.cuda.is_available():
+    if chosen.type == "cuda" and (chosen.index or 0) >= count:
+        seen = ", ".join(f"cuda:{index}" for index in range(count)) or "no CUDA device"
         raise ValueError(
-            f"device '{device}' was asked for, but torch {torch.__version__} sees no CUDA device; "
-            "use device: auto or cpu"
+            f"{name}: device '{device}' was asked for, but torch {torch.__version__} sees {seen}; "
+            f"use device: auto or {f'cuda:{count - 1}' if count else 'cpu'}"
         )
     return chosen
 
@@ -120,7 +132,8 @@ def choose_device(device: str) -> torch.device:
 def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
     """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
 
-    Raises ValueError, in one line, when it is missing, corrupt, unsupported, or cannot roll back.
+    Raises ValueError, in one line, when it is missing, corrupt, unsupported, or cannot roll back; what shows from the
+    configuration alone is refused before any weight is read.
     """
     source = _source(spec, role, name)
     attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
@@ -129,47 +142,75 @@ def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
             f"{name}: attention '{spec.attention}' cannot mask every row at its own length; "
             f"allowed: {', '.join(ATTENTION_NAMES)}"
         )
-    common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
-    if spec.revision is not None:
-        common["revision"] = spec.revision
-    if spec.gguf_file is not None:
-        common["gguf_file"] = spec.gguf_file
-    options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
-    if spec.device_map is not None:
-        options["device_map"] = spec.device_map
-    if spec.quantization is not None:
-        options["quantization_config"] = _quantization(spec.quantization, name)
-    device = None if spec.device_map is not None else choose_device(spec.device)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **common)
-        model: Any = AutoModelForCausalLM.from_pretrained(source, **common, **options)
-        if device is not None and spec.quantization is None:
-            model = model.to(device)
-    except _LOAD_ERRORS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise ValueError(f"{name}: cannot load '{spec.model}': {_one_line(error)}") from error
-    refuse_cache_that_cannot_roll_back(model, name)
-    model.eval().requires_grad_(False)
-    model.set_attn_implementation(attention)
+    device = None if spec.device_map is not None else choose_device(spec.device, name)
+    with quiet_loading():
+        tokenizer, model = _read(source, spec, device, name)
+        refuse_cache_that_cannot_roll_back(model, name)
+        model.eval().requires_grad_(False)
+        placed = model.device if device is None else device
+        take_over_attention(model, attention, placed, name)
     return LoadedModel(
         name=name,
         model=model,
         tokenizer=tokenizer,
-        device=device if device is not None and spec.quantization is None else model.device,
+        device=placed,
         max_context=_max_context(model),
         eos_token_ids=_eos_token_ids(model, tokenizer),
     )
 
 
+def _read(
+    source: str, spec: ModelConfig, device: torch.device | None, name: str
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """Tokenizer and model of a directory or hub id, on ``device`` or spread as the spec's device map says."""
+    common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+    if spec.revision is not None:
+        common["revision"] = spec.revision
+    if spec.gguf_file is not None:
+        common["gguf_file"] = spec.gguf_file
+    with reading("configuration", spec, name):
+        config = AutoConfig.from_pretrained(source, **common)
+    refuse_cache_that_cannot_roll_back(cast(PreTrainedModel, SimpleNamespace(config=config)), name)
+    with reading("tokenizer", spec, name):
+        tokenizer = AutoTokenizer.from_pretrained(source, **common)
+    check_tokenizer(tokenizer, spec, name)
+    options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
+    if spec.quantization is not None:
+        options["quantization_config"] = _quantization(spec.quantization, name)
+    is_quantized = spec.quantization is not None or getattr(config, "quantization_config", None) is not None
+    if spec.device_map is not None:
+        options["device_map"] = spec.device_map
+    elif is_quantized:  # quantized weights cannot all be moved once they are loaded
+        options["device_map"] = {"": str(device)}
+    with reading("weights", spec, name):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, **common, **options, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        model, info = loaded
+        if "device_map" not in options:
+            model = model.to(device)
+    refuse_incomplete_weights(info, model, spec, name)
+    return tokenizer, model
+
+
 def _quantization(settings: Mapping[str, Any], name: str) -> Any:
     """The quantization mapping as the object transformers takes; ValueError when it names no method it knows."""
-    from transformers.quantizers.auto import AutoQuantizationConfig
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoQuantizationConfig
 
+    method = settings.get("quant_method")
+    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method != "bitsandbytes":
+        found = "no quant_method" if method is None else f"quant_method {method!r}"
+        raise ValueError(
+            f"{name}: quantization: found {found}; allowed: {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}"
+        )
     try:
         return AutoQuantizationConfig.from_dict(dict(settings))
-    except (ValueError, TypeError, KeyError, ImportError) as error:
-        raise ValueError(f"{name}: quantization: {_one_line(error)}") from error
+    except ImportError as error:
+        raise ValueError(f"{name}: quantization: {one_line(error)}; install what {method} needs") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
+        ) from error
 
 
 def _max_context(model: PreTrainedModel) -> int | None:
@@ -184,9 +225,10 @@ def _max_context(model: PreTrainedModel) -> int | None:
 def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Every id that ends a text, from the generation configuration, else the model's, else the tokenizer's."""
     generation = getattr(model, "generation_config", None)
-    for value in (getattr(generation, "eos_token_id", None), model.config.eos_token_id, tokenizer.eos_token_id):
+    for holder in (generation, model.config, model.config.get_text_config(), tokenizer):
+        value = getattr(holder, "eos_token_id", None)
         if value is not None:
-            return tuple(value) if isinstance(value, list | tuple) else (int(value),)
+            return tuple(int(i) for i in value) if isinstance(value, list | tuple) else (int(value),)
     return ()
 
 
@@ -206,6 +248,13 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
             f"differ, first id {first}: {json.dumps(target_tokens[first])} in the target, "
             f"{json.dumps(draft_tokens[first])} in the draft; "
             "choose a draft of the target's own family"
+        )
+    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
+    if moved:
+        token = target_tokens[moved[0]]
+        raise ValueError(
+            f"pair '{pair}': target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the "
+            f"target, id {draft_ids[token]} in the draft; choose a draft of the target's own family"
         )
     if not set(target_tokens) & set(draft_tokens):
         raise ValueError(
