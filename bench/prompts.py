@@ -7,7 +7,7 @@ is used: the answers in the file are another model's, and acceptance is measured
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from specgauge.configs.schema import WorkloadConfig
 
 EMBEDDED_PROMPTS = Path(__file__).parent / "embedded" / "prompts.jsonl"
+_ROW_FORMS = 'one JSON object a line, e.g. {"prompt": "…"}, or one JSON list of objects'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,31 +40,33 @@ def _plain(text: str, category: str | None) -> Prompt:
     return Prompt(text=text, messages=({"role": "user", "content": text},), is_chat=False, category=category)
 
 
-def _text_of(value: Any, where: str, field: str) -> str:
+def _text_of(value: Any, where: str, field: str, *, may_be_blank: bool = False) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{where}: '{field}' must be text, found {type(value).__name__}")
-    if not value.strip():
+        raise ValueError(f"{where}: '{field}' must be text, found {_kind(value)}")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(
+            f"{where}: '{field}' holds half of a surrogate pair, which is no character; write the whole pair"
+        )
+    if not may_be_blank and not value.strip():
         raise ValueError(f"{where}: '{field}' is empty; remove the row or give it text")
     return value
 
 
-def _from_jsonl(row: Any, where: str) -> Prompt:
-    category = row.get("category")
+def _kind(value: Any) -> str:
+    """What JSON calls a value's type."""
+    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", str: "text"}
+    return "null" if value is None else names[type(value)]
+
+
+def _category(row: dict[str, Any], where: str) -> str | None:
+    value = row.get("category")
+    return None if value is None else _text_of(value, where, "category", may_be_blank=True)
+
+
+def _from_jsonl(row: dict[str, Any], where: str) -> Prompt:
+    category = _category(row, where)
     if "messages" in row:
-        messages = row["messages"]
-        if not isinstance(messages, list) or not all(
-            isinstance(m, dict) and {"role", "content"} <= set(m) for m in messages
-        ):
-            raise ValueError(f"{where}: 'messages' must be a list of {{role, content}} objects")
-        before_answer = []
-        for message in messages:
-            if message["role"] == "assistant":
-                break
-            content = _text_of(message["content"], where, "content")
-            before_answer.append({"role": str(message["role"]), "content": content})
-        if not before_answer:
-            raise ValueError(f"{where}: 'messages' has nothing before the first answer")
-        return _chat(before_answer, category)
+        return _chat(_before_answer(row["messages"], where), category)
     for field in ("prompt", "text"):
         if field in row:
             return _plain(_text_of(row[field], where, field), category)
@@ -72,57 +75,106 @@ def _from_jsonl(row: Any, where: str) -> Prompt:
     )
 
 
-def _from_spec_bench(row: Any, where: str) -> Prompt:
+def _before_answer(messages: Any, where: str) -> list[dict[str, str]]:
+    """The messages up to the assistant's first; ValueError where they hold nothing of the user."""
+    if not isinstance(messages, list) or not all(
+        isinstance(m, dict) and {"role", "content"} <= set(m) for m in messages
+    ):
+        raise ValueError(f"{where}: 'messages' must be a list of {{role, content}} objects")
+    found = []
+    for index, message in enumerate(messages):
+        role = _text_of(message["role"], where, f"messages[{index}].role")
+        if role == "assistant":
+            break
+        found.append({"role": role, "content": _text_of(message["content"], where, f"messages[{index}].content")})
+    if all(message["role"] == "system" for message in found):
+        raise ValueError(f"{where}: 'messages' has nothing of the user before the first answer; remove the row")
+    return found
+
+
+def _from_spec_bench(row: dict[str, Any], where: str) -> Prompt:
     turns = row.get("turns")
     if not isinstance(turns, list) or not turns:
         raise ValueError(f"{where}: 'turns' must be a list with at least one text (Spec-Bench question.jsonl)")
-    return _chat([{"role": "user", "content": _text_of(turns[0], where, "turns[0]")}], row.get("category"))
+    return _chat([{"role": "user", "content": _text_of(turns[0], where, "turns[0]")}], _category(row, where))
 
 
-def _from_sharegpt(row: Any, where: str) -> Prompt | None:
+def _from_sharegpt(row: dict[str, Any], where: str) -> Prompt | None:
+    """None for a conversation that does not begin with the user's words: dumps are full of cut-off ones."""
     turns = row.get("conversations")
-    if not isinstance(turns, list):
-        raise ValueError(f"{where}: 'conversations' must be a list (ShareGPT)")
+    if not isinstance(turns, list) or not all(isinstance(t, dict) and {"from", "value"} <= set(t) for t in turns):
+        raise ValueError(f"{where}: 'conversations' must be a list of {{from, value}} objects (ShareGPT)")
     messages = []
-    for turn in turns:
-        speaker = turn.get("from") if isinstance(turn, dict) else None
-        if speaker not in ("human", "user", "system"):
+    for index, turn in enumerate(turns):
+        if turn["from"] not in ("human", "user", "system"):
             break
-        role = "system" if speaker == "system" else "user"
-        messages.append({"role": role, "content": str(turn.get("value", ""))})
-    if not any(m["role"] == "user" and m["content"].strip() for m in messages):
+        content = _text_of(turn["value"], where, f"conversations[{index}].value", may_be_blank=True)
+        if content.strip():
+            messages.append({"role": "system" if turn["from"] == "system" else "user", "content": content})
+    if all(message["role"] == "system" for message in messages):
         return None
     return _chat(messages, None)
 
 
-def _rows(path: Path) -> list[tuple[str, Any]]:
-    """(where, object) for each row of a JSON Lines file or of one JSON list."""
+def _content(path: Path) -> str:
     try:
-        content = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}; give a file that can") from error
+    try:
+        content = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); convert the file") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file") from error
     if not content.strip():
-        raise ValueError(f'{path}: the prompt file is empty; give at least one row, e.g. {{"prompt": "…"}}')
+        raise ValueError(f"{path}: the prompt file is empty; needed: {_ROW_FORMS}")
+    return content
+
+
+def _parse(text: str, where: str, first_line: int) -> Any:
+    """One JSON value; ValueError that names the line for anything else."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{where}:{first_line + error.lineno - 1}: not valid JSON: {error.msg}; needed: {_ROW_FORMS}"
+        ) from error
+    except RecursionError as error:
+        raise ValueError(f"{where}:{first_line}: not usable JSON: nested too deeply; needed: {_ROW_FORMS}") from error
+    except ValueError as error:  # a number with thousands of digits
+        raise ValueError(f"{where}:{first_line}: not usable JSON: {error}; needed: {_ROW_FORMS}") from error
+
+
+def _rows(path: Path) -> list[tuple[str, Any]]:
+    """(where, value) for each row of a JSON Lines file or of one JSON list.
+
+    Lines end at line feeds alone: other separators, such as U+2028, may stand inside a JSON text.
+    """
+    content = _content(path)
     if content.lstrip().startswith("["):
-        try:
-            rows = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
-        return [(f"{path}: row {index}", row) for index, row in enumerate(rows)]
-    found = []
-    for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append((f"{path}:{number}", json.loads(line)))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: not valid JSON: {error.msg}") from error
-    return found
+        return [(f"{path}: row {index}", row) for index, row in enumerate(_parse(content, str(path), 1))]
+    return [
+        (f"{path}:{number}", _parse(line, str(path), number))
+        for number, line in enumerate(content.split("\n"), start=1)
+        if line.strip()
+    ]
 
 
-def read_prompts(workload: WorkloadConfig) -> list[Prompt]:
+def _prompt(row: Any, where: str, workload: WorkloadConfig) -> Prompt | None:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: found {_kind(row)}, needed a JSON object")
+    kind = workload.format
+    if kind == "auto":
+        kind = "spec-bench" if "turns" in row else "sharegpt" if "conversations" in row else "jsonl"
+    if kind == "spec-bench":
+        return _from_spec_bench(row, where)
+    return _from_sharegpt(row, where) if kind == "sharegpt" else _from_jsonl(row, where)
+
+
+def read_prompts(workload: WorkloadConfig, tell: Callable[[str], None] | None = None) -> list[Prompt]:
     """The workload's prompts, at most ``limit``, in the file's order.
 
+    ``tell`` gets one line when conversations were skipped because they do not start with the user.
     Raises ValueError (file, row, what was found, what is needed) for a file that is missing, empty or of another form.
     """
     path = EMBEDDED_PROMPTS if workload.prompts == "embedded" else Path(workload.prompts).expanduser()
@@ -133,30 +185,28 @@ def read_prompts(workload: WorkloadConfig) -> list[Prompt]:
     if path.is_dir():
         raise ValueError(f"workload.prompts: '{workload.prompts}' is a directory; give a .jsonl or .json file")
     prompts: list[Prompt] = []
+    skipped = 0
     for where, row in _rows(path):
-        if not isinstance(row, dict):
-            raise ValueError(f"{where}: found {type(row).__name__}, needed a JSON object")
-        kind = workload.format
-        if kind == "auto":
-            kind = "spec-bench" if "turns" in row else "sharegpt" if "conversations" in row else "jsonl"
-        prompt = (
-            _from_spec_bench(row, where) if kind == "spec-bench"
-            else _from_sharegpt(row, where) if kind == "sharegpt"
-            else _from_jsonl(row, where)
-        )  # fmt: skip
-        if prompt is not None:
-            prompts.append(prompt)
-        if workload.limit is not None and len(prompts) == workload.limit:
+        prompt = _prompt(row, where, workload)
+        if prompt is None:
+            skipped += 1
+            continue
+        prompts.append(prompt)
+        if len(prompts) == workload.limit:
             break
     if not prompts:
-        raise ValueError(f"{path}: no usable prompt in it (conversations must start with the user)")
+        found = f"none of its {skipped} conversations starts with the user" if skipped else "it has no row"
+        raise ValueError(f"{path}: no usable prompt: {found}; needed: {_ROW_FORMS}")
+    if skipped and tell is not None:
+        tell(f"{path}: skipped {skipped} of {skipped + len(prompts)} conversations, which do not start with the user")
     return prompts
 
 
 def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any, workload: WorkloadConfig) -> list[list[int]]:
     """Token ids of each prompt, under the chat template where the workload asks for it and the tokenizer has one.
 
-    Raises ValueError where a template is demanded and missing, or a prompt has no token.
+    A prompt is never given a second begin-of-text token: templates write their own, and so may plain text.
+    Raises ValueError where a template is demanded and missing, or refuses a prompt, or a prompt has no token.
     """
     has_template = getattr(tokenizer, "chat_template", None) is not None
     if workload.chat_template == "always" and not has_template:
@@ -164,13 +214,27 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any, workload: Workload
     use_template = workload.chat_template != "never" and has_template
     encoded = []
     for index, prompt in enumerate(prompts):
-        if use_template:
-            ids = tokenizer.apply_chat_template(
-                list(prompt.messages), add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-        else:
-            ids = tokenizer(prompt.text)["input_ids"]
+        ids = _with_template(prompt, tokenizer, index) if use_template else _without_template(prompt, tokenizer)
         if not ids:
             raise ValueError(f"workload.prompts: prompt {index} has no token after encoding; remove it")
         encoded.append([int(i) for i in ids])
     return encoded
+
+
+def _with_template(prompt: Prompt, tokenizer: Any, index: int) -> Any:
+    try:
+        return tokenizer.apply_chat_template(
+            list(prompt.messages), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    except Exception as error:  # templates raise what they like, e.g. for a system message they have no place for
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"workload.prompts: the tokenizer's chat template refuses prompt {index}: {reason}; "
+            "change the prompt, or set workload.chat_template: never"
+        ) from error
+
+
+def _without_template(prompt: Prompt, tokenizer: Any) -> Any:
+    begin = getattr(tokenizer, "bos_token", None)
+    has_begin = isinstance(begin, str) and begin != "" and prompt.text.startswith(begin)
+    return tokenizer(prompt.text, add_special_tokens=not has_begin)["input_ids"]
