@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,39 +36,50 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_name() -> str | None:
+def _first_line(path: str, start: str = "") -> str | None:
+    """The first line of a file that begins with ``start``; None where there is none."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return platform.processor() or None
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or None
+        return None
+    return next((line.strip() for line in lines if line.startswith(start)), None) or None
+
+
+def _cpu_name() -> str | None:
+    line = _first_line("/proc/cpuinfo", "model name") or ""
+    return line.partition(":")[2].strip() or platform.processor() or None
 
 
 def _memory_bytes() -> int | None:
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        pages = os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * pages if pages > 0 else None
     except (ValueError, OSError, AttributeError):
         return None
 
 
-def _cpu_governor() -> str | None:
+def _git(*arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """A git command in this file's folder; None where git is missing or does not answer."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(Path(__file__).resolve().parent), *arguments]
     try:
-        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text(encoding="utf-8").strip()
-    except OSError:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False, env=variables)
+    except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _commit() -> str | None:
-    """The commit of the checkout this code runs from, or None for an installed package."""
-    folder = Path(__file__).resolve().parent
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() if found.returncode == 0 else None
+def _checkout() -> tuple[str | None, bool | None]:
+    """(commit, whether files differ from it) of the checkout this code runs from; None each for an installed package.
+
+    A package installed below someone else's checkout is not part of it: this very file has to be tracked.
+    """
+    tracked = _git("ls-files", "--error-unmatch", Path(__file__).name)
+    if tracked is None or tracked.returncode != 0:
+        return None, None
+    head, changes = _git("rev-parse", "HEAD"), _git("diff", "--quiet", "HEAD")
+    commit = head.stdout.strip() if head is not None and head.returncode == 0 else None
+    known = changes is not None and changes.returncode in (0, 1)
+    return commit, changes.returncode == 1 if changes is not None and known else None
 
 
 def _cuda_devices() -> list[dict[str, Any]]:
@@ -77,20 +89,33 @@ def _cuda_devices() -> list[dict[str, Any]]:
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
+        uuid = getattr(properties, "uuid", None)
         devices.append(
             {
                 "name": properties.name,
                 "memory_bytes": properties.total_memory,
                 "compute_capability": f"{properties.major}.{properties.minor}",
                 "multiprocessors": properties.multi_processor_count,
-                **_nvml(index),
+                **_nvml(None if uuid is None else str(uuid)),
             }
         )
     return devices
 
 
-def _nvml(index: int) -> dict[str, Any]:
-    """Driver version, clocks, power limit and temperature as NVML reads them; None where it cannot."""
+def _reading(read: Callable[[], Any]) -> Any:
+    """What an optional reading gives; None where it fails, however it fails."""
+    try:
+        value = read()
+    except Exception:  # drivers and bindings fail in their own ways, all of them mean unknown
+        return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _nvml(uuid: str | None) -> dict[str, Any]:
+    """Driver version, clocks, power limit and temperature as NVML reads them; None where it cannot.
+
+    The device is found by its UUID: NVML counts every device of the machine, torch only those it may see.
+    """
     figures: dict[str, Any] = dict.fromkeys(
         ("driver", "sm_clock_hz", "sm_clock_max_hz", "memory_clock_hz", "power_limit_w", "temperature_c")
     )
@@ -98,35 +123,38 @@ def _nvml(index: int) -> dict[str, Any]:
         import pynvml
 
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    except Exception:  # any failure of an optional reading means unknown
+    except Exception:  # no bindings, no library, no driver, no permission
         return figures
-    readings = {
-        "driver": pynvml.nvmlSystemGetDriverVersion,
-        "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
-        "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
-        "memory_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1_000_000,
-        "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
-        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-    }
-    for name, read in readings.items():
-        try:
-            figures[name] = read()
-        except pynvml.NVMLError:
-            figures[name] = None
+    figures["driver"] = _reading(lambda: pynvml.nvmlSystemGetDriverVersion())
+
+    def handle_of(kind: str) -> Any:
+        return _reading(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}"))
+
+    handle = None if uuid is None else handle_of("GPU") or handle_of("MIG")  # a slice has a UUID of its own
+    if handle:
+        readings = {
+            "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
+            "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
+            "memory_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1_000_000,
+            "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
+            "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+        }
+        figures |= {name: _reading(read) for name, read in readings.items()}
+    _reading(lambda: pynvml.nvmlShutdown())
     return figures
 
 
 def collect_environment() -> dict[str, Any]:
-    """The environment as a strict-JSON mapping; keys carry units."""
+    """The environment as a strict-JSON mapping; keys carry units, what is not known is None."""
     devices = _cuda_devices()
+    commit, has_changes = _checkout()
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "machine": platform.machine(),
+        "machine": platform.machine() or None,
         "cpu": _cpu_name(),
         "cpu_cores": os.cpu_count(),
-        "cpu_governor": _cpu_governor(),
+        "cpu_governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": _memory_bytes(),
         "device": devices[0]["name"] if devices else "cpu",
         "cuda_devices": devices,
@@ -134,7 +162,8 @@ def collect_environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "thread_variables": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
         "packages": {package: _version(package) for package in PACKAGES},
-        "commit": _commit(),
+        "commit": commit,
+        "uncommitted_changes": has_changes,
     }
 
 

@@ -1,0 +1,308 @@
+"""The environment record: strict JSON, nothing guessed, whatever the driver and its bindings do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench import environment
+from specgauge.bench.environment import collect_environment, use_threads
+
+UNREAD = {
+    "driver": None,
+    "sm_clock_hz": None,
+    "sm_clock_max_hz": None,
+    "memory_clock_hz": None,
+    "power_limit_w": None,
+    "temperature_c": None,
+}
+READ = {
+    "driver": "570.1",
+    "sm_clock_hz": 1_500_000_000,
+    "sm_clock_max_hz": 1_980_000_000,
+    "memory_clock_hz": 2_619_000_000,
+    "power_limit_w": 700.0,
+    "temperature_c": 41,
+}
+
+
+class FakeNvml(ModuleType):
+    """The bindings of a machine with two devices, the second of which is the only one torch sees."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def __init__(self, failing: tuple[str, ...] = (), error: BaseException | None = None) -> None:
+        super().__init__("pynvml")
+        self.failing, self.error = failing, error
+        self.open = 0
+
+    def _answer(self, name: str, value: Any) -> Any:
+        if name in self.failing:
+            assert self.error is not None
+            raise self.error
+        return value
+
+    def nvmlInit(self) -> None:  # noqa: N802 (NVML's names)
+        self._answer("nvmlInit", None)
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self._answer("nvmlShutdown", None)
+        self.open -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        version: bytes = self._answer("nvmlSystemGetDriverVersion", b"570.1")
+        return version
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        if uuid != "GPU-5f9c":
+            raise LookupError(uuid)
+        handle: str = self._answer("nvmlDeviceGetHandleByUUID", "second")
+        return handle
+
+    def nvmlDeviceGetClockInfo(self, handle: str, kind: int) -> int:  # noqa: N802
+        assert handle == "second"
+        mhz: int = self._answer("nvmlDeviceGetClockInfo", {1: 1500, 2: 2619}[kind])
+        return mhz
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: str, kind: int) -> int:  # noqa: N802
+        assert (handle, kind) == ("second", 1)
+        mhz: int = self._answer("nvmlDeviceGetMaxClockInfo", 1980)
+        return mhz
+
+    def nvmlDeviceGetPowerManagementLimit(self, handle: str) -> int:  # noqa: N802
+        mw: int = self._answer("nvmlDeviceGetPowerManagementLimit", 700_000)
+        return mw
+
+    def nvmlDeviceGetTemperature(self, handle: str, kind: int) -> int:  # noqa: N802
+        degrees: int = self._answer("nvmlDeviceGetTemperature", 41)
+        return degrees
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Torch that sees one CUDA device."""
+    properties = SimpleNamespace(
+        name="NVIDIA H200", total_memory=150_754_820_096, major=9, minor=0, multi_processor_count=132, uuid="5f9c"
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    return properties
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def values_in(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [inner for item in value.values() for inner in values_in(item)]
+    if isinstance(value, list):
+        return [inner for item in value for inner in values_in(item)]
+    return [value]
+
+
+def test_the_record_is_strict_json_without_paths(no_gpu: None) -> None:
+    record = collect_environment()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    texts = [value for value in values_in(record) if isinstance(value, str)]
+    assert not [text for text in texts if re.search(r"(^|[\s:=])(/|[A-Za-z]:\\)\w", text) or not text]
+
+
+def test_a_machine_without_cuda(no_gpu: None) -> None:
+    record = collect_environment()
+    assert (record["device"], record["cuda_devices"]) == ("cpu", [])
+    assert record["threads"] == torch.get_num_threads()
+    assert record["packages"]["torch"] == torch.__version__
+    assert record["packages"]["specgauge"] == importlib.metadata.version("specgauge")
+
+
+def test_what_a_package_that_is_not_installed_says(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "PACKAGES", ("torch", "a-package-nobody-wrote"))
+    assert collect_environment()["packages"] == {"torch": torch.__version__, "a-package-nobody-wrote": None}
+
+
+def test_thread_variables_are_those_of_the_process(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    assert collect_environment()["thread_variables"] == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": None}
+
+
+def test_a_cuda_device_with_everything_readable(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    record = collect_environment()
+    assert record["device"] == "NVIDIA H200"
+    assert record["cuda_devices"] == [
+        {
+            "name": "NVIDIA H200",
+            "memory_bytes": 150_754_820_096,
+            "compute_capability": "9.0",
+            "multiprocessors": 132,
+            **READ,
+        }
+    ]
+    assert nvml.open == 0
+    json.dumps(record, allow_nan=False)
+
+
+def figures(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: record["cuda_devices"][0][name] for name in UNREAD}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("driver"), OSError("library"), AttributeError("name"), KeyError("x")])
+@pytest.mark.parametrize(
+    ("failing", "lost"),
+    [
+        (("nvmlInit",), set(UNREAD)),
+        (("nvmlDeviceGetHandleByUUID",), set(UNREAD) - {"driver"}),
+        (("nvmlSystemGetDriverVersion",), {"driver"}),
+        (("nvmlDeviceGetClockInfo",), {"sm_clock_hz", "memory_clock_hz"}),
+        (("nvmlDeviceGetMaxClockInfo",), {"sm_clock_max_hz"}),
+        (("nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetTemperature"), {"power_limit_w", "temperature_c"}),
+        (("nvmlShutdown",), set()),
+    ],
+)
+def test_what_nvml_cannot_read_is_none_and_nothing_else(
+    one_gpu: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: tuple[str, ...],
+    lost: set[str],
+    error: Exception,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(failing, error))
+    assert figures(collect_environment()) == {name: None if name in lost else READ[name] for name in READ}
+
+
+@pytest.mark.parametrize("missing", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "NVML_CLOCK_SM", "nvmlShutdown"])
+def test_bindings_without_a_name(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    nvml = FakeNvml()
+    names = [name for name in dir(FakeNvml) if name.lower().startswith("nvml") and name != missing]
+    fewer = SimpleNamespace(**{name: getattr(nvml, name) for name in names})
+    monkeypatch.setitem(sys.modules, "pynvml", fewer)
+    lost = {
+        "nvmlInit": set(UNREAD),
+        "nvmlDeviceGetHandleByUUID": set(UNREAD) - {"driver"},
+        "NVML_CLOCK_SM": {"sm_clock_hz", "sm_clock_max_hz"},
+        "nvmlShutdown": set(),
+    }[missing]
+    assert figures(collect_environment()) == {name: None if name in lost else READ[name] for name in READ}
+
+
+def test_bindings_that_are_not_installed(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert figures(collect_environment()) == UNREAD
+
+
+@pytest.mark.parametrize("uuid", [None, "0000"])
+def test_a_device_that_nvml_does_not_know_is_not_mistaken_for_another(
+    one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, uuid: str | None
+) -> None:
+    one_gpu.uuid = uuid
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    assert figures(collect_environment()) == {**UNREAD, "driver": "570.1"}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, in whose folder ``bench`` the module claims to lie, not yet added."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    git(tmp_path, "init", "-q")
+    (tmp_path / "README").write_text("first\n")
+    git(tmp_path, "add", "README")
+    git(tmp_path, "commit", "-q", "-m", "First")
+    module = tmp_path / "bench" / "environment.py"
+    module.parent.mkdir()
+    module.write_text("")
+    monkeypatch.setattr(environment, "__file__", str(module))
+    return tmp_path
+
+
+def commit_keys() -> tuple[str | None, bool | None]:
+    record = collect_environment()
+    return record["commit"], record["uncommitted_changes"]
+
+
+def test_the_commit_of_a_checkout(no_gpu: None, checkout: Path) -> None:
+    git(checkout, "add", "bench")
+    git(checkout, "commit", "-q", "-m", "Second")
+    head = git(checkout, "rev-parse", "HEAD")
+    assert commit_keys() == (head, False)
+    (checkout / "README").write_text("changed\n")
+    assert commit_keys() == (head, True)
+
+
+def test_a_package_installed_below_a_foreign_checkout_has_no_commit(no_gpu: None, checkout: Path) -> None:
+    assert commit_keys() == (None, None)
+
+
+def test_variables_of_git_do_not_lead_to_another_repository(
+    no_gpu: None, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(checkout, "add", "bench")
+    git(checkout, "commit", "-q", "-m", "Second")
+    head = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(checkout / "elsewhere"))
+    assert commit_keys() == (head, False)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5), PermissionError()])
+def test_no_git_no_commit(no_gpu: None, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert commit_keys() == (None, None)
+
+
+def test_files_of_the_system_that_are_not_there(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Path, *arguments: Any, **options: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "")
+    monkeypatch.setattr(os, "sysconf", lambda name: -1)
+    record = collect_environment()
+    assert [record[key] for key in ("cpu", "cpu_governor", "memory_bytes", "machine")] == [None] * 4
+
+
+def test_what_the_system_says_of_its_processor(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "/proc/cpuinfo": "processor\t: 0\nmodel name\t: A Processor: fast\nmodel name\t: Another\n",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
+    }
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: files[str(self)])
+    record = collect_environment()
+    assert (record["cpu"], record["cpu_governor"]) == ("A Processor: fast", "powersave")
+
+
+def test_threads_are_set_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    use_threads(None)
+    use_threads(3)
+    assert asked == [3]
