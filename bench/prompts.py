@@ -214,27 +214,27 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any, workload: Workload
     use_template = workload.chat_template != "never" and has_template
     encoded = []
     for index, prompt in enumerate(prompts):
-        ids = _with_template(prompt, tokenizer, index) if use_template else _without_template(prompt, tokenizer)
+        ids = _encode(prompt, tokenizer, use_template, index)
         if not ids:
             raise ValueError(f"workload.prompts: prompt {index} has no token after encoding; remove it")
         encoded.append([int(i) for i in ids])
     return encoded
 
 
-def _with_template(prompt: Prompt, tokenizer: Any, index: int) -> Any:
+def _encode(prompt: Prompt, tokenizer: Any, use_template: bool, index: int) -> Any:
     try:
-        return tokenizer.apply_chat_template(
-            list(prompt.messages), add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-    except Exception as error:  # templates raise what they like, e.g. for a system message they have no place for
+        if use_template:
+            return tokenizer.apply_chat_template(
+                list(prompt.messages), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        begin = getattr(tokenizer, "bos_token", None)
+        has_begin = isinstance(begin, str) and begin != "" and prompt.text.startswith(begin)
+        return tokenizer(prompt.text, add_special_tokens=not has_begin)["input_ids"]
+    except Exception as error:  # templates and tokenizers raise what they like, e.g. for a system message out of place
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"workload.prompts: the tokenizer's chat template refuses prompt {index}: {reason}; "
-            "change the prompt, or set workload.chat_template: never"
-        ) from error
-
-
-def _without_template(prompt: Prompt, tokenizer: Any) -> Any:
-    begin = getattr(tokenizer, "bos_token", None)
-    has_begin = isinstance(begin, str) and begin != "" and prompt.text.startswith(begin)
-    return tokenizer(prompt.text, add_special_tokens=not has_begin)["input_ids"]
+        refuses, remedy = (
+            ("the tokenizer's chat template refuses", "change it, or set workload.chat_template: never")
+            if use_template
+            else ("the tokenizer refuses", "change or remove it")
+        )
+        raise ValueError(f"workload.prompts: {refuses} prompt {index}: {reason}; {remedy}") from error

@@ -1,0 +1,447 @@
+"""Prompts from files of every form, the line that each fault gets, and what the tokenizer makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from specgauge.bench import prompts as prompts_module
+from specgauge.bench.prompts import Prompt, encode_prompts, read_prompts
+from specgauge.configs.schema import WorkloadConfig
+from tests.bench.tiny_checkpoints import word_tokenizer
+
+FORMS = 'one JSON object a line, e.g. {"prompt": "…"}, or one JSON list of objects'
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    " {{ m.content }}{% endfor %}{% if add_generation_prompt %} w96{% endif %}"
+)
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """A function that writes a prompts file: bytes, text, or rows as JSON lines."""
+
+    def make(content: bytes | str | list[Any], name: str = "prompts.jsonl") -> Path:
+        path = tmp_path / name
+        if isinstance(content, list):
+            content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        return path
+
+    return make
+
+
+def workload(path: Path | str, **settings: Any) -> WorkloadConfig:
+    return WorkloadConfig(prompts=str(path), **settings)
+
+
+def plain(text: str, category: str | None = None) -> Prompt:
+    return Prompt(text=text, messages=({"role": "user", "content": text},), is_chat=False, category=category)
+
+
+def chat(*messages: tuple[str, str], category: str | None = None) -> Prompt:
+    return Prompt(
+        text="\n\n".join(content for _, content in messages),
+        messages=tuple({"role": role, "content": content} for role, content in messages),
+        is_chat=True,
+        category=category,
+    )
+
+
+HUMAN = {"from": "human", "value": "Hi"}
+ANSWER = {"from": "gpt", "value": "Hello"}
+SYSTEM = {"from": "system", "value": "Be brief"}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"prompt": "Say it"}, plain("Say it")),
+        ({"text": "Once upon"}, plain("Once upon")),
+        ({"prompt": "a", "text": "b", "category": "qa"}, plain("a", "qa")),
+        ({"prompt": " kept as it is\n"}, plain(" kept as it is\n")),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, chat(("user", "Hi"))),
+        (
+            {
+                "messages": [
+                    {"role": "system", "content": "Be brief"},
+                    {"role": "user", "content": "Hi", "name": "A"},
+                    {"role": "assistant", "content": None},
+                    {"role": "user", "content": "More"},
+                ],
+                "prompt": "not this",
+            },
+            chat(("system", "Be brief"), ("user", "Hi")),
+        ),
+        (
+            {"question_id": 81, "category": "writing", "turns": ["First", "Second"], "reference": []},
+            chat(("user", "First"), category="writing"),
+        ),
+        ({"id": "x", "conversations": [HUMAN, ANSWER, HUMAN]}, chat(("user", "Hi"))),
+        ({"conversations": [SYSTEM, HUMAN, ANSWER]}, chat(("system", "Be brief"), ("user", "Hi"))),
+        ({"conversations": [{"from": "user", "value": "Hi"}, HUMAN]}, chat(("user", "Hi"), ("user", "Hi"))),
+        ({"conversations": [{"from": "human", "value": "  "}, HUMAN]}, chat(("user", "Hi"))),
+    ],
+)
+@pytest.mark.parametrize("as_list", [False, True], ids=["lines", "list"])
+def test_every_form_is_told_by_its_content(write: Write, row: Any, expected: Prompt, as_list: bool) -> None:
+    assert read_prompts(workload(write(json.dumps([row]) if as_list else [row]))) == [expected]
+
+
+def test_forms_may_mix_and_order_stays(write: Write) -> None:
+    path = write([{"prompt": "1"}, {"turns": ["2"]}, {"conversations": [HUMAN]}, {"messages": [], "prompt": "4"}][:3])
+    assert [prompt.text for prompt in read_prompts(workload(path))] == ["1", "2", "Hi"]
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "words"),
+    [
+        ("jsonl", {"turns": ["a"]}, "found fields turns; needed: 'prompt', 'text' or 'messages'"),
+        ("jsonl", {}, "found fields none; needed: 'prompt', 'text' or 'messages'"),
+        ("spec-bench", {"prompt": "a"}, "'turns' must be a list with at least one text (Spec-Bench question.jsonl)"),
+        ("sharegpt", {"prompt": "a"}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
+    ],
+)
+def test_a_form_that_is_asked_for_is_the_only_one_taken(write: Write, form: Any, row: Any, words: str) -> None:
+    path = write([row])
+    with pytest.raises(ValueError, match=exactly(f"{path}:1: {words}")):
+        read_prompts(workload(path, format=form))
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [("jsonl", {"prompt": "a"}), ("spec-bench", {"turns": ["a"]}), ("sharegpt", {"conversations": [HUMAN]})],
+)
+def test_a_form_that_is_asked_for_is_taken(write: Write, form: Any, row: Any) -> None:
+    assert len(read_prompts(workload(write([row]), format=form))) == 1
+
+
+def exactly(text: str) -> str:
+    assert "\n" not in text
+    return f"^{re.escape(text)}$"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("just text", "found text, needed a JSON object"),
+        (["a"], "found a list, needed a JSON object"),
+        (None, "found null, needed a JSON object"),
+        (True, "found true or false, needed a JSON object"),
+        (1.5, "found a number, needed a JSON object"),
+        ({"question": "a", "answer": "b"}, "found fields answer, question; needed: 'prompt', 'text' or 'messages'"),
+        ({"prompt": 3}, "'prompt' must be text, found a number"),
+        ({"prompt": None}, "'prompt' must be text, found null"),
+        ({"prompt": ["a"]}, "'prompt' must be text, found a list"),
+        ({"text": {"a": 1}}, "'text' must be text, found an object"),
+        ({"prompt": ""}, "'prompt' is empty; remove the row or give it text"),
+        ({"text": " \n\t"}, "'text' is empty; remove the row or give it text"),
+        ({"prompt": "a", "category": 7}, "'category' must be text, found a number"),
+        ({"messages": "Hi"}, "'messages' must be a list of {role, content} objects"),
+        ({"messages": ["Hi"]}, "'messages' must be a list of {role, content} objects"),
+        ({"messages": [{"role": "user"}]}, "'messages' must be a list of {role, content} objects"),
+        ({"messages": []}, "'messages' has nothing of the user before the first answer; remove the row"),
+        (
+            {"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]},
+            "'messages' has nothing of the user before the first answer; remove the row",
+        ),
+        (
+            {"messages": [{"role": "system", "content": "a"}]},
+            "'messages' has nothing of the user before the first answer; remove the row",
+        ),
+        ({"messages": [{"role": "user", "content": None}]}, "'messages[0].content' must be text, found null"),
+        (
+            {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]},
+            "'messages[1].content' must be text, found a list",
+        ),
+        ({"messages": [{"role": 1, "content": "a"}]}, "'messages[0].role' must be text, found a number"),
+        (
+            {"messages": [{"role": "user", "content": " "}]},
+            "'messages[0].content' is empty; remove the row or give it text",
+        ),
+        ({"turns": []}, "'turns' must be a list with at least one text (Spec-Bench question.jsonl)"),
+        ({"turns": "a"}, "'turns' must be a list with at least one text (Spec-Bench question.jsonl)"),
+        ({"turns": [1]}, "'turns[0]' must be text, found a number"),
+        ({"turns": [""]}, "'turns[0]' is empty; remove the row or give it text"),
+        ({"conversations": {}}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
+        ({"conversations": ["Hi"]}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
+        ({"conversations": [{"from": "human"}]}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
+        (
+            {"conversations": [{"from": "human", "value": None}]},
+            "'conversations[0].value' must be text, found null",
+        ),
+    ],
+)
+def test_a_wrong_row_is_named_with_what_was_found(write: Write, row: Any, words: str) -> None:
+    lines = write([{"prompt": "fine"}, row])
+    with pytest.raises(ValueError, match=exactly(f"{lines}:2: {words}")):
+        read_prompts(workload(lines))
+    listed = write(json.dumps([{"prompt": "fine"}, row]), "prompts.json")
+    with pytest.raises(ValueError, match=exactly(f"{listed}: row 1: {words}")):
+        read_prompts(workload(listed))
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        (b"", "", f"the prompt file is empty; needed: {FORMS}"),
+        (b" \n\n\t\n", "", f"the prompt file is empty; needed: {FORMS}"),
+        (b"\xef\xbb\xbf", "", f"the prompt file is empty; needed: {FORMS}"),
+        (b"[]", "", f"no usable prompt: it has no row; needed: {FORMS}"),
+        (b'{"prompt": "a"}\n\n{"prompt": "b"\n', ":3", f"not valid JSON: Expecting ',' delimiter; needed: {FORMS}"),
+        (b'{"prompt": "a"}\nplain words\n', ":2", f"not valid JSON: Expecting value; needed: {FORMS}"),
+        (b'{\n  "prompt": "a"\n}\n', ":1", "not valid JSON: Expecting property name enclosed in double quotes; needed"),
+        (b'[{"prompt": "a"},\n {"prompt": }]', ":2", f"not valid JSON: Expecting value; needed: {FORMS}"),
+        (b'{"prompt": "a"} {"prompt": "b"}', ":1", f"not valid JSON: Extra data; needed: {FORMS}"),
+        (b'{"prompt": "a"}\n{"prompt": "\xe9"}', ":2", "not UTF-8 text (byte 28); convert the file"),
+        ('{"prompt": "a"}'.encode("utf-16"), ":1", "not UTF-8 text (byte 0); convert the file"),
+        (b"\n" + b"[" * 200_000, ":1", f"not usable JSON: nested too deeply; needed: {FORMS}"),
+        (b'{"prompt": ' + b"9" * 5000 + b"}", ":1", "not usable JSON: Exceeds the limit (4300 digits)"),
+        (b'{"prompt": "\\ud83d half"}', ":1", "'prompt' holds half of a surrogate pair, which is no character; write"),
+    ],
+)
+def test_a_file_of_another_kind_gets_one_line(write: Write, content: bytes, place: str, words: str) -> None:
+    path = write(content)
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{place}: {words}')}") as caught:
+        read_prompts(workload(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_that_is_no_file(tmp_path: Path) -> None:
+    missing = tmp_path / "none.jsonl"
+    words = f"workload.prompts: '{missing}' does not exist; give a file, or 'embedded' for the shipped prompts"
+    with pytest.raises(ValueError, match=exactly(words)):
+        read_prompts(workload(missing))
+    words = f"workload.prompts: '{tmp_path}' is a directory; give a .jsonl or .json file"
+    with pytest.raises(ValueError, match=exactly(words)):
+        read_prompts(workload(tmp_path))
+
+
+def test_a_file_that_cannot_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write([{"prompt": "a"}])
+
+    def fail(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    words = f"{path}: cannot be read: Permission denied; give a file that can"
+    with pytest.raises(ValueError, match=exactly(words)):
+        read_prompts(workload(path))
+
+
+def test_a_home_directory_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write([{"prompt": "a"}])
+    monkeypatch.setenv("HOME", str(path.parent))
+    assert read_prompts(workload("~/prompts.jsonl")) == [plain("a")]
+
+
+def test_the_embedded_prompts_are_a_file_of_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts_module, "EMBEDDED_PROMPTS", write([{"prompt": "shipped", "category": "story"}]))
+    assert read_prompts(WorkloadConfig()) == [plain("shipped", "story")]
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 3), (4, 4), (9, 4), (None, 4)])
+def test_the_limit_takes_the_first_prompts(write: Write, limit: int | None, count: int) -> None:
+    path = write([{"prompt": str(number)} for number in range(4)])
+    assert [p.text for p in read_prompts(workload(path, limit=limit))] == [str(number) for number in range(count)]
+
+
+def test_rows_past_the_limit_are_not_judged(write: Write) -> None:
+    assert read_prompts(workload(write([{"prompt": "a"}, {"prompt": 1}]), limit=1)) == [plain("a")]
+
+
+SKIPPED: list[list[dict[str, str]]] = [[ANSWER, HUMAN], [], [SYSTEM], [{"from": "human", "value": " "}]]
+
+
+def test_conversations_that_do_not_start_with_the_user_are_skipped_and_told(write: Write) -> None:
+    path = write([{"conversations": turns} for turns in [*SKIPPED, [HUMAN, ANSWER]]])
+    told: list[str] = []
+    assert read_prompts(workload(path), told.append) == [chat(("user", "Hi"))]
+    assert told == [f"{path}: skipped 4 of 5 conversations, which do not start with the user"]
+
+
+def test_skipped_conversations_do_not_count_for_the_limit(write: Write) -> None:
+    path = write([{"conversations": turns} for turns in [[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]]])
+    told: list[str] = []
+    assert len(read_prompts(workload(path, limit=2), told.append)) == 2
+    assert told == [f"{path}: skipped 2 of 4 conversations, which do not start with the user"]
+
+
+def test_nothing_is_told_when_nothing_was_skipped(write: Write) -> None:
+    told: list[str] = []
+    read_prompts(workload(write([{"conversations": [HUMAN]}])), told.append)
+    assert told == []
+
+
+def test_only_conversations_to_skip(write: Write) -> None:
+    path = write([{"conversations": turns} for turns in SKIPPED])
+    words = f"{path}: no usable prompt: none of its 4 conversations starts with the user; needed: {FORMS}"
+    with pytest.raises(ValueError, match=exactly(words)):
+        read_prompts(workload(path))
+
+
+@pytest.mark.parametrize(
+    "separator", ["\u2028", "\u2029", "\u0085", "\x7f", "\u00a0", "🙂", "e\u0301", "\ufeff", "العربية"]
+)
+def test_characters_inside_a_text_do_not_end_its_line(write: Write, separator: str) -> None:
+    text = f"one{separator}two"
+    path = write([{"prompt": text}, {"prompt": "next"}])
+    assert separator.encode() in path.read_bytes()
+    assert read_prompts(workload(path)) == [plain(text), plain("next")]
+
+
+def test_windows_files(write: Write) -> None:
+    assert read_prompts(workload(write(b'\xef\xbb\xbf{"prompt": "a"}\r\n\r\n{"prompt": "b"}\r\n'))) == [
+        plain("a"),
+        plain("b"),
+    ]
+    assert read_prompts(workload(write(b'\xef\xbb\xbf\r\n [{"prompt": "a"}]'))) == [plain("a")]
+
+
+def test_escapes_of_a_whole_surrogate_pair_are_one_character(write: Write) -> None:
+    assert read_prompts(workload(write(b'{"prompt": "\\ud83d\\ude42"}'))) == [plain("🙂")]
+
+
+def test_a_huge_line(write: Write) -> None:
+    text = "word " * 400_000
+    assert read_prompts(workload(write([{"prompt": text}]))) == [plain(text)]
+
+
+@given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"])).filter(lambda t: t.strip()), min_size=1, max_size=5
+    )
+)
+def test_any_text_comes_back_as_it_was_written(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    for escaped in (True, False):
+        path.write_bytes("\n".join(json.dumps({"prompt": t}, ensure_ascii=escaped) for t in texts).encode())
+        assert [prompt.text for prompt in read_prompts(workload(path))] == texts
+
+
+PIECES = [
+    b'{"prompt": "a"}',
+    b'{"turns": [',
+    b'"conversations":',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b",",
+    b"\n",
+    b"1",
+    b"\xff",
+]
+
+
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=8))
+def test_any_bytes_are_prompts_or_one_line(pieces: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.jsonl"
+    path.write_bytes(b"".join(pieces))
+    try:
+        assert read_prompts(workload(path))
+    except ValueError as error:
+        assert re.fullmatch(rf"{re.escape(str(path))}:.+", str(error))  # noqa: PT017 (both outcomes are right)
+
+
+def encode(prompt: Prompt, tokenizer: Any, when: str = "auto") -> list[int]:
+    (ids,) = encode_prompts([prompt], tokenizer, WorkloadConfig(chat_template=when))  # type: ignore[arg-type]
+    assert all(type(token) is int for token in ids)
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("when", "template", "expected"),
+    [
+        ("auto", TEMPLATE, [2, 4, 5, 99]),
+        ("always", TEMPLATE, [2, 4, 5, 99]),
+        ("never", TEMPLATE, [2, 4, 5]),
+        ("auto", None, [2, 4, 5]),
+        ("never", None, [2, 4, 5]),
+    ],
+)
+@pytest.mark.parametrize("prompt", [plain("w1 w2"), chat(("user", "w1 w2"))], ids=["plain", "chat"])
+def test_the_chat_template_is_applied_where_there_is_one(
+    when: str, template: str | None, expected: list[int], prompt: Prompt
+) -> None:
+    """Under a template that writes <s> itself and a tokenizer that would put another before, there is exactly one."""
+    assert encode(prompt, word_tokenizer(template=template, begins=True), when) == expected
+
+
+def test_a_template_that_is_demanded_and_missing() -> None:
+    words = "workload.chat_template: 'always', but the tokenizer has no chat template; use auto or never"
+    with pytest.raises(ValueError, match=exactly(words)):
+        encode(plain("w1"), word_tokenizer(), "always")
+
+
+def test_all_messages_pass_through_the_template() -> None:
+    prompt = chat(("user", "w1"), ("user", "w2 w3"))
+    assert encode(prompt, word_tokenizer(template=TEMPLATE)) == [2, 4, 5, 6, 99]
+    assert encode(prompt, word_tokenizer(template=TEMPLATE), "never") == [4, 5, 6]
+
+
+def test_what_a_template_refuses() -> None:
+    prompts = [plain("w1"), chat(("system", "w1"), ("user", "w2"))]
+    words = (
+        "workload.prompts: the tokenizer's chat template refuses prompt 1: System role not supported; "
+        "change it, or set workload.chat_template: never"
+    )
+    with pytest.raises(ValueError, match=exactly(words)):
+        encode_prompts(prompts, word_tokenizer(template=TEMPLATE), WorkloadConfig())
+    assert encode_prompts(prompts, word_tokenizer(template=TEMPLATE), WorkloadConfig(chat_template="never")) == [
+        [4],
+        [4, 5],
+    ]
+
+
+def test_a_template_that_is_broken_gets_one_line() -> None:
+    with pytest.raises(
+        ValueError, match=r"^workload\.prompts: the tokenizer's chat template refuses prompt 0: .+never$"
+    ):
+        encode(plain("w1"), word_tokenizer(template="{% for %}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "expected"),
+    [("w1 w2", True, [2, 4, 5]), ("<s> w1", True, [2, 4]), ("<s> w1", False, [2, 4]), ("w1 <s>", True, [2, 4, 2])],
+)
+def test_a_text_that_brings_its_own_begin_token_gets_no_second(text: str, begins: bool, expected: list[int]) -> None:
+    assert encode(plain(text), word_tokenizer(begins=begins)) == expected
+
+
+def test_a_prompt_without_a_token() -> None:
+    letters = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"a": 0, "b": 1}, [])))
+    assert encode(plain("ab"), letters) == [0, 1]
+    with pytest.raises(ValueError, match=exactly("workload.prompts: prompt 1 has no token after encoding; remove it")):
+        encode_prompts([plain("a"), plain("xyz")], letters, WorkloadConfig())
+
+
+def test_a_text_that_the_tokenizer_refuses() -> None:
+    words = (
+        "workload.prompts: the tokenizer refuses prompt 0: WordLevel error: Missing [UNK] token from the vocabulary; "
+        "change or remove it"
+    )
+    with pytest.raises(ValueError, match=exactly(words)):
+        encode(plain("unheard"), word_tokenizer(["w1", "w2"]))
+
+
+def test_a_tokenizer_with_several_templates_and_no_default() -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.chat_template = {"tool_use": TEMPLATE, "rag": TEMPLATE}
+    with pytest.raises(
+        ValueError, match=r"^workload\.prompts: the tokenizer's chat template refuses prompt 0: .+never$"
+    ):
+        encode(plain("w1"), tokenizer)
