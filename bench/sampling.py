@@ -39,7 +39,7 @@ def keep_top_k(logits: Tensor, top_k: int, min_tokens_to_keep: int) -> Tensor:
 
 def keep_top_p(logits: Tensor, top_p: float, min_tokens_to_keep: int) -> Tensor:
     """Keep the most probable tokens whose mass reaches ``top_p`` (nucleus sampling, arXiv 1904.09751)."""
-    ascending, order = torch.sort(logits, descending=False, dim=-1)
+    ascending, order = torch.sort(logits, descending=False, dim=-1, stable=True)
     drop = ascending.softmax(dim=-1).cumsum(dim=-1) <= (1 - top_p)
     drop[..., -min_tokens_to_keep:] = False
     return logits.masked_fill(drop.scatter(-1, order, drop), -torch.inf)

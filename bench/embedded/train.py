@@ -206,8 +206,8 @@ def main(argv: list[str] | None = None) -> None:
     """Train both models and write them, the prompts and the record of the training."""
     parser = argparse.ArgumentParser(description="Train the embedded target and draft from the standard library.")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--target-steps", type=int, default=1100)
-    parser.add_argument("--draft-steps", type=int, default=1000)
+    parser.add_argument("--target-steps", type=int, default=700)
+    parser.add_argument("--draft-steps", type=int, default=600)
     parser.add_argument("--reuse-target", action="store_true", help="keep OUT_DIR/target, train the draft again")
     options = parser.parse_args(argv)
     out: Path = options.out
