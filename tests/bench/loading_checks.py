@@ -1,0 +1,88 @@
+"""A good model directory, a copy of it to spoil, and the one line that the spoilt copy is refused with."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from specgauge.bench.models import LoadedModel, load_model
+from specgauge.configs.schema import ModelConfig
+from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
+
+NAME = "pair 'x' target"
+"""Who the loaded model is, in messages."""
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good model directory, for reading only."""
+    return save(tmp_path_factory.mktemp("models") / "good", llama(), word_tokenizer())
+
+
+@pytest.fixture
+def copied(checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
+
+
+def load(folder: Path | str, *, name: str = NAME, **settings: Any) -> LoadedModel:
+    return load_model(ModelConfig(model=str(folder), **settings), role="target", name=name)
+
+
+def refusal(folder: Path | str, **settings: Any) -> str:
+    """The message of the refusal, which is one line that begins with the pair and the role."""
+    with pytest.raises(ValueError, match=f"^{re.escape(NAME)}: ") as caught:
+        load(folder, **settings)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{NAME}: ")
+
+
+def change_json(path: Path, **values: Any) -> None:
+    """Set values in a JSON file; `...` takes a key away."""
+    content = json.loads(path.read_text())
+    content.update(values)
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change the tensors of a directory's safetensors file in place."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+class Recorder:
+    """Stands in for the reading of weights: keeps the options, gives a model or raises."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.options: dict[str, Any] = {}
+
+    def __call__(self, source: str, **options: Any) -> Any:
+        self.options = options
+        if self.error is not None:
+            raise self.error
+        return llama(), {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
+    """Start recording how weights are asked for, which then fails with the error given, if any."""
+
+    def start(error: BaseException | None = None) -> Recorder:
+        recorder = Recorder(error)
+        monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", recorder)
+        return recorder
+
+    return start
