@@ -14,92 +14,23 @@ Token index 0 is the token the target samples at the end of its prefill.  Shapes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from specgauge.bench.cache import RowCache, forward, new_cache
+from specgauge.bench.batch import Batch, Row
+from specgauge.bench.cache import forward, new_cache
 from specgauge.bench.clock import Clock, clock_for
-from specgauge.bench.drafters import Drafter, Proposal, history_of
-from specgauge.bench.generate import EndReason, Text, check_room, prefill_rows
-from specgauge.bench.judging import judge_forced, judge_match, judge_ratio
+from specgauge.bench.decoded import Decoded, GammaLimit, NonFiniteLogitsError, RowRound
+from specgauge.bench.drafters import Drafter, Proposal
+from specgauge.bench.draws import Draws, History
+from specgauge.bench.generate import check_room, prefill_rows
 from specgauge.bench.models import LoadedModel
-from specgauge.bench.sampling import draw, lowest_argmax, probabilities, processed_logits, seen_along
+from specgauge.bench.sampling import draw
+from specgauge.bench.verification import Verifier, verify_block
 from specgauge.model.exact import AcceptanceRule
+from specgauge.model.policies import FixedPolicy, GammaChoice, GammaPolicy
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.uniforms import uniforms
-
-GammaOf = Callable[[int], int]
-"""γ asked for in a round, by the round's number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowRound:
-    """One row's part in one round."""
-
-    round: int
-    prompt: int
-    repetition: int
-    position: int
-    """Index of the round's first token in the row's text; the prefill's token is index 0."""
-    context: int
-    """Tokens in the target's cache when the round started."""
-    gamma_asked: int
-    gamma: int
-    """γ in force: never more than the tokens left and both contexts allow."""
-    drafted: int
-    accepted: int
-    emitted: int
-    """Tokens committed, the replacement or bonus included, nothing after an end token."""
-    top_probs: tuple[float, ...]
-    entropies_nats: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundTimes:
-    """Seconds of one round of the whole batch, by phase."""
-
-    round: int
-    t_draft_s: float
-    t_verify_s: float
-    t_accept_s: float
-    """Accept or replace, and the read-back that tells the host."""
-    t_rest_s: float
-    """Bookkeeping on the host and rolling back."""
-    active_rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decoded:
-    """A decoded batch."""
-
-    texts: list[Text]
-    rows: list[RowRound]
-    times: list[RoundTimes]
-    prefill_s: float
-    """Both prefills, up to the first token."""
-    decode_s: float
-    """From the first token to the end of the last row."""
-    lossless: bool
-    why_not_lossless: str | None
-
-
-@dataclass(kw_only=True)
-class _Row:
-    """A row while it is decoded."""
-
-    prompt: int
-    committed: list[int]
-    prompt_tokens: int
-    ended: EndReason | None = None
-
-    @property
-    def emitted(self) -> int:
-        return len(self.committed) - self.prompt_tokens
 
 
 class SpeculativeDecoder:
@@ -113,14 +44,23 @@ class SpeculativeDecoder:
         *,
         seed: int,
         acceptance_rule: AcceptanceRule = "ratio",
-        forced_rates: Sequence[float] | None = None,
+        forced_rates: float | Sequence[float] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """Take a target, a drafter and a chain.
+
+        forced_rates: accept by coin, at one rate or at one for each place of a round, whatever the models say; the
+            texts are then not the target's.
+        Raises ValueError for an unknown rule, and for rates outside [0, 1].
+        """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
-        self.acceptance_rule = acceptance_rule
         self.clock = clock or clock_for(target.device)
-        self.rates = (
-            None if forced_rates is None else torch.tensor(forced_rates, dtype=torch.float64, device=target.device)
+        self.verifier = Verifier(
+            settings,
+            vocabulary=max(target.vocabulary_rows, drafter.vocabulary_rows),
+            target_vocabulary=target.vocabulary_rows,
+            acceptance_rule=acceptance_rule,
+            forced_rates=forced_rates,
         )
 
     @torch.inference_mode()
@@ -128,93 +68,99 @@ class SpeculativeDecoder:
         self,
         prompts: Sequence[Sequence[int]],
         *,
-        gamma: int | GammaOf,
+        gamma: int | GammaPolicy,
         max_new_tokens: int,
         prompt_numbers: Sequence[int],
         repetition: int = 0,
     ) -> Decoded:
         """Decode until every row met an end token or ``max_new_tokens``.
 
-        Raises ValueError for an empty prompt or one without room in the target's context.
+        Raises ValueError for no prompt, an empty prompt, one without room in the target's context or with an id that
+        the target does not have, and for γ or max_new_tokens below their least.
+        Raises NonFiniteLogitsError, which carries what was decoded before, when a model's logits are not numbers.
         """
-        gamma_of: GammaOf = gamma if callable(gamma) else (lambda _number: gamma)
+        choice = (FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma).begin()
+        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition)
+        forced = self.verifier.rates is not None
+        self.clock.synchronize()
+        marks = [self.clock.mark()]
+        try:
+            self._first_token(batch)
+            self.clock.synchronize()
+            marks.append(self.clock.mark())
+            if any(batch.active):
+                self.drafter.start(batch.committed, max_new_tokens)
+            self.clock.synchronize()
+            marks.append(self.clock.mark())
+            batch.edge = marks[-1]
+            while any(batch.active):
+                self._round(batch, choice)
+        except NonFiniteLogitsError as error:
+            error.decoded = batch.decoded(self.clock, marks, forced=forced)
+            raise
+        return batch.decoded(self.clock, marks, forced=forced)
+
+    def _begin(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, numbers: Sequence[int], repetition: int
+    ) -> Batch:
+        """The batch before anything ran; ValueError where it cannot run."""
+        if not prompts:
+            raise ValueError("prompts: found none; give at least one to decode")
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: found {max_new_tokens}; allowed is 1 or more")
         rows = [
-            _Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt))
-            for number, prompt in zip(prompt_numbers, prompts, strict=True)
+            Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt))
+            for number, prompt in zip(numbers, prompts, strict=True)
         ]
         for row in rows:
             check_room(self.target, row.prompt_tokens, max_new_tokens, row.prompt)
-        clock = self.clock
-        clock.synchronize()
-        begin = clock.mark()
-        longest = max(row.prompt_tokens for row in rows)
-        cache = new_cache(self.target.model, batch_size=len(rows), tokens=longest + max_new_tokens + 1)
-        draws = _Uniforms(self.seed, prompt_numbers, repetition, max_new_tokens, self.target.device)
-        self._first_token(cache, rows, draws, max_new_tokens)
-        self.drafter.start(prompts, max_new_tokens)
-        clock.synchronize()
-        first = clock.mark()
-        records: list[RowRound] = []
-        marks: list[tuple[int, int, list[object]]] = []
-        number = 0
-        while any(row.ended is None for row in rows):
-            active = sum(row.ended is None for row in rows)
-            found, stamps = self._round(number, gamma_of(number), cache, rows, draws, max_new_tokens, repetition)
-            records += found
-            marks.append((number, active, stamps))
-            number += 1
-        clock.synchronize()
-        end = clock.mark()
-        return Decoded(
-            texts=[
-                Text(
-                    prompt=row.prompt,
-                    repetition=repetition,
-                    prompt_tokens=tuple(row.committed[: row.prompt_tokens]),
-                    tokens=tuple(row.committed[row.prompt_tokens :]),
-                    end_reason=row.ended or "length",
+            lowest, highest, count = min(row.committed), max(row.committed), self.target.vocabulary_rows
+            if lowest < 0 or highest >= count:
+                raise ValueError(
+                    f"{self.target.name}: prompt {row.prompt} has the id {highest if highest >= count else lowest}; "
+                    f"allowed are 0 to {count - 1}: encode it with the target's own tokenizer"
                 )
-                for row in rows
-            ],
-            rows=records,
-            times=[self._times(number, active, stamps) for number, active, stamps in marks],
-            prefill_s=clock.elapsed_s(begin, first),
-            decode_s=clock.elapsed_s(first, end),
-            lossless=self.rates is None,
-            why_not_lossless=None if self.rates is None else "acceptance is forced at given rates",
+        longest = max(row.prompt_tokens for row in rows)
+        history = None
+        if self.settings.repetition_penalty != 1.0:
+            history = History(len(rows), self.verifier.vocabulary, self.target.device)
+        return Batch(
+            rows=rows,
+            cache=new_cache(self.target.model, batch_size=len(rows), tokens=longest + max_new_tokens),
+            draws=Draws(
+                self.verifier.purposes(),
+                seed=self.seed,
+                prompts=numbers,
+                repetition=repetition,
+                tokens=max_new_tokens,
+                device=self.target.device,
+            ),
+            history=history,
+            max_new_tokens=max_new_tokens,
+            repetition=repetition,
         )
 
-    def _times(self, number: int, active: int, stamps: list[object]) -> RoundTimes:
-        parts = [self.clock.elapsed_s(a, b) for a, b in pairwise(stamps)]
-        return RoundTimes(
-            round=number,
-            t_draft_s=parts[0],
-            t_verify_s=parts[1],
-            t_accept_s=parts[2],
-            t_rest_s=parts[3],
-            active_rows=active,
-        )
-
-    def _history(self, rows: Sequence[_Row]) -> Tensor | None:
-        if self.settings.repetition_penalty == 1.0:
-            return None
-        return history_of([row.committed for row in rows], self.target.vocabulary_rows, self.target.device)
-
-    def _first_token(self, cache: RowCache, rows: Sequence[_Row], draws: _Uniforms, max_new_tokens: int) -> None:
+    def _first_token(self, batch: Batch) -> None:
         """Prefill the target and commit the token its last row gives."""
+        rows = batch.rows
         if any(row.prompt_tokens > 1 for row in rows):
-            prefill_rows(self.target, cache, [row.committed[:-1] for row in rows])
+            prefill_rows(self.target, batch.cache, [row.committed[:-1] for row in rows])
         last = torch.tensor([[row.committed[-1]] for row in rows], device=self.target.device)
-        logits = forward(self.target.model, cache, last, keep=1)[:, -1]
-        seen = self._history(rows)
-        if self.settings.temperature == 0.0:
-            tokens = lowest_argmax(processed_logits(logits, self.settings, seen))
-        else:
-            tokens = draw(probabilities(logits, self.settings, seen), draws.at("token", [0] * len(rows), 1)[:, 0])
-        for row, token in zip(rows, tokens.tolist(), strict=True):
-            self._commit(row, [token], max_new_tokens)
+        seen = batch.seen()
+        tokens, probs, faults = self.verifier.own(
+            forward(self.target.model, batch.cache, last, keep=1), None if seen is None else seen[:, None]
+        )
+        if probs is not None:
+            batch.draws.move([0] * len(rows), 1)
+            tokens = draw(probs, batch.draws.at("token", 1))
+        found = torch.cat([tokens, faults.to(tokens.dtype)], dim=1).tolist()
+        for row, (_, fault) in zip(rows, found, strict=True):
+            if fault:
+                raise NonFiniteLogitsError(self.target.name, row.prompt, 0)
+        for row, (token, _) in zip(rows, found, strict=True):
+            self._commit(row, [token], batch.max_new_tokens)
 
-    def _commit(self, row: _Row, tokens: Sequence[int], max_new_tokens: int) -> int:
+    def _commit(self, row: Row, tokens: Sequence[int], max_new_tokens: int) -> int:
         """Append tokens up to and including the first end token; how many were emitted."""
         for count, token in enumerate(tokens, start=1):
             row.committed.append(token)
@@ -226,141 +172,90 @@ class SpeculativeDecoder:
                 return count
         return len(tokens)
 
-    def gamma_in_force(self, asked: int, row: _Row, max_new_tokens: int) -> int:
-        """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0; 0 for a row that ended."""
-        if row.ended is not None:
-            return 0
-        context = len(row.committed) - 1
-        limits = [asked, max_new_tokens - row.emitted - 1, self.drafter.room(context)]
+    def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
+        """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
+        limits: dict[GammaLimit, int] = {
+            "asked": asked,
+            "tokens_left": tokens_left - 1,
+            "draft_context": self.drafter.room(context),
+        }
         if self.target.max_context is not None:
-            limits.append(self.target.max_context - context - 1)
-        return max(0, min(limits))
+            limits["target_context"] = self.target.max_context - context - 1
+        lowest = min(limits, key=lambda name: limits[name])
+        return max(0, limits[lowest]), lowest
 
-    def _round(
-        self,
-        number: int,
-        asked: int,
-        cache: RowCache,
-        rows: Sequence[_Row],
-        draws: _Uniforms,
-        max_new_tokens: int,
-        repetition: int,
-    ) -> tuple[list[RowRound], list[object]]:
-        """One round of the whole batch: its rows' records, and the marks between its phases."""
-        stamps: list[object] = [self.clock.mark()]
-        gammas = [self.gamma_in_force(asked, row, max_new_tokens) for row in rows]
+    def _round(self, batch: Batch, choice: GammaChoice) -> None:
+        """One round of the whole batch, recorded."""
+        rows, active, device = batch.rows, batch.active, self.target.device
+        stamps, asked = [batch.edge], choice.gamma
+        if self.verifier.rates is not None:
+            self.verifier.rates_for(asked, device)
+        limits = [
+            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted) for row in rows
+        ]
+        gammas = [gamma if row.ended is None else 0 for row, (gamma, _) in zip(rows, limits, strict=True)]
         positions = [row.emitted for row in rows]
-        committed = [row.committed for row in rows]
         widest = max(gammas)
-        if widest:
-            proposal = self.drafter.propose(committed, gammas, draws.at("draft", positions, widest))
-        else:
-            proposal = nothing_drafted(len(rows), self.target.device)
-        drafts = proposal.tokens.to(self.target.device)
+        batch.draws.move(positions, widest + 1)
+        proposal = self._propose(batch, gammas, widest)
+        drafts = proposal.tokens.to(device)
         stamps.append(self.clock.mark())
 
-        last = torch.tensor([[row.committed[-1]] for row in rows], device=self.target.device)
-        fed = torch.cat([last, drafts], dim=1)
-        latest = cache.capacity - fed.shape[1]  # binds only for rows that ended
-        cache.set_lengths([min(len(row.committed) - 1, latest) for row in rows])
-        logits = forward(self.target.model, cache, fed)
+        logits = verify_block(self.target, batch.cache, batch.committed, active, drafts)
         stamps.append(self.clock.mark())
 
-        accepted, following = self._judge(logits, fed, proposal, rows, draws, positions)
-        outcome = torch.stack([accepted, following], dim=1).tolist()
+        last = torch.tensor([[row.committed[-1]] for row in rows], device=device)
+        outcomes = self.verifier.judge(logits, last, drafts, proposal, batch.draws, batch.seen())
         proposed = drafts.tolist()
         stamps.append(self.clock.mark())
 
-        signals = _signals(proposal)
-        records, runs = [], []
+        for row, outcome, position in zip(rows, outcomes, positions, strict=True):
+            if row.ended is None and outcome.draft_fault >= 0:
+                raise NonFiniteLogitsError(self.drafter.name, row.prompt, position + outcome.draft_fault)
+            if row.ended is None and outcome.target_fault >= 0:
+                raise NonFiniteLogitsError(self.target.name, row.prompt, position + outcome.target_fault)
+        tops, entropies = _signals(proposal)
+        records = []
         for index, row in enumerate(rows):
-            run, token = outcome[index]
-            runs.append(run)
-            if row.ended is not None:
+            if not active[index]:
                 continue
-            context = len(row.committed) - 1
-            emitted = self._commit(row, [*proposed[index][:run], token], max_new_tokens)
-            drafted = proposal.drafted[index]
+            context, drafted, run = len(row.committed) - 1, proposal.drafted[index], outcomes[index].accepted
+            emitted = self._commit(row, [*proposed[index][:run], outcomes[index].following], batch.max_new_tokens)
             records.append(
                 RowRound(
-                    round=number,
+                    round=len(batch.rounds),
                     prompt=row.prompt,
-                    repetition=repetition,
+                    repetition=batch.repetition,
                     position=positions[index],
                     context=context,
                     gamma_asked=asked,
                     gamma=gammas[index],
+                    gamma_limit=limits[index][1],
                     drafted=drafted,
                     accepted=min(run, emitted),
                     emitted=emitted,
-                    top_probs=tuple(signals[0][index][:drafted]),
-                    entropies_nats=tuple(signals[1][index][:drafted]),
+                    top_probs=tuple(tops[index][:drafted]),
+                    entropies_nats=tuple(entropies[index][:drafted]),
+                    match_length=None if proposal.match_lengths is None else proposal.match_lengths[index],
                 )
             )
+        batch.cache.set_lengths([len(row.committed) - 1 for row in rows])
         if widest:
-            self.drafter.keep(committed, runs)
-        stamps.append(self.clock.mark())
-        return records, stamps
+            self.drafter.keep(batch.committed, [outcome.accepted for outcome in outcomes])
+        choice.observe([record.drafted for record in records], [record.accepted for record in records])
+        batch.records += records
+        batch.edge = self.clock.mark()
+        batch.rounds.append((len(records), [*stamps, batch.edge]))
 
-    def _judge(
-        self,
-        logits: Tensor,
-        fed: Tensor,
-        proposal: Proposal,
-        rows: Sequence[_Row],
-        draws: _Uniforms,
-        positions: Sequence[int],
-    ) -> tuple[Tensor, Tensor]:
-        """(accepted, following token), each (B,), from (B, G+1, V) target logits."""
-        count = fed.shape[1]
-        device = self.target.device
-        drafted = torch.tensor(proposal.drafted, device=device)
-        drafts = fed[:, 1:]
-        seen = self._history(rows)
-        along = None if seen is None else seen_along(seen, fed)
-        greedy = self.settings.temperature == 0.0
-        if greedy:
-            own = lowest_argmax(processed_logits(logits, self.settings, along))
-        else:
-            target_probs = probabilities(logits, self.settings, along)
-        if self.rates is not None:
-            if not greedy:
-                own = draw(target_probs, draws.at("token", positions, count))
-            return judge_forced(drafts, own, drafted, draws.at("accept", positions, count)[:, :-1], self.rates)
-        if greedy:
-            return judge_match(drafts, own, drafted)
-        if self.acceptance_rule == "match":
-            return judge_match(drafts, draw(target_probs, draws.at("token", positions, count)), drafted)
-        probs = proposal.probs
-        if probs is not None:
-            probs = probs.to(device)
-            missing = target_probs.shape[-1] - probs.shape[-1]
-            if missing > 0:
-                probs = torch.nn.functional.pad(probs, (0, missing))
-            elif missing < 0:
-                target_probs = torch.nn.functional.pad(target_probs, (0, -missing))
-        follow = draws.at("residual", positions, count)
-        bonus = draws.at("bonus", positions, count)
-        place = torch.arange(count, device=device)[None, :] >= drafted[:, None]
-        return judge_ratio(
-            drafts,
-            probs,
-            target_probs,
-            drafted,
-            draws.at("accept", positions, count)[:, :-1],
-            torch.where(place, bonus, follow),
-        )
-
-
-def nothing_drafted(rows: int, device: torch.device) -> Proposal:
-    """The proposal of a round at γ = 0."""
-    return Proposal(
-        tokens=torch.zeros(rows, 0, dtype=torch.long, device=device),
-        probs=None,
-        drafted=[0] * rows,
-        top_probs=None,
-        entropies_nats=None,
-    )
+    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int) -> Proposal:
+        """The round's drafts; none at γ = 0."""
+        if widest == 0:
+            return Proposal(
+                tokens=torch.zeros(len(gammas), 0, dtype=torch.long, device=self.target.device),
+                drafted=[0] * len(gammas),
+            )
+        uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
+        return self.drafter.propose(batch.committed, gammas, uniforms)
 
 
 def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:
@@ -369,25 +264,3 @@ def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:
     if proposal.top_probs is None or proposal.entropies_nats is None:
         return empty, empty
     return proposal.top_probs.tolist(), proposal.entropies_nats.tolist()
-
-
-class _Uniforms:
-    """Every uniform a batch can need, computed once: by purpose, (B, tokens)."""
-
-    def __init__(
-        self, seed: int, prompts: Sequence[int], repetition: int, max_new_tokens: int, device: torch.device
-    ) -> None:
-        self._prompts = np.asarray(prompts, dtype=np.int64)[:, None]
-        self._positions = np.arange(2 * max_new_tokens + 2)[None, :]
-        self._seed, self._repetition, self._device = seed, repetition, device
-        self._tables: dict[str, Tensor] = {}
-
-    def at(self, purpose: str, positions: Sequence[int], count: int) -> Tensor:
-        """(B, count) uniforms of a purpose from each row's token index on."""
-        table = self._tables.get(purpose)
-        if table is None:
-            values = uniforms(self._seed, self._prompts, self._repetition, self._positions, purpose)
-            table = torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
-            self._tables[purpose] = table
-        index = torch.tensor(positions, device=self._device)[:, None] + torch.arange(count, device=self._device)
-        return table.gather(1, index)

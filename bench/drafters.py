@@ -1,10 +1,13 @@
-"""Where drafts come from, behind one small interface: a draft model, or a lookup in the text itself.
+"""Where drafts come from: the interface of every drafter, and the draft model.
 
-A drafter proposes up to γ tokens for every row and is told afterwards what was committed.  After a fully accepted round
-a draft model lags by two tokens (its last draft was never fed); its first step then feeds both.  Rows that lag less are
-fed one token they already hold again, which rewrites the same keys and values: no mask, no special case.
+A drafter proposes up to γ tokens for every row and is told afterwards what was accepted.  A draft model keeps its own
+cache.  Its last draft of a round is never fed, so after a fully accepted round it lags by two tokens, else by one; its
+first step then feeds two.  Rows that lag less are fed one token they already hold again, which rewrites the same keys
+and values: no mask, no special case.  Rows that do not draft follow along and keep what they hold.
 
-Shapes: B rows, G drafts, V vocabulary.
+    drafter = ModelDrafter(draft, settings)
+
+Shapes: B rows, G drafts, V vocabulary of the draft.
 """
 
 from __future__ import annotations
@@ -17,17 +20,17 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache import RowCache, forward, new_cache
+from specgauge.bench.draws import History
 from specgauge.bench.generate import feedable, prefill_rows
 from specgauge.bench.models import LoadedModel
-from specgauge.bench.sampling import (
-    draw,
-    lowest_argmax,
-    probabilities,
-    processed_logits,
-    seen_tokens,
-)
+from specgauge.bench.sampling import draw, lowest_argmax, probabilities, processed_logits
 from specgauge.model.exact import DraftSampling
 from specgauge.model.sampling import SamplingSettings
+
+NO_LIMIT = 1 << 40
+"""Room where nothing bounds the context."""
+_CHUNK_TOKENS = 2048
+"""Tokens of each row that one forward takes at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,34 +39,46 @@ class Proposal:
 
     tokens: Tensor
     """(B, G) drafts; beyond a row's count they are meaningless."""
-    probs: Tensor | None
-    """(B, G, V) what they were drawn from; None where each was certain."""
     drafted: list[int]
     """Drafts of each row, at most the γ it was asked for."""
-    top_probs: Tensor | None
+    probs: Tensor | None = None
+    """(B, G, V) what they were drawn from; None where each was certain."""
+    faults: Tensor | None = None
+    """(B, G) true where the draft's logits were not numbers; None where there are no logits."""
+    top_probs: Tensor | None = None
     """(B, G) the draft's own largest probability at each step, where signals are kept."""
-    entropies_nats: Tensor | None
+    entropies_nats: Tensor | None = None
     """(B, G) the entropy of the draft's own distribution, where signals are kept."""
+    match_lengths: list[int] | None = None
+    """Tokens of each row's end that a lookup found earlier in the text, 0 for none; None for other drafters."""
 
 
 class Drafter(Protocol):
     """Proposes tokens for the rows of one batch."""
 
-    def start(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-        """Begin a batch: whatever can be done with the prompts is done here."""
+    name: str
+    """Who it is in messages."""
+    vocabulary_rows: int
+    """Its proposals are below this; 0 where they come from the text itself."""
 
-    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor) -> Proposal:
-        """Draft up to ``gammas[b]`` tokens after each row's committed tokens; uniforms are (B, G)."""
+    def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+        """Begin a batch of prompts, each followed by the target's first token: whatever can be done beforehand."""
+
+    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor | None) -> Proposal:
+        """Draft up to ``gammas[b]`` tokens after each row's committed tokens, one of them above 0.
+
+        uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.
+        """
 
     def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
-        """Learn what a round committed, and how many of each row's drafts were accepted."""
+        """Roll back to what the round committed; ``accepted`` (B,) are the drafts that were accepted."""
 
-    def room(self, tokens: int) -> int:
-        """How many drafts fit after ``tokens`` tokens of context."""
+    def room(self, context: int) -> int:
+        """How many drafts fit while the target holds ``context`` tokens."""
 
 
 class ModelDrafter:
-    """Drafts from a causal language model with its own cache."""
+    """Drafts from a causal language model with its own cache, on its own device."""
 
     def __init__(
         self,
@@ -74,159 +89,155 @@ class ModelDrafter:
         signals: bool = False,
         prefill_takes_first_token: bool = False,
     ) -> None:
+        """Take a draft.
+
+        draft_sampling: ``greedy`` proposes the argmax, whatever the temperature.
+        signals: keep confidence and entropy of every step.
+        prefill_takes_first_token: the prefill takes the target's first token along, so that its last row gives the
+            first draft, and the first round has one step less.
+        """
         self.draft, self.settings, self.signals = draft, settings, signals
+        self.name, self.vocabulary_rows = draft.name, draft.vocabulary_rows
         self.certain = draft_sampling == "greedy" or settings.temperature == 0.0
         self.prefill_takes_first_token = prefill_takes_first_token
-        self.cache: RowCache | None = None
-        self._before: list[int] = []
+        self.cache: RowCache
+        self._places = 0
+        self._history: History | None = None
+        self._first_logits: Tensor | None = None
+        self._fed: list[bool] = []
+        self._reach: list[int] = []
         self._steps = 0
 
-    def start(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-        """Prefill the prompts, or leave them to the first step together with the target's first token."""
-        longest = max(len(prompt) for prompt in prompts)
-        self.cache = new_cache(self.draft.model, batch_size=len(prompts), tokens=longest + max_new_tokens + 1)
-        if not self.prefill_takes_first_token:
-            prefill_rows(self.draft, self.cache, prompts)
-
-    def room(self, tokens: int) -> int:
-        """Positions left in the draft's context."""
+    def room(self, context: int) -> int:
+        """Positions left in the draft's context: its last draft is never fed."""
         limit = self.draft.max_context
-        return 1 << 30 if limit is None else max(limit - tokens, 0)
+        return NO_LIMIT if limit is None else max(limit - context, 0)
 
-    def _catch_up(self, committed: Sequence[Sequence[int]], active: Sequence[int], steps: int) -> Tensor:
-        """Feed what the draft has not seen of each active row's committed tokens; (B, V) logits after the last."""
-        assert self.cache is not None
-        lengths = self.cache.lengths
-        count = max(len(committed[row]) - lengths[row] for row in active)
-        shortest = min(len(committed[row]) for row in active)
-        if count > shortest:  # a row shorter than what another lags by: bring the laggards up to it first
-            prefill_rows(self.draft, self.cache, [tokens[:-1] for tokens in committed])
-            count = 1
-        last = self.cache.capacity - count - steps + 1  # binds only for rows that ended: active ones have room
-        starts = [min(max(len(tokens) - count, 0), last) for tokens in committed]
-        self.cache.set_lengths(starts)
-        fed = torch.tensor(
-            [list(tokens[start : start + count]) for tokens, start in zip(committed, starts, strict=True)],
-            device=self.draft.device,
+    def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+        """Prefill the prompts, with the target's first token where the option says so."""
+        tokens = max(len(row) for row in committed) + max_new_tokens
+        self.cache = new_cache(self.draft.model, batch_size=len(committed), tokens=tokens)
+        limit = self.draft.max_context
+        self._places = self.cache.capacity if limit is None else min(limit, self.cache.capacity)
+        if self.settings.repetition_penalty != 1.0:
+            self._history = History(len(committed), self.vocabulary_rows, self.draft.device)
+        self._first_logits = None
+        fits = [len(row) <= self._places for row in committed]
+        if self.prefill_takes_first_token and any(fits):
+            self._first_logits = self._feed(committed, fits)
+        else:
+            self._prefill([row[:-1] for row in committed])
+
+    def _prefill(self, heads: Sequence[Sequence[int]]) -> None:
+        """Fill the cache with each row's first tokens, as far as the context reaches."""
+        rows = [list(head[: self._places]) for head in heads]
+        if any(rows):
+            prefill_rows(self.draft, self.cache, rows)
+
+    def _feed(self, committed: Sequence[Sequence[int]], needed: Sequence[bool]) -> Tensor:
+        """Feed what the draft has not seen of each needed row's committed tokens; (B, V) logits after the last one.
+
+        Needed rows fit into the context.  The others move along, over places they keep nothing in afterwards.
+        """
+        sizes = [len(row) for row in committed]
+        behind = max(
+            size - length for size, length, need in zip(sizes, self.cache.lengths, needed, strict=True) if need
         )
-        return forward(self.draft.model, self.cache, feedable(fed, self.draft), keep=1)[:, -1]
-
-    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor) -> Proposal:
-        """A chain of max(gammas) steps; a row whose last token the draft does not know drafts nothing."""
-        assert self.cache is not None
-        drafted = [
-            0 if tokens[-1] >= self.draft.vocabulary_rows else gamma
-            for tokens, gamma in zip(committed, gammas, strict=True)
+        shortest = min(size for size, need in zip(sizes, needed, strict=True) if need)
+        count = min(behind, shortest)
+        if behind > shortest:  # a row lags by more than another's whole text: bring all up to a common block
+            self._prefill([row[: max(0, len(row) - count)] for row in committed])
+        furthest = max(size for size, need in zip(sizes, needed, strict=True) if need) - count
+        starts = [size - count if need else furthest for size, need in zip(sizes, needed, strict=True)]
+        self._fed = list(needed)
+        self._reach = [
+            size if need else min(length, start)
+            for size, length, start, need in zip(sizes, self.cache.lengths, starts, needed, strict=True)
         ]
-        steps = max(drafted)
-        self._before, self._steps = [len(row) for row in committed], steps
-        device = self.draft.device
-        seen = self._history(committed)
-        tokens: list[Tensor] = []
+        block = [
+            list(row[start : start + count]) if need else [0] * count
+            for row, start, need in zip(committed, starts, needed, strict=True)
+        ]
+        fed = feedable(torch.tensor(block, device=self.draft.device), self.draft)
+        self.cache.set_lengths(starts)
+        for first in range(0, count, _CHUNK_TOKENS):
+            logits = forward(self.draft.model, self.cache, fed[:, first : first + _CHUNK_TOKENS], keep=1)
+        return logits[:, -1]
+
+    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor | None) -> Proposal:
+        """A chain of max(gammas) steps; a row whose last token the draft does not know drafts nothing."""
+        drafted = [
+            0 if row[-1] >= self.vocabulary_rows else gamma for row, gamma in zip(committed, gammas, strict=True)
+        ]
+        self._steps = max(drafted)
+        if self._steps == 0:
+            tokens = torch.zeros(len(committed), 0, dtype=torch.long, device=self.draft.device)
+            return Proposal(tokens=tokens, drafted=drafted)
+        if uniforms is not None:
+            uniforms = uniforms.to(self.draft.device)
+        seen = None if self._history is None else self._history.update(committed).clone()
+        tokens_: list[Tensor] = []
         probs: list[Tensor] = []
-        tops: list[Tensor] = []
-        entropies: list[Tensor] = []
-        logits = (
-            self._catch_up(committed, [row for row, count in enumerate(drafted) if count], steps) if steps else None
-        )
-        for step in range(steps):
-            assert logits is not None
+        faults: list[Tensor] = []
+        signals: list[tuple[Tensor, Tensor]] = []
+        logits = self._first_step(committed, [gamma > 0 for gamma in gammas])
+        for step in range(self._steps):
             if step:
-                logits = forward(self.draft.model, self.cache, tokens[-1][:, None], keep=1)[:, -1]
+                logits = self._next_step(tokens_[-1])
             if self.signals:
-                own = logits.float().log_softmax(dim=-1)
-                tops.append(own.amax(dim=-1).exp())
-                entropies.append(-(own.exp() * own.clamp(min=-1e4)).sum(dim=-1))
+                signals.append(confidence(logits))
             if self.certain:
                 token = lowest_argmax(processed_logits(logits, self.settings, seen))
+                faults.append(token >= logits.shape[-1])
+                token = token.clamp(max=logits.shape[-1] - 1)
             else:
-                distribution = probabilities(logits, self.settings, seen)
-                token = draw(distribution, uniforms[:, step])
-                probs.append(distribution)
+                assert uniforms is not None, "drawing needs uniforms"
+                probs.append(probabilities(logits, self.settings, seen))
+                faults.append(probs[-1][:, 0].isnan())
+                token = draw(probs[-1], uniforms[:, step])
             if seen is not None:
                 seen.scatter_(1, token[:, None], True)
-            tokens.append(token)
-        empty = torch.zeros(len(committed), 0, dtype=torch.long, device=device)
+            tokens_.append(token)
         return Proposal(
-            tokens=torch.stack(tokens, dim=1) if tokens else empty,
-            probs=torch.stack(probs, dim=1) if probs else None,
+            tokens=torch.stack(tokens_, dim=1),
             drafted=drafted,
-            top_probs=torch.stack(tops, dim=1) if tops else None,
-            entropies_nats=torch.stack(entropies, dim=1) if entropies else None,
+            probs=torch.stack(probs, dim=1) if probs else None,
+            faults=torch.stack(faults, dim=1),
+            top_probs=torch.stack([top for top, _ in signals], dim=1) if signals else None,
+            entropies_nats=torch.stack([entropy for _, entropy in signals], dim=1) if signals else None,
         )
 
-    def _history(self, committed: Sequence[Sequence[int]]) -> Tensor | None:
-        if self.settings.repetition_penalty == 1.0:
-            return None
-        return history_of(committed, self.draft.vocabulary_rows, self.draft.device)
+    def _first_step(self, committed: Sequence[Sequence[int]], needed: Sequence[bool]) -> Tensor:
+        """(B, V) logits after every needed row's committed tokens, from the prefill where it took them all."""
+        ready, self._first_logits = self._first_logits, None
+        if ready is not None and all(
+            fed and len(row) == length
+            for fed, row, length, need in zip(self._fed, committed, self.cache.lengths, needed, strict=True)
+            if need
+        ):
+            return ready
+        return self._feed(committed, needed)
+
+    def _next_step(self, token: Tensor) -> Tensor:
+        """(B, V) logits after one more draft each; rows that have theirs already stay inside the context."""
+        if max(self.cache.lengths) >= self._places:
+            self.cache.set_lengths([min(length, self._places - 1) for length in self.cache.lengths])
+        return forward(self.draft.model, self.cache, token[:, None], keep=1)[:, -1]
 
     def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
-        """Roll every row back to its last committed token that was fed; a row's last draft never was."""
-        assert self.cache is not None
+        """Roll every row back to its last committed token that was fed; the last draft of a chain never was."""
         if self._steps == 0:
             return
         self.cache.set_lengths(
             [
-                min(before + min(run, self._steps - 1), len(tokens) - 1)
-                for before, run, tokens in zip(self._before, accepted, committed, strict=True)
+                min(reach + min(run, self._steps - 1), len(row) - 1, self._places) if fed else reach
+                for fed, reach, run, row in zip(self._fed, self._reach, accepted, committed, strict=True)
             ]
         )
 
 
-class NgramDrafter:
-    """Prompt lookup: continue the latest earlier occurrence of the text's last few tokens; every proposal is certain."""
-
-    def __init__(self, *, longest: int = 3, shortest: int = 1, device: torch.device | None = None) -> None:
-        self.longest, self.shortest = longest, shortest
-        self.device = device or torch.device("cpu")
-
-    def start(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-        """Nothing to prepare: the text is looked up as it stands."""
-
-    def room(self, tokens: int) -> int:  # noqa: ARG002
-        """No limit of its own."""
-        return 1 << 30
-
-    def lookup(self, tokens: Sequence[int], gamma: int) -> tuple[list[int], int]:
-        """(continuation of at most γ tokens, length of the match); nothing found gives an empty continuation."""
-        for size in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
-            tail = list(tokens[-size:])
-            for start in range(len(tokens) - size - 1, -1, -1):
-                if list(tokens[start : start + size]) == tail:
-                    return list(tokens[start + size : start + size + gamma]), size
-        return [], 0
-
-    def propose(
-        self,
-        committed: Sequence[Sequence[int]],
-        gammas: Sequence[int],
-        uniforms: Tensor,  # noqa: ARG002
-    ) -> Proposal:
-        """Look every row up; rows without a match draft nothing."""
-        found = [self.lookup(tokens, gamma)[0] for tokens, gamma in zip(committed, gammas, strict=True)]
-        width = max(len(row) for row in found)
-        tokens = torch.zeros(len(found), width, dtype=torch.long)
-        for index, row in enumerate(found):
-            tokens[index, : len(row)] = torch.tensor(row, dtype=torch.long)
-        return Proposal(
-            tokens=tokens.to(self.device),
-            probs=None,
-            drafted=[len(row) for row in found],
-            top_probs=None,
-            entropies_nats=None,
-        )
-
-    def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
-        """Nothing to roll back."""
-
-
-def history_of(committed: Sequence[Sequence[int]], vocabulary: int, device: torch.device) -> Tensor:
-    """(B, V) tokens that occur in each row's committed text; ids beyond the vocabulary are left out."""
-    width = max(len(tokens) for tokens in committed)
-    rows = torch.zeros(len(committed), width, dtype=torch.long)
-    valid = torch.zeros(len(committed), width, dtype=torch.bool)
-    for row, tokens in enumerate(committed):
-        rows[row, : len(tokens)] = torch.tensor(list(tokens), dtype=torch.long)
-        valid[row, : len(tokens)] = True
-    valid &= rows < vocabulary
-    return seen_tokens(rows.to(device), valid.to(device), vocabulary)
+def confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """(largest probability (B,), entropy in nats (B,)) of the (B, V) logits' own distribution, before any processor."""
+    logs = logits.float().log_softmax(dim=-1)
+    probs = logs.exp()
+    return probs.amax(dim=-1), -(probs * logs.clamp(min=-1e4)).sum(dim=-1).clamp(max=0.0)

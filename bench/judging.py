@@ -2,8 +2,8 @@
 
 Per position, in order: keep the draft y with probability min(1, target[y] / draft[y]); at the first rejection commit a
 token drawn from the normalised (target − draft)₊ and drop the rest; if all drafts pass, commit one bonus token drawn
-from the last distribution.  The bonus is the same formula with a draft of no mass.  Under the match rule the target's own
-draw decides: a draft that equals it is kept, the first that differs is replaced by it (law and losslessness:
+from the last distribution.  The bonus is the same formula with a draft of no mass.  Under the match rule the target's
+own draw decides: a draft that equals it is kept, the first that differs is replaced by it (law and losslessness:
 `specgauge.model.exact`).
 
     accepted, following = judge_ratio(drafts, draft_probs, target_probs, drafted, accept_uniforms, follow_uniforms)

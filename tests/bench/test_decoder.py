@@ -1,0 +1,87 @@
+"""The decoder: each row as if alone, greedy text equal to plain text, limits, ends, caches, records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from specgauge.bench import decoder as decoder_module
+from specgauge.bench.cache import RowCache
+from specgauge.bench.decoded import Decoded
+from specgauge.bench.decoder import SpeculativeDecoder
+from specgauge.bench.drafters import Drafter, ModelDrafter
+from specgauge.bench.generate import generate_plain
+from specgauge.bench.models import LoadedModel
+from specgauge.bench.ngram import NgramDrafter
+from specgauge.model.sampling import SamplingSettings
+
+Make = Callable[..., LoadedModel]
+GREEDY = SamplingSettings(temperature=0.0)
+PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=1.3)
+DRAWN = SamplingSettings()
+FILTERED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+NUMBERS = [3, 4, 9]
+
+
+def decode(
+    target: LoadedModel,
+    drafter: Drafter,
+    settings: SamplingSettings,
+    prompts: Sequence[Sequence[int]] = PROMPTS,
+    *,
+    gamma: Any = 4,
+    new: int = 20,
+    numbers: Sequence[int] | None = None,
+    seed: int = 7,
+    **options: Any,
+) -> Decoded:
+    decoder = SpeculativeDecoder(target, drafter, settings, seed=seed, **options)
+    return decoder.run(
+        prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=NUMBERS[: len(prompts)] if numbers is None else numbers
+    )
+
+
+@pytest.mark.parametrize("rule", ["ratio", "match"])
+@pytest.mark.parametrize("settings", [GREEDY, PENALISED, DRAWN, FILTERED], ids=["greedy", "penalty", "draw", "filters"])
+@pytest.mark.parametrize("takes_first", [False, True])
+def test_every_row_equals_its_own_batch_of_one(
+    tiny_model: Make, settings: SamplingSettings, rule: Any, takes_first: bool
+) -> None:
+    target, draft = tiny_model(eos=(4,), scale=0.3), tiny_model(seed=1, scale=0.3)
+    options: Any = {"gamma": 3, "acceptance_rule": rule}
+
+    def drafter() -> ModelDrafter:
+        return ModelDrafter(draft, settings, signals=True, prefill_takes_first_token=takes_first)
+
+    together = decode(target, drafter(), settings, **options)
+    for number, prompt in zip(NUMBERS, PROMPTS, strict=True):
+        alone = decode(target, drafter(), settings, [prompt], numbers=[number], **options)
+        assert alone.texts == [text for text in together.texts if text.prompt == number]
+        rows = [row for row in together.rows if row.prompt == number]
+        assert [row.round for row in alone.rows] == [row.round for row in rows]
+        for one, other in zip(alone.rows, rows, strict=True):
+            assert one.top_probs == pytest.approx(other.top_probs, abs=1e-5)
+            assert one.entropies_nats == pytest.approx(other.entropies_nats, abs=1e-4)
+            same = {name: value for name, value in vars(one).items() if name not in ("top_probs", "entropies_nats")}
+            assert same.items() <= vars(other).items()
+
+
+@pytest.mark.parametrize("settings", [GREEDY, PENALISED])
+@pytest.mark.parametrize("gamma", range(9))
+def test_greedy_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings, gamma: int) -> None:
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=20, seed=0, prompt_numbers=NUMBERS)
+    assert decode(target, ModelDrafter(draft, settings), settings, gamma=gamma).texts == plain
+    assert decode(target, NgramDrafter(), settings, gamma=gamma).texts == plain
+
+
+@pytest.mark.parametrize("settings", [DRAWN, FILTERED])
+def test_under_the_match_rule_the_drawn_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings) -> None:
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=20, seed=7, prompt_numbers=NUMBERS)
+    found = decode(target, ModelDrafter(draft, settings), settings, acceptance_rule="match")
+    assert found.texts == plain
+    assert found.lossless
