@@ -69,12 +69,22 @@ def spill(chunks: Iterator[Tensor], folder: Path) -> list[Path]:
 
 
 def _columns(
-    target_logits: Tensor, draft_logits: Tensor, tokens: Tensor, settings: SamplingSettings, seen: Tensor | None
+    target_logits: Tensor,
+    draft_logits: Tensor,
+    tokens: Tensor,
+    settings: SamplingSettings,
+    seen: Tensor | None,
+    unknown: Tensor,
 ) -> dict[str, Tensor]:
-    """The recorded quantities of a chunk, each (B, N); logits are (B, N, V), tokens (B, N)."""
+    """The recorded quantities of a chunk, each (B, N); logits are (B, N, V), tokens (B, N).
+
+    Where the last token is ``unknown`` (B, N) to the draft nothing can be drafted: its probabilities are 0 there, and
+    its argmax is −1, which no token equals.
+    """
     target_probs = probabilities(target_logits, settings, seen)
-    draft_probs = probabilities(draft_logits, settings, seen)
+    draft_probs = probabilities(draft_logits, settings, seen).masked_fill(unknown[..., None], 0.0)
     argmax = lowest_argmax(processed_logits(draft_logits, settings, seen))
+    argmax_target_prob = target_probs.gather(-1, argmax[..., None])[..., 0].masked_fill(unknown, 0.0)
     signal = draft_logits.log_softmax(dim=-1)
     signal_probs = signal.exp()
     return {
@@ -83,8 +93,8 @@ def _columns(
         "draft_prob": draft_probs.gather(-1, tokens[..., None])[..., 0],
         "overlap_ratio": torch.minimum(target_probs, draft_probs).double().sum(-1).clamp(max=1.0),
         "overlap_match": (target_probs.double() * draft_probs.double()).sum(-1).clamp(max=1.0),
-        "draft_argmax": argmax,
-        "draft_argmax_target_prob": target_probs.gather(-1, argmax[..., None])[..., 0],
+        "draft_argmax": argmax.masked_fill(unknown, -1),
+        "draft_argmax_target_prob": argmax_target_prob,
         "draft_top_prob": signal_probs.amax(-1),
         "draft_entropy_nats": -(signal_probs * signal.clamp(min=-1e4)).double().sum(-1).clamp(max=0.0),
     }
@@ -96,6 +106,7 @@ def _batch_rows(
     target_chunks: Iterator[Tensor],
     draft_chunks: Iterator[Tensor],
     settings: SamplingSettings,
+    draft_rows: int,
     device: torch.device,
 ) -> dict[str, list[Any]]:
     """The rows of one batch of texts, as columns of plain values."""
@@ -121,6 +132,7 @@ def _batch_rows(
             judged[:, start:stop],
             settings,
             seen,
+            fed[:, start:stop] >= draft_rows,
         )
         mask = valid[:, start:stop].cpu().numpy()
         rows, offsets = (index.tolist() for index in np.nonzero(mask))
@@ -172,15 +184,16 @@ def measure_acceptance(
     batches = [judged[i : i + batch_size] for i in range(0, len(judged), batch_size)]
     columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
 
-    def collect(batch: Sequence[Text], first: Iterator[Tensor], second: Iterator[Tensor], device: torch.device) -> None:
-        for name, values in _batch_rows(batch, first, second, settings, device).items():
+    def collect(batch: Sequence[Text], targets: Iterator[Tensor], model: LoadedModel, device: torch.device) -> None:
+        drafts = logit_chunks(model, batch, chunk)
+        for name, values in _batch_rows(batch, targets, drafts, settings, model.vocabulary_rows, device).items():
             columns[name].extend(values)
 
     if isinstance(target, LoadedModel) and isinstance(draft, LoadedModel):
         for done, batch in enumerate(batches):
             for text in batch:
                 check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
-            collect(batch, logit_chunks(target, batch, chunk), logit_chunks(draft, batch, chunk), target.device)
+            collect(batch, logit_chunks(target, batch, chunk), draft, target.device)
             _tell(progress, done + 1, len(batches))
         return acceptance_frame(columns)
     assert not isinstance(target, LoadedModel)
@@ -192,7 +205,7 @@ def measure_acceptance(
             for text in batch:
                 check_room(loaded, len(text.prompt_tokens), len(text.tokens), text.prompt)
             stored = (torch.from_numpy(np.load(path)) for path in paths)
-            collect(batch, stored, logit_chunks(loaded, batch, chunk), loaded.device)
+            collect(batch, stored, loaded, loaded.device)
             _tell(progress, done + 1, len(batches))
     return acceptance_frame(columns)
 

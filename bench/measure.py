@@ -212,7 +212,7 @@ class CellTimer:
         return self.converged(state.cell)
 
     def open_bench(self, states: Sequence[_CellState], prompts: Sequence[Sequence[int]]) -> Workbench | None:
-        """A workbench for the largest context that fits; contexts that do not fit are given up as out of memory."""
+        """A workbench for the largest context that fits; what does not fit, or fails otherwise, is given up."""
         while todo := [s for s in states if not s.given_up]:
             largest = max(s.cell.context for s in todo)
             try:
@@ -225,14 +225,15 @@ class CellTimer:
                         gamma_max=max(self.gammas),
                         seed=self.seed,
                     )
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
+            except OSError:  # the journal or a file of the model: not this batch size's fault
+                raise
+            except Exception as error:
+                status: Status = "oom" if is_out_of_memory(error) else "failed"
                 reason = first_line(error)
             _free_memory()
             for state in todo:
-                if state.cell.context == largest:
-                    self.give_up(state, "oom", reason)
+                if status == "failed" or state.cell.context == largest:
+                    self.give_up(state, status, reason)
         return None
 
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:

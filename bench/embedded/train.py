@@ -206,8 +206,8 @@ def main(argv: list[str] | None = None) -> None:
     """Train both models and write them, the prompts and the record of the training."""
     parser = argparse.ArgumentParser(description="Train the embedded target and draft from the standard library.")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--target-steps", type=int, default=700)
-    parser.add_argument("--draft-steps", type=int, default=600)
+    parser.add_argument("--target-steps", type=int, default=800)
+    parser.add_argument("--draft-steps", type=int, default=800)
     parser.add_argument("--reuse-target", action="store_true", help="keep OUT_DIR/target, train the draft again")
     options = parser.parse_args(argv)
     out: Path = options.out
@@ -233,7 +233,7 @@ def main(argv: list[str] | None = None) -> None:
 
         optimise(
             target,
-            batches(stream, 32, 256, options.target_steps, SEED),
+            batches(stream, 16, 256, options.target_steps, SEED),
             options.target_steps,
             next_token_loss,
             "target",
@@ -255,15 +255,15 @@ def main(argv: list[str] | None = None) -> None:
         draft_log_probs = draft(inputs, use_cache=False).logits.float().log_softmax(-1)
         return functional.kl_div(draft_log_probs, target_log_probs, log_target=True, reduction="none").sum(-1).mean()
 
-    own = sample_texts(target, stream, texts=1536, length=257, seed=SEED + 1)
+    own = sample_texts(target, stream, texts=1024, length=257, seed=SEED + 1)
     first = options.draft_steps // 2
     second = options.draft_steps - first
 
     def mixture() -> Iterator[Tensor]:
-        yield from batches(stream, 32, 256, first, SEED + 2)
+        yield from batches(stream, 16, 256, first, SEED + 2)
         generator = torch.Generator().manual_seed(SEED + 3)
         for _ in range(second):
-            yield own[torch.randint(0, own.shape[0], (32,), generator=generator)]
+            yield own[torch.randint(0, own.shape[0], (16,), generator=generator)]
 
     optimise(draft, mixture(), options.draft_steps, distillation, "draft")
     draft.bfloat16().save_pretrained(out / "draft")

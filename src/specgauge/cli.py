@@ -146,11 +146,18 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups: a .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Write a run's HTML report, one file without links."""
     from specgauge.reports.html import write_report
 
     print(write_report(run_dir, out))
+    if plot is not None:
+        from specgauge.reports.plot import write_plot
+
+        print(write_plot(run_dir, plot))
 
 
 @app.command()

@@ -95,11 +95,15 @@ def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., Load
 
 def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Callable[..., LoadedModel]) -> None:
     target, draft = tiny_model(seed=1, vocabulary=14), tiny_model(seed=2, vocabulary=11)
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 13, 2), tokens=(3, 12, 4), end_reason="length")
+    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 13, 2), tokens=(3, 12, 4, 5), end_reason="length")
     frame = measure_acceptance(target, draft, [text], SamplingSettings(), batch_size=1, chunk=8)
-    assert frame["draft_prob"].tolist()[0] == 0.0
-    assert frame["draft_prob"].tolist()[1] > 0.0
-    assert (frame["overlap_ratio"] < 1.0).all()
+    proposed, after_it, later = frame["draft_prob"].tolist()
+    assert proposed == 0.0
+    assert after_it == 0.0  # the draft cannot be fed token 12, so it drafts nothing in a round that starts there
+    assert later > 0.0
+    assert frame["draft_argmax"].tolist()[1] == -1
+    assert frame["overlap_ratio"].tolist()[1] == frame["overlap_match"].tolist()[1] == 0.0
+    assert 0.0 < frame["overlap_ratio"].tolist()[2] < 1.0
 
 
 def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[..., LoadedModel]) -> None:

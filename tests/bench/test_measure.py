@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.arms import arm_names
+from specgauge.bench.arms import Workbench, arm_names
 from specgauge.bench.clock import timed_marks
 from specgauge.bench.measure import (
     BlockRecord,
@@ -189,6 +189,41 @@ def test_one_failed_cell_never_loses_the_others(run: Any, memory_journal: Any) -
     assert (broken.status, broken.reason) == ("failed", "RuntimeError: kernel exploded")
     for context in (32, 128):
         assert {memory_journal.blocks(f"draw-1-{context}", arm)[0].status for arm in ARMS} == {"ok"}
+
+
+def test_a_batch_size_that_cannot_start_never_loses_the_others(
+    tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefilling the caches fails at batch size 2, and runs out of memory at batch size 3 beyond 20 tokens."""
+    real = Workbench.__init__
+
+    def start(self: Workbench, *args: Any, batch_size: int, max_context: int, **kwargs: Any) -> None:
+        if batch_size == 2:
+            raise RuntimeError("no kernel")
+        if batch_size == 3 and max_context > 20:
+            raise torch.OutOfMemoryError("no room")
+        real(self, *args, batch_size=batch_size, max_context=max_context, **kwargs)
+
+    monkeypatch.setattr(Workbench, "__init__", start)
+    cells = [cell(b, s) for b in (1, 2, 3) for s in (20, 40)]
+    measure_cells(
+        LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model()),
+        cells,
+        gammas=[1],
+        prompts=[[1, 2]],
+        precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1),
+        journal=memory_journal,
+        seed=0,
+    )
+    found = {c.cell_id: memory_journal.blocks(c.cell_id, "decode")[0].status for c in cells}
+    assert found == {
+        "draw-1-20": "ok",
+        "draw-1-40": "ok",
+        "draw-2-20": "failed",
+        "draw-2-40": "failed",
+        "draw-3-20": "ok",
+        "draw-3-40": "oom",
+    }
 
 
 def test_a_full_disk_stops_the_run(run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,101 @@
+"""Measure the figures of the model card: losses, acceptance, repeats, and what a target and a draft step cost here.
+
+    python -m specgauge.bench.embedded.measure_card
+
+prints one JSON object.  Costs are those of two interleaved one-token forwards at batch 1 and a context of 64 tokens, as
+medians; run it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from specgauge.bench.acceptance import measure_acceptance
+from specgauge.bench.arms import Workbench
+from specgauge.bench.clock import HostClock
+from specgauge.bench.embedded.train import corpus_files, encode, held_out_loss, read_texts
+from specgauge.bench.generate import generate_plain, pad_right
+from specgauge.bench.models import EMBEDDED, LoadedPair, load_pair
+from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.configs.schema import ModelConfig, PairConfig, WorkloadConfig
+from specgauge.model.sampling import SamplingSettings
+from specgauge.model.text_checks import repeated_ngram_share
+
+NEW_TOKENS = 64
+SAMPLES = 60
+
+
+def step_costs_s(pair: LoadedPair, prompts: list[list[int]]) -> dict[str, float]:
+    """Median seconds of one target step and one draft step, interleaved."""
+    bench = Workbench(pair, prompts, batch_size=1, max_context=64, gamma_max=1, seed=0)
+    clock = HostClock()
+    settings = SamplingSettings()
+    samples: dict[str, list[float]] = {"decode": [], "draft": []}
+    for _ in range(SAMPLES + 5):
+        for arm, found in samples.items():
+            found.append(bench.sample(arm, 64, settings, clock)[-1])
+    return {arm: float(np.median(found[5:])) for arm, found in samples.items()}
+
+
+def measure() -> dict[str, Any]:
+    """Every figure of the card."""
+    spec = ModelConfig(model="embedded", device="cpu")
+    pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
+    workload = WorkloadConfig()
+    prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+    card: dict[str, Any] = {
+        "bytes": sum((EMBEDDED / role / "model.safetensors").stat().st_size for role in ("target", "draft")),
+        "prompts": len(prompts),
+        "threads": torch.get_num_threads(),
+    }
+    costs = step_costs_s(pair, prompts)
+    card |= {
+        "t_decode_s": round(costs["decode"], 6),
+        "t_draft_s": round(costs["draft"], 6),
+        "t_decode_over_t_draft": round(costs["decode"] / costs["draft"], 3),
+    }
+    for name, settings in (("greedy", SamplingSettings(temperature=0.0)), ("t1", SamplingSettings())):
+        texts = [
+            text
+            for first in range(0, len(prompts), 8)
+            for text in generate_plain(
+                pair.target,
+                prompts[first : first + 8],
+                settings,
+                max_new_tokens=NEW_TOKENS,
+                seed=0,
+                prompt_numbers=list(range(first, min(first + 8, len(prompts)))),
+            )
+        ]
+        frame = measure_acceptance(pair.target, pair.draft, texts, settings, batch_size=8, chunk=64)
+        known = frame.dropna(subset=["target_prob"])
+        accepted = np.minimum(1.0, known["draft_prob"] / known["target_prob"])
+        tokens, valid = pad_right([text.tokens for text in texts], 0, torch.device("cpu"))
+        repeats = repeated_ngram_share(tokens.numpy(), valid.sum(dim=1).numpy(), n=4)
+        card[f"mean_acceptance_{name}"] = round(float(np.mean(accepted)), 4)
+        card[f"repeated_4gram_share_{name}"] = round(float(np.nanmean(repeats)), 4)
+    _, held_out = corpus_files()
+    tokenizer: Any = pair.target.tokenizer
+    stream = encode(tokenizer, read_texts(held_out))
+    card["held_out_tokens"] = int(stream.numel())
+    for role, loaded in (("target", pair.target), ("draft", pair.draft)):
+        network: Any = loaded.model
+        card[f"held_out_nats_{role}"] = round(held_out_loss(network, stream), 4)
+    return card
+
+
+def main() -> None:
+    """Print the card's figures."""
+    if not Path(EMBEDDED / "target" / "config.json").exists():
+        sys.exit("the embedded weights are not there; train them with python -m specgauge.bench.embedded.train")
+    print(json.dumps(measure(), indent=2, allow_nan=False))
+
+
+if __name__ == "__main__":
+    main()

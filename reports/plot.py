@@ -1,0 +1,96 @@
+"""One picture of a run for a README or a slide: speed-up over γ with its interval, drawn by matplotlib.
+
+One panel for each batch size and context, one line for each way to speculate; the band is the 90 % interval, the dashed
+line is plain decoding, a ring marks the recommended γ.  The file's ending chooses the format (png, svg, pdf).
+
+    write_plot(Path("runs/quickstart"), Path("speedup.png"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specgauge.reports.data import read_report_data
+from specgauge.reports.records import Place, Prediction, Strategy
+from specgauge.sweeps.files import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = ("png", "svg", "pdf")
+PANEL_INCHES = (3.4, 2.8)
+COLUMNS = 3
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+"""Okabe and Ito's palette, told apart by colour-blind readers too."""
+
+
+def line_labels(strategies: Sequence[Strategy]) -> dict[Strategy, str]:
+    """A name for each strategy that says only what differs among them."""
+    varying = [index for index in range(len(Strategy._fields)) if len({s[index] for s in strategies}) > 1]
+    shown = varying or [Strategy._fields.index("sampling")]
+    return {strategy: ", ".join(strategy[index] for index in shown) for strategy in strategies}
+
+
+def _draw_place(axes: Axes, place: Place, rows: Sequence[Prediction], labels: dict[Strategy, str]) -> None:
+    axes.axhline(1.0, color="0.35", linewidth=1, linestyle="--", label="plain decoding")
+    for strategy, colour in zip(labels, COLOURS * (len(labels) // len(COLOURS) + 1), strict=False):
+        known = [row for row in rows if row.strategy == strategy and row.speedup is not None]
+        known.sort(key=lambda row: row.gamma)
+        gammas = [row.gamma for row in known]
+        speedups = [row.speedup for row in known if row.speedup is not None]
+        axes.plot(gammas, speedups, color=colour, marker="o", markersize=3.5, linewidth=1.6, label=labels[strategy])
+        bounded = [row for row in known if row.speedup_low is not None and row.speedup_high is not None]
+        axes.fill_between(
+            [row.gamma for row in bounded],
+            [row.speedup_low or 0.0 for row in bounded],
+            [row.speedup_high or 0.0 for row in bounded],
+            color=colour,
+            alpha=0.18,
+            linewidth=0,
+        )
+        for row in known:
+            if row.is_recommended and row.speedup is not None and row.speedup > 1.0:
+                axes.plot(row.gamma, row.speedup, marker="o", markersize=9, markerfacecolor="none", color=colour)
+    axes.set_title(f"batch {place.batch_size}, context {place.context}", fontsize=9)
+    axes.set_xticks(sorted({row.gamma for row in rows}))
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def write_plot(run_dir: Path, out: Path) -> Path:
+    """Draw the run's speed-ups into ``out`` and return it.
+
+    Raises ValueError for a format matplotlib is not asked to write, or a run without any predicted speed-up;
+    StorageError when the file cannot be written.
+    """
+    kind = out.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise ValueError(f"{out}: found ending {out.suffix!r}; allowed: {', '.join(f'.{name}' for name in FORMATS)}")
+    rows = [row for row in read_report_data(run_dir).predictions if row.speedup is not None]
+    if not rows:
+        raise ValueError(f"{run_dir}: no speed-up has been predicted yet; run the same `specgauge run` again")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    places = sorted({row.place for row in rows})
+    labels = line_labels(sorted({row.strategy for row in rows}))
+    columns = min(COLUMNS, len(places))
+    lines = -(-len(places) // columns)
+    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * lines + 0.4), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    for index, axes in enumerate(grid.flat):
+        if index < len(places):
+            _draw_place(axes, places[index], [row for row in rows if row.place == places[index]], labels)
+        else:
+            axes.set_visible(False)
+    handles, names = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 4), fontsize=8, frameon=False)
+    figure.supxlabel("γ, draft tokens a round", fontsize=9)
+    figure.supylabel("speed-up over plain decoding", fontsize=9)
+    with atomic_path(out) as temporary, matplotlib.rc_context({"svg.hashsalt": "specgauge"}):
+        figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return out

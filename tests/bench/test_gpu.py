@@ -1,0 +1,61 @@
+"""CUDA takes the same path as the CPU: a whole run on the shipped pair, and the same texts and probabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from specgauge.bench.acceptance import measure_acceptance
+from specgauge.bench.generate import generate_plain
+from specgauge.bench.models import load_pair
+from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.configs.loader import load_config
+from specgauge.configs.schema import ModelConfig, PairConfig, WorkloadConfig
+from specgauge.model.sampling import SamplingSettings
+from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.runner import run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
+]
+
+
+def test_a_whole_run_on_cuda(tmp_path: Path) -> None:
+    config = load_config(
+        "quickstart",
+        [
+            "pairs[0].target.device=cuda",
+            "pairs[0].draft.device=cuda",
+            "workload.limit=4",
+            "grid.context=[64]",
+            "grid.gamma=1:3",
+            "precision.max_blocks=3",
+        ],
+    )
+    assert run(config, out=tmp_path / "run") == 0
+    finished = Run.open(tmp_path / "run")
+    assert {line.status for line in finished.journal()} == {"ok"}
+    assert finished.environment["device"] == torch.cuda.get_device_name(0)
+    assert (finished.predictions()["speedup"] > 0).all()
+
+
+def test_both_devices_see_the_same_probabilities() -> None:
+    settings = SamplingSettings(temperature=0.8, top_p=0.95)
+    frames = []
+    texts = None
+    for device in ("cpu", "cuda"):
+        spec = ModelConfig(model="embedded", device=device, dtype="float32")
+        pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
+        workload = WorkloadConfig(limit=4)
+        prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+        if texts is None:
+            texts = generate_plain(
+                pair.target, prompts, settings, max_new_tokens=32, seed=0, prompt_numbers=list(range(4))
+            )
+        frames.append(measure_acceptance(pair.target, pair.draft, texts, settings, batch_size=4, chunk=16))
+    np.testing.assert_allclose(frames[0]["draft_prob"], frames[1]["draft_prob"], atol=1e-3)
+    np.testing.assert_allclose(frames[0]["overlap_ratio"], frames[1]["overlap_ratio"], atol=1e-3)
