@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specgauge.model.uniforms import uniforms
+from specgauge.model.uniforms import PURPOSES, uniforms
 
 
 class Draws:
@@ -30,14 +30,16 @@ class Draws:
         tokens: int,
         device: torch.device,
     ) -> None:
-        rows = np.asarray(prompts, dtype=np.int64)[:, None]
-        places = np.arange(tokens, dtype=np.int64)[None, :]
-        self._tables = {
-            purpose: torch.from_numpy(np.ascontiguousarray(uniforms(seed, rows, repetition, places, purpose))).to(
-                device
-            )
-            for purpose in purposes
-        }
+        values = uniforms(
+            seed,
+            np.asarray(prompts, dtype=np.int64)[:, None],
+            repetition,
+            np.arange(tokens, dtype=np.int64),
+            np.array([PURPOSES[purpose] for purpose in purposes], dtype=np.int64)[:, None, None],
+        )
+        self._tables: dict[str, Tensor] = dict(
+            zip(purposes, torch.from_numpy(np.ascontiguousarray(values)).to(device), strict=True)
+        )
         self._last, self._device = tokens - 1, device
         self._index: Tensor | None = None
 
