@@ -185,21 +185,21 @@ def sample_texts(model: LlamaForCausalLM, stream: Tensor, *, texts: int, length:
 
 
 def write_prompts(tokenizer: PreTrainedTokenizerFast, held_out: list[Path], out: Path) -> None:
-    """Cut one prompt of PROMPT_TOKENS tokens from each of PROMPTS held-out files, starting at a line near a third."""
+    """Cut prompts of PROMPT_TOKENS tokens from held-out files, at a third and at two thirds of each, PROMPTS in all."""
     root = Path(sysconfig.get_paths()["stdlib"])
     rows = []
     for path in held_out:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        text = "".join(lines[len(lines) // 3 :])
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) < 4 * PROMPT_TOKENS:
-            continue
-        prompt = tokenizer.decode(ids[:PROMPT_TOKENS])
-        rows.append({"prompt": prompt, "source": path.relative_to(root).as_posix()})
-    step = max(1, len(rows) // PROMPTS)
+        for third in (1, 2):
+            line = third * len(lines) // 3
+            ids = tokenizer("".join(lines[line:]), add_special_tokens=False)["input_ids"]
+            if len(ids) >= 2 * PROMPT_TOKENS:
+                prompt = tokenizer.decode(ids[:PROMPT_TOKENS])
+                rows.append({"prompt": prompt, "source": path.relative_to(root).as_posix(), "line": line + 1})
+    keep = {round(index * (len(rows) - 1) / (PROMPTS - 1)) for index in range(min(PROMPTS, len(rows)))}
     with out.open("w", encoding="utf-8") as stream:
-        for row in rows[::step][:PROMPTS]:
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for index in sorted(keep):
+            stream.write(json.dumps(rows[index], ensure_ascii=False) + "\n")
 
 
 def main(argv: list[str] | None = None) -> None:
