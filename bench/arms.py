@@ -40,11 +40,6 @@ PREFILL_TOKENS = 16384
 """Tokens of all rows together that one prefill forward takes at most."""
 
 
-def arm_names(gammas: Sequence[int]) -> list[str]:
-    """Every arm of a cell."""
-    return ["decode", "draft", "draft_catch_up", *(f"verify:{g}" for g in gammas), "prefill_target", "prefill_draft"]
-
-
 def timing_rows(prompts: Sequence[Sequence[int]], batch_size: int, length: int) -> Tensor:
     """(B, L) tokens: the prompts one after the other, each row starting at another prompt, cycled where they run out.
 

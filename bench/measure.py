@@ -23,15 +23,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from specgauge.bench.arms import Workbench, arm_names
+from specgauge.bench.arms import Workbench
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.schema import PrecisionConfig
-from specgauge.model.precision import relative_half_width
+from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
+from specgauge.model.precision import worst_half_width
 from specgauge.model.sampling import SamplingSettings
-
-PREFILL_BLOCKS = 5
-"""Blocks in which a prefill is timed, one sample each: it is long, and does not enter the speed-up of a round."""
 
 Status = Literal["ok", "oom", "skipped", "failed"]
 
@@ -130,14 +128,13 @@ class CellTimer:
     def converged(self, cell: TimingCell) -> bool:
         """Whether every arm but the prefills has enough blocks and a narrow enough interval."""
         for arm in self.arms:
-            if arm.startswith("prefill"):
+            if is_prefill(arm):
                 continue
             blocks = self.journal.blocks(cell.cell_id, arm)
             if len(blocks) < self.precision.min_blocks:
                 return False
             samples = np.array([sample for block in blocks.values() for sample in block.samples_s])
-            widths = [relative_half_width(column, self.precision.confidence) for column in samples.T]
-            if max(widths) > self.precision.relative_ci:
+            if worst_half_width(samples, self.precision.confidence) > self.precision.relative_ci:
                 return False
         return True
 
@@ -150,7 +147,7 @@ class CellTimer:
         def sample() -> list[float]:
             return bench.sample(arm, cell.context, cell.settings, self.clock)
 
-        prefill = arm.startswith("prefill")
+        prefill = is_prefill(arm)
         if arm not in state.warm:
             first_call = sample()[-1]
             if not prefill:
@@ -195,9 +192,13 @@ class CellTimer:
             for block in self.journal.blocks(cell.cell_id, arm).values()
         )
 
+    def least_blocks(self, arm: str) -> int:
+        """Blocks of an arm that are taken whatever they cost; a prefill never has more than its own most."""
+        return min(self.precision.min_blocks, PREFILL_BLOCKS) if is_prefill(arm) else self.precision.min_blocks
+
     def pending(self, state: _CellState, arm: str, block: int) -> bool:
         """Whether this block of the arm still has to be measured."""
-        if arm.startswith("prefill") and block >= PREFILL_BLOCKS:
+        if is_prefill(arm) and block >= PREFILL_BLOCKS:
             return False
         return block not in self.journal.blocks(state.cell.cell_id, arm)
 
@@ -264,7 +265,7 @@ class CellTimer:
         if limit is None or self.spent_s(cells) < limit:
             return False
         return all(
-            len(self.journal.blocks(cell.cell_id, arm)) >= self.precision.min_blocks
+            len(self.journal.blocks(cell.cell_id, arm)) >= self.least_blocks(arm)
             or any(b.status != "ok" for b in self.journal.blocks(cell.cell_id, arm).values())
             for cell in cells
             for arm in self.arms

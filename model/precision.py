@@ -1,6 +1,6 @@
 """How well a median is known: a distribution-free interval from order statistics, and when two halves drifted apart.
 
-For n independent samples, the interval between the l-th smallest and the l-th largest covers the median with probability
+For n independent samples, the interval from the l-th smallest to the l-th largest covers the median with probability
 1 − 2·P(Bin(n, 1/2) < l), whatever the distribution (Conover, Practical Nonparametric Statistics, section 3.2).
 
     low, high = median_interval(samples, confidence=0.9)
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 @lru_cache(maxsize=4096)
 def order_statistic_rank(count: int, confidence: float) -> int | None:
-    """The largest l (1-based) whose interval (l-th smallest, l-th largest) covers with ``confidence``; None if none does."""
+    """The largest l (1-based) whose interval, l-th smallest to l-th largest, covers with `confidence`; None if none."""
     tail, rank = 0.0, 0
     for below in range(count // 2):
         tail += math.comb(count, below) / 2**count
@@ -52,6 +52,11 @@ def relative_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
     if middle <= 0.0:
         return math.inf
     return (interval[1] - interval[0]) / 2.0 / middle
+
+
+def worst_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
+    """`relative_half_width` of the mark that is known worst, of samples (n, marks)."""
+    return max(relative_half_width(mark, confidence) for mark in np.asarray(samples, dtype=np.float64).T)
 
 
 def drift(samples: ArrayLike) -> float | None:

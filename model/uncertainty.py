@@ -25,6 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specgauge.model.arms import verify_arm
 from specgauge.model.bootstrap import Blocks, median_replicates
 from specgauge.model.checks import FloatArray, IntArray, numbers, whole_numbers
 from specgauge.model.speedup import best_gamma, recommended_gamma
@@ -88,7 +89,7 @@ def parts_replicates(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: F
     Raises ValueError for a missing arm and for a γ beyond the measured chain.
     """
     drafts = whole_numbers("gammas", list(gammas), minimum=1)
-    needed = ["decode", "draft", *(f"verify:{gamma}" for gamma in drafts)]
+    needed = ["decode", "draft", *(verify_arm(gamma) for gamma in drafts)]
     missing = [arm for arm in needed if arm not in arms]
     if missing:
         raise ValueError(
@@ -103,7 +104,7 @@ def parts_replicates(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: F
         t_decode_s=median_replicates(arms["decode"], draws, "decode"),
         t_draft_total_s=chain[:, drafts - 1],
         t_verify_s=np.stack(
-            [median_replicates(arms[f"verify:{gamma}"], draws, f"verify:{gamma}") for gamma in drafts], axis=1
+            [median_replicates(arms[arm], draws, arm) for arm in map(verify_arm, drafts.tolist())], axis=1
         ),
         t_draft_catch_up_s=None
         if catch_up is None

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.precision import drift, relative_half_width
+from specgauge.model.arms import is_prefill
+from specgauge.model.precision import drift, worst_half_width
 from specgauge.reports.records import Place
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.timings import ArmTimings, CellTimings
@@ -44,7 +45,7 @@ class PartTiming:
     @property
     def is_prefill(self) -> bool:
         """Prefills are timed a fixed number of times and do not enter the speed-up of a round."""
-        return self.arm.startswith("prefill")
+        return is_prefill(self.arm)
 
 
 def part_timings(cells: Iterable[CellTimings], confidence: float) -> list[PartTiming]:
@@ -77,7 +78,7 @@ def _part(cell: Cell, timings: ArmTimings, confidence: float) -> PartTiming:
         samples=last.size,
         blocks=len(timings.blocks),
         median_s=float(np.median(last)) if last.size else None,
-        relative_half_width=_known(max(relative_half_width(mark, confidence) for mark in samples.T)),
+        relative_half_width=_known(worst_half_width(samples, confidence)),
         first_call_s=timings.first_call_s,
         drift=drift(last),
     )

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.precision import drift, median_interval, relative_half_width
+from specgauge.model.arms import is_prefill, verify_arm
+from specgauge.model.precision import drift, median_interval, worst_half_width
 from specgauge.model.text_checks import ChainCheck
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.recorded import RecordedTexts
-from specgauge.sweeps.records import verify_arm
 from specgauge.sweeps.timings import ArmTimings, CellTimings
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ LOADED_RATIO, LOADED_GAMMA = 1.1, 4
 MOST_DRIFT = 0.05
 MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
-_ROUND_ARMS = ("decode", "draft", "verify")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +100,7 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]
 
 def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
     precision = config.precision
-    worst = _worst_arms(cells, lambda arm: _half_width(arm, precision.confidence))
+    worst = _worst_arms(cells, lambda arm: worst_half_width(arm.samples_s, precision.confidence))
     wide = {cell: found for cell, found in worst.items() if found[1] > precision.relative_ci}
     if wide:
         cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
@@ -113,10 +112,6 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
             f"{place_text(cell)}, {arm}: {known}",
             remedy=f"close other programs; raise {budget}, or precision.relative_ci if that is good enough",
         )
-
-
-def _half_width(arm: ArmTimings, confidence: float) -> float:
-    return max(relative_half_width(marks, confidence) for marks in arm.samples_s.T)
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
@@ -136,11 +131,7 @@ def _worst_arms(cells: Iterable[CellTimings], measure: Callable[[ArmTimings], fl
     """For every cell with times, the arm of a round on which `measure` is largest, and its value."""
     found = {}
     for cell in cells:
-        values = {
-            arm.arm: measure(arm)
-            for arm in cell.arms.values()
-            if arm.status == "ok" and arm.arm.partition(":")[0] in (*_ROUND_ARMS, "draft_catch_up")
-        }
+        values = {arm.arm: measure(arm) for arm in cell.arms.values() if arm.status == "ok" and not is_prefill(arm.arm)}
         if values:
             found[cell.cell] = max(values.items(), key=lambda item: item[1])
     return found

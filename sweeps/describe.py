@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import PairSizes, check_contexts, kv_bytes, memory_bytes, time_estimate
-from specgauge.sweeps.plan import arms, chains, plan_cells
+from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.sizes import ModelSize, Role, model_folder, read_model_size
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
 
 
 def _arm_lines(config: Config) -> list[str]:
-    names = arms(config.grid.gamma)
+    names = arm_names(config.grid.gamma)
     precision = config.precision
     seconds = f", {precision.max_seconds:g} s for a pair and batch size" if precision.max_seconds is not None else ""
     return [

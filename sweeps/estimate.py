@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.model.arms import PREFILL_BLOCKS
 from specgauge.sweeps.plan import Cell, chains, plan_cells
 from specgauge.sweeps.sizes import ModelSize
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
-PREFILL_BLOCKS = 5
 PROMPT_TOKENS = 128
 """Tokens a prompt is taken to have, where only its text is known."""
 
@@ -194,8 +194,10 @@ def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds) ->
     cells = len(chains(config)) * len(grid.context)
     block_s = cells * precision.block_samples * sum(samples)
     prefill_s = len(chains(config)) * sum(target_s(rows * s) + draft_s(rows * s) for s in grid.context)
-    least = precision.min_blocks * (block_s + prefill_s)
-    most = precision.max_blocks * block_s + PREFILL_BLOCKS * prefill_s
+    least, most = (
+        blocks * block_s + min(blocks, PREFILL_BLOCKS) * prefill_s
+        for blocks in (precision.min_blocks, precision.max_blocks)
+    )
     if precision.max_seconds is not None:
         most = max(least, min(most, precision.max_seconds))
     return least, most

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.model.arms import arm_names
 from specgauge.sweeps.blocklog import BlockLog
 from specgauge.sweeps.canonical import canonical_json
 from specgauge.sweeps.files import StorageError, atomic_path, write_text_atomically
 from specgauge.sweeps.opening import OpenRun
-from specgauge.sweeps.plan import arms, chains, plan_cells, settings_of
+from specgauge.sweeps.plan import chains, plan_cells, settings_of
 from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, acceptance_file_name
@@ -91,7 +92,7 @@ class PairRun:
         reason = self._guarded(lambda: loaded.append(load_pair(self.pair)))
         if reason is not None:
             status, words = reason
-            self.log.give_up(self.cells, arms(self.config.grid.gamma), status, f"loading: {words}")
+            self.log.give_up(self.cells, arm_names(self.config.grid.gamma), status, f"loading: {words}")
             for sampling in self._missing():
                 self.outcome.acceptance_reasons[sampling.name] = f"{status}: loading: {words}"
             return None
@@ -249,7 +250,7 @@ class PairRun:
         """The timing of every cell."""
         from specgauge.bench.measure import measure_cells
 
-        names = arms(self.config.grid.gamma)
+        names = arm_names(self.config.grid.gamma)
         blocks = len(self.cells) * len(names) * self.config.precision.min_blocks
         self.progress.start(f"timing {self.pair.name}", blocks)
         recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in self.cells for arm in names)

@@ -1,4 +1,4 @@
-"""The cells of a sweep and the arms timed in each.
+"""The cells of a sweep.
 
 A cell is (pair, mode, chain, batch_size, context). Sampling settings whose processors are the same share a chain, and
 settings that share a chain share timings, so a chain is planned once a pair.
@@ -9,14 +9,12 @@ settings that share a chain share timings, so a chain is planned once a pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from specgauge.model.sampling import SamplingSettings, chain_name
 from specgauge.sweeps.canonical import short_hash
-from specgauge.sweeps.records import verify_arm
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config, SamplingConfig
@@ -78,16 +76,4 @@ def plan_cells(config: Config) -> tuple[Cell, ...]:
         for chain in chains(config)
         for batch_size in config.grid.batch_size
         for context in config.grid.context
-    )
-
-
-def arms(gammas: Sequence[int]) -> tuple[str, ...]:
-    """The arms of every cell: decode, the draft chain to the largest gamma, its catch-up step, verify γ, prefills."""
-    return (
-        "decode",
-        "draft",
-        "draft_catch_up",
-        *(verify_arm(gamma) for gamma in gammas),
-        "prefill_target",
-        "prefill_draft",
     )

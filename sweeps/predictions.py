@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.model.arms import verify_arm
 from specgauge.model.known import Known
+from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.sampling import chain_name
 from specgauge.sweeps.cautions import Caution, acceptance_cautions, decision_cautions, judging_cautions, timing_cautions
 from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.plan import Cell, chains, plan_cells, settings_of
 from specgauge.sweeps.reading import PREDICTION_COLUMNS
 from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
-from specgauge.sweeps.records import SCHEMA, verify_arm
+from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, answer_cell, judge_rounds
 from specgauge.sweeps.rundir import PREDICTIONS, RECOMMENDATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
@@ -34,7 +36,6 @@ from specgauge.sweeps.timings import CellTimings, collect_timings
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-OPTIMISTIC = "optimistic: overhead not measured"
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
 COLUMNS = (*PREDICTION_COLUMNS, "status", "reason")

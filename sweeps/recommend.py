@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
+from specgauge.model.prediction import OPTIMISTIC
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import OPTIMISTIC, cells_of, recommendation, ways
+from specgauge.sweeps.predictions import cells_of, recommendation, ways
 from specgauge.sweeps.rounds import answer_cell
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import collect_timings

@@ -26,11 +26,6 @@ _REQUIRED = ("schema", "config", "cell", "axes", "arm", "block", "status")
 Key = tuple[str, str, int]
 
 
-def verify_arm(gamma: int) -> str:
-    """The arm that times a target forward of `gamma` + 1 tokens."""
-    return f"verify:{gamma}"
-
-
 class ReleaseError(ValueError):
     """Written by a release of specgauge with another file format."""
 

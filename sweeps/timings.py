@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from specgauge.model.arms import DRAFT_ARMS, arm_names, round_arms
 from specgauge.model.checks import FloatArray
-from specgauge.sweeps.plan import Cell, arms
-from specgauge.sweeps.records import JournalLine, verify_arm
+from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.records import JournalLine
 
 UNMEASURED = "unmeasured"
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
@@ -54,13 +55,12 @@ class CellTimings:
 
         What the other chain has no times of stays.
         """
-        names = ("draft", "draft_catch_up", "prefill_draft")
-        draft = {name: other.arms[name] for name in names if other.arms[name].status == "ok"}
+        draft = {name: other.arms[name] for name in DRAFT_ARMS if other.arms[name].status == "ok"}
         return CellTimings(cell=self.cell, arms={**self.arms, **draft})
 
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
-        needed = [self.arms[name] for name in ("decode", "draft", "draft_catch_up", verify_arm(gamma))]
+        needed = [self.arms[name] for name in round_arms([gamma])]
         worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
         return worst.status, "" if worst.status == "ok" else worst.reason
 
@@ -77,7 +77,7 @@ def collect_timings(
     for line in lines:
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
     return tuple(
-        CellTimings(cell=cell, arms={arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in arms(gammas)})
+        CellTimings(cell=cell, arms={arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in arm_names(gammas)})
         for cell in cells
     )
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specgauge.bench import arms
-from specgauge.bench.arms import Workbench, arm_names, timing_rows
+from specgauge.bench.arms import Workbench, timing_rows
 from specgauge.bench.cache import forward, new_cache
 from specgauge.bench.clock import HostClock
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.sampling import next_tokens, processed_logits, seen_tokens
+from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -111,18 +112,6 @@ def test_every_row_holds_exactly_the_length_of_tokens(prompts: list[list[int]], 
     for row, tokens in enumerate(rows.tolist()):
         order = [token for index in range(len(prompts)) for token in prompts[(row + index) % len(prompts)]]
         assert tokens == [order[position % len(order)] for position in range(length)]
-
-
-def test_the_names() -> None:
-    assert arm_names([1, 3]) == [
-        "decode",
-        "draft",
-        "draft_catch_up",
-        "verify:1",
-        "verify:3",
-        "prefill_target",
-        "prefill_draft",
-    ]
 
 
 def test_a_workbench_holds_the_largest_round(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.arms import Workbench, arm_names
+from specgauge.bench.arms import Workbench
 from specgauge.bench.clock import timed_marks
 from specgauge.bench.measure import (
     BlockRecord,
@@ -20,6 +20,7 @@ from specgauge.bench.measure import (
 )
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.configs.schema import PrecisionConfig
+from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
 
 GAMMAS = [1, 2]
@@ -161,6 +162,19 @@ def test_seconds_spent_end_a_batch_size_after_the_least_blocks(run: Any, memory_
             )
     run([cell(1, 32)], min_blocks=3, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+
+
+def test_seconds_spent_count_where_more_blocks_are_asked_for_than_a_prefill_has(run: Any, memory_journal: Any) -> None:
+    least = PREFILL_BLOCKS + 2
+    for arm in ARMS:
+        for block in range(PREFILL_BLOCKS if is_prefill(arm) else least):
+            memory_journal.record(
+                BlockRecord(
+                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
+                )
+            )
+    run([cell(1, 32)], min_blocks=least, max_blocks=least + 5, max_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == list(range(least))
 
 
 def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory_journal: Any) -> None:

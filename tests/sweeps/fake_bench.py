@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from specgauge.sweeps.plan import arms
+from specgauge.model.arms import arm_names
 from tests.sweeps import made
 
 
@@ -91,11 +91,11 @@ class FakeBench:
         gammas, journal = tuple(options["gammas"]), options["journal"]
         given_up: set[str] = set()
         for cell in cells:
-            if any(b.status != "ok" for arm in arms(gammas) for b in journal.blocks(cell.cell_id, arm).values()):
+            if any(b.status != "ok" for arm in arm_names(gammas) for b in journal.blocks(cell.cell_id, arm).values()):
                 given_up.add(cell.cell_id)
         for cell in cells:
             for block in range(options["precision"].min_blocks):
-                for arm in arms(gammas):
+                for arm in arm_names(gammas):
                     if cell.cell_id not in given_up and block not in journal.blocks(cell.cell_id, arm):
                         self._measure(cell, arm, block, gammas, journal, given_up, options["progress"])
 
@@ -115,7 +115,7 @@ class FakeBench:
                 ("oom", "OutOfMemoryError: full") if place in self.oom_at else ("failed", "RuntimeError: bad")
             )
             given_up.add(cell.cell_id)
-            for name in arms(gammas):
+            for name in arm_names(gammas):
                 if not journal.blocks(cell.cell_id, name):
                     journal.record(BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason))
             return

@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 
 from specgauge.configs.schema import Config
+from specgauge.model.arms import arm_names
 from specgauge.sweeps.files import atomic_path
 from specgauge.sweeps.journal import Journal
 from specgauge.sweeps.opening import OpenRun
-from specgauge.sweeps.plan import Cell, arms, plan_cells
+from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.rundir import Run, acceptance_file_name
 
 T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
@@ -125,7 +126,7 @@ def write_run(
     gammas = config.grid.gamma
     with begin(path, config) as run:
         for cell in plan_cells(config):
-            for arm in arms(gammas):
+            for arm in arm_names(gammas):
                 trouble = (broken or {}).get((cell.batch_size, cell.context, arm))
                 if trouble is not None:
                     run.journal.append(

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specgauge.model.arms import arm_names
 from specgauge.sweeps.cautions import decision_cautions, timing_cautions
-from specgauge.sweeps.plan import arms, plan_cells
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import predict
 from specgauge.sweeps.recorded import recorded_texts
 from specgauge.sweeps.timings import collect_timings
@@ -23,7 +24,7 @@ CONFIG = made.config(grid={"batch_size": 1, "context": 64, "gamma": "1:4"}, prec
 def timing(**samples: Callable[[int], float]) -> dict[str, Any]:
     """The warnings of one cell; `samples` gives the time of sample i of an arm (`verify_4` for verify:4)."""
     lines = []
-    for arm in arms(CONFIG.grid.gamma):
+    for arm in arm_names(CONFIG.grid.gamma):
         mark = samples.get(arm.replace(":", "_"), lambda index, arm=arm: made.marks(arm, 4)[-1])
         chain = made.marks(arm, 4)[:-1] if arm == "draft" else []
         lines += [
@@ -64,7 +65,7 @@ def test_what_did_not_converge_is_named_with_the_remedy() -> None:
 
 
 def test_a_single_block_is_not_known_at_all() -> None:
-    lines = [parsed(made.line(arm, [made.marks(arm, 4)])) for arm in arms(CONFIG.grid.gamma)]
+    lines = [parsed(made.line(arm, [made.marks(arm, 4)])) for arm in arm_names(CONFIG.grid.gamma)]
     cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
     (caution,) = timing_cautions(CONFIG, "p", cells)
     assert caution.code == "not_converged"
@@ -88,7 +89,7 @@ def test_verify_that_falls_with_gamma() -> None:
 
 
 def test_arms_without_times_are_told_by_status() -> None:
-    lines = [parsed(made.line(arm, [made.marks(arm, 4)] * 8)) for arm in arms(CONFIG.grid.gamma)[:-1]]
+    lines = [parsed(made.line(arm, [made.marks(arm, 4)] * 8)) for arm in arm_names(CONFIG.grid.gamma)[:-1]]
     lines.append(parsed(made.line("prefill_draft", [], status="oom", reason="OutOfMemoryError: full")))
     cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
     (caution,) = timing_cautions(CONFIG, "p", cells)

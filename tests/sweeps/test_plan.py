@@ -1,6 +1,7 @@
+from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.canonical import short_hash
-from specgauge.sweeps.plan import arms, chains, plan_cells, settings_of
+from specgauge.sweeps.plan import chains, plan_cells, settings_of
 from specgauge.sweeps.records import parse_line
 from tests.sweeps import made
 
@@ -43,7 +44,7 @@ def test_a_cell_is_named_by_the_hash_of_its_axes() -> None:
 
 
 def test_arms_follow_the_gammas_and_are_the_journals() -> None:
-    names = arms((2, 5))
+    names = arm_names((2, 5))
     assert names == ("decode", "draft", "draft_catch_up", "verify:2", "verify:5", "prefill_target", "prefill_draft")
     axes = made.axes()
     for arm in names:

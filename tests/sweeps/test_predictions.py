@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from specgauge.sweeps.plan import arms, plan_cells
-from specgauge.sweeps.predictions import COLUMNS, OPTIMISTIC, predict, predict_run
+from specgauge.model.arms import arm_names
+from specgauge.model.prediction import OPTIMISTIC
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.predictions import COLUMNS, predict, predict_run
 from specgauge.sweeps.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.made import acceptance_frame, write_run
@@ -190,7 +192,7 @@ def test_acceptance_is_extrapolated_outside_its_contexts(tmp_path: Path) -> None
 
 def test_troubled_arms_stay_visible(tmp_path: Path) -> None:
     config = made.config(grid={"batch_size": [1, 2, 4], "context": 64, "gamma": "1:3"})
-    oom = {(4, 64, arm): ("oom", "OutOfMemoryError: full") for arm in arms((1, 2, 3))}
+    oom = {(4, 64, arm): ("oom", "OutOfMemoryError: full") for arm in arm_names((1, 2, 3))}
     run = write_run(
         tmp_path / "run",
         config,

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
+from specgauge.model.arms import arm_names
 from specgauge.sweeps import estimate, runner
 from specgauge.sweeps.files import StorageError
-from specgauge.sweeps.plan import arms
 from specgauge.sweeps.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
 
 NINE = {"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"}
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
-CELLS, ARMS, BLOCKS = 4, len(arms((1, 2, 3))), 3
+CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
 
 
 @pytest.fixture
