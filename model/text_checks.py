@@ -3,8 +3,10 @@
     repeated n-gram share  =  1 - distinct n-grams / n-grams               of one text; loops make acceptance look good
     chain check            =  sum u_t (a_t - o_t) / its standard error      0 in expectation, u_t = P(t is judged)
 
-The sum is a martingale when the text was drawn from the target's recomputed probabilities, whatever the prompt; its
-standard error is that of per-prompt sums, since tokens of one prompt are not independent.
+The sum is a martingale when the text was drawn from the target's recomputed probabilities, whatever the prompt. Its
+standard error is that of per-prompt sums, since tokens of one prompt are not independent, but never below the root of
+sum o_t (1 - o_t): a_t lies in [0, 1] with mean o_t, so that bounds its variance (Bhatia and Davis 2000; reached by a
+greedy draft's 0 and 1). A few prompts, or drafts hardly ever accepted, spread by far less than the sum may stray.
 """
 
 from __future__ import annotations
@@ -30,15 +32,18 @@ class ChainCheck:
     deviation_per_position: float | None
     """Mean of a_t - o_t over judged positions; None when nothing was judged."""
     standard_errors: float | None
-    """The sum over its standard error; None with fewer than two prompts or when every prompt deviates alike."""
+    """The sum over its standard error; None with fewer than two prompts or where that error is 0."""
     consistent: bool
     """False when the deviation is over 4 standard errors and more than rounding."""
 
 
-def chain_check(judged_accepted: ArrayLike, judged_overlap: ArrayLike, judged: ArrayLike) -> ChainCheck:
+def chain_check(
+    judged_accepted: ArrayLike, judged_overlap: ArrayLike, judged: ArrayLike, *, largest_variance: float
+) -> ChainCheck:
     """Hold sum u_t (a_t - o_t) against 0, in standard errors clustered by prompt.
 
-    All arguments are (P,) sums by prompt at one gamma, as the renewal pass gives them: of u_t a_t, u_t o_t and u_t.
+    The first three are (P,) sums by prompt at one gamma, as the renewal pass gives them: of u_t a_t, u_t o_t and u_t.
+    `largest_variance` is sum o_t (1 - o_t) over all positions, below whose root no standard error is believed.
     """
     differences = np.asarray(judged_accepted, dtype=np.float64) - np.asarray(judged_overlap, dtype=np.float64)
     prompts, positions = differences.size, float(np.sum(np.asarray(judged, dtype=np.float64)))
@@ -47,7 +52,7 @@ def chain_check(judged_accepted: ArrayLike, judged_overlap: ArrayLike, judged: A
     total = float(differences.sum())
     if prompts < 2:
         return ChainCheck(deviation_per_position=total / positions, standard_errors=None, consistent=True)
-    error = math.sqrt(prompts) * float(differences.std(ddof=1))
+    error = max(math.sqrt(prompts) * float(differences.std(ddof=1)), math.sqrt(max(largest_variance, 0.0)))
     material = abs(total) / positions > ROUNDING_PER_POSITION
     return ChainCheck(
         deviation_per_position=total / positions,

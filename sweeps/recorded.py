@@ -6,7 +6,7 @@ rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)     
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from specgauge.model.acceptance import acceptance_probability, fill_nulls, overlap, recorded_columns
 from specgauge.model.renewal import renewal
 from specgauge.model.renewal_result import RenewalResult
-from specgauge.model.text_checks import MAX_STANDARD_ERRORS, ChainCheck, chain_check, repeated_ngram_share
+from specgauge.model.text_checks import ChainCheck, chain_check, repeated_ngram_share
 from specgauge.model.texts import PaddedTexts, pad_texts
 
 if TYPE_CHECKING:
@@ -69,25 +69,22 @@ class RecordedTexts:
             length_limits=max_new_tokens - 1,
         ).by_prompt(self.padded.prompts)
 
-    def chain_check(self, rounds: RenewalResult, *, draft_sampling: str) -> ChainCheck:
+    def chain_check(self, rounds: RenewalResult, *, acceptance_rule: str, draft_sampling: str) -> ChainCheck:
         """Whether the texts come from the chain that `rounds` were recomputed with.
 
-        By the sums at the largest gamma, which judges most positions. A greedy draft is accepted or not, 1 or 0, so the
-        variance is known from the overlaps, Σ o (1 − o); the spread between prompts alone would be far too small where
-        hardly any draft is accepted.
+        By the sums at the largest gamma, which judges most positions.
         """
         index = int(np.argmax(rounds.gammas))
-        sums = (rounds.judged_accepted, rounds.judged_overlap, rounds.judged)
-        found = chain_check(*(values[:, index] for values in sums))
-        if found.consistent or draft_sampling != "greedy":
-            return found
-        means = self.padded.columns["draft_argmax_target_prob"].astype(np.float64)
+        means = overlap(
+            recorded_columns(self.padded.columns), acceptance_rule=acceptance_rule, draft_sampling=draft_sampling
+        )
         inside = np.arange(means.shape[1]) < self.padded.lengths[:, None]
-        total = float((rounds.judged_accepted - rounds.judged_overlap)[:, index].sum())
-        error = float(np.sqrt(np.sum(np.where(inside, means * (1 - means), 0.0))))
-        if error > 0 and abs(total) <= MAX_STANDARD_ERRORS * error:
-            return replace(found, standard_errors=total / error, consistent=True)
-        return found
+        return chain_check(
+            rounds.judged_accepted[:, index],
+            rounds.judged_overlap[:, index],
+            rounds.judged[:, index],
+            largest_variance=float(np.sum(np.where(inside, means * (1 - means), 0.0))),
+        )
 
     def repeated_share(self) -> float | None:
         """Mean share of 4-grams that occurred before in their text; None where every text is shorter than that."""

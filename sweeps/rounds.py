@@ -80,7 +80,7 @@ def judge_rounds(config: Config, texts: RecordedTexts, *, acceptance_rule: str, 
         tokens_per_round=ratios[0],
         full_acceptance=ratios[1],
         accepted_draft_tokens=accepted,
-        chain_check=texts.chain_check(result, draft_sampling=draft_sampling),
+        chain_check=texts.chain_check(result, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling),
     )
 
 
