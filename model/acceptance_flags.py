@@ -79,7 +79,9 @@ def acceptance_from_flags(flags: AcceptanceFlags, gamma: str | None) -> GivenAcc
     else:
         profile, inputs = _per_position(name, text, where)
         default = f"1:{profile.gamma_drafted}"
-    return GivenAcceptance(profile=profile, gammas=parse_gammas(gamma or default, "--gamma"), inputs=inputs)
+    return GivenAcceptance(
+        profile=profile, gammas=parse_gammas(default if gamma is None else gamma, "--gamma"), inputs=inputs
+    )
 
 
 def _per_position(name: str, text: str, where: str) -> tuple[AcceptanceProfile, dict[str, Any]]:
@@ -100,7 +102,7 @@ def _counts(text: str, where: str) -> tuple[AcceptanceProfile, dict[str, Any]]:
         left, right = text.split(":")
         (rounds,), accepted = parse_counts(left, f"{where}, rounds"), parse_counts(right, f"{where}, accepted")
         return profile_from_counts(accepted, rounds=rounds), {"rounds": rounds, "accepted_per_position": accepted}
-    if re.fullmatch(r"\s*\d+\s*/\s*\d+\s*/\s*\d+\s*", text, flags=re.ASCII):
+    if re.fullmatch(r"\s*\d{1,100}\s*/\s*\d{1,100}\s*/\s*\d{1,100}\s*", text, flags=re.ASCII):
         accepted_sum, drafted, rounds = (int(part) for part in text.split("/"))
         profile = profile_from_totals(accepted=accepted_sum, drafted=drafted, rounds=rounds)
         return profile, {"accepted": accepted_sum, "drafted": drafted, "rounds": rounds}

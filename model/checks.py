@@ -13,6 +13,13 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+LARGEST_WHOLE = 2**53
+"""Whole numbers beyond it are not kept by a float64."""
+SHORTEST_S, LONGEST_S = 1e-30, 1e12
+"""Times outside are no times of a machine, and ratios of them overflow."""
+LARGEST_GAMMA = 1000
+"""More drafts a round than any engine makes; work and memory grow with gamma."""
+
 
 def numbers(name: str, values: ArrayLike) -> FloatArray:
     """`values` as float64, any shape; every entry must be finite."""
@@ -25,16 +32,26 @@ def numbers(name: str, values: ArrayLike) -> FloatArray:
 
 
 def times_s(name: str, values: ArrayLike) -> FloatArray:
-    """`values` as seconds, any shape; finite and at least 0."""
+    """`values` as seconds, any shape; from 0 to `LONGEST_S`."""
     array = numbers(name, values)
     _require(name, array, array >= 0, "seconds, at least 0")
+    _require(name, array, array <= LONGEST_S, f"seconds, at most {LONGEST_S:g}")
     return array
 
 
 def positive_times_s(name: str, values: ArrayLike) -> FloatArray:
-    """`values` as seconds, any shape; finite and above 0."""
+    """`values` as seconds, any shape; from `SHORTEST_S` (0 is refused) to `LONGEST_S`."""
     array = numbers(name, values)
     _require(name, array, array > 0, "seconds, above 0")
+    _require(name, array, array <= LONGEST_S, f"seconds, at most {LONGEST_S:g}")
+    _require(name, array, array >= SHORTEST_S, f"seconds, at least {SHORTEST_S:g}")
+    return array
+
+
+def positive_numbers(name: str, values: ArrayLike) -> FloatArray:
+    """`values` as float64, any shape; finite and above 0."""
+    array = numbers(name, values)
+    _require(name, array, array > 0, "a number above 0")
     return array
 
 
@@ -63,9 +80,10 @@ def survival_rates(name: str, values: ArrayLike) -> FloatArray:
 
 
 def whole_numbers(name: str, values: ArrayLike, *, minimum: int) -> IntArray:
-    """`values` as int64, any shape; whole and at least `minimum`."""
+    """`values` as int64, any shape; whole, at least `minimum` and at most `LARGEST_WHOLE`."""
     array = numbers(name, values)
     _require(name, array, (array == np.floor(array)) & (array >= minimum), f"a whole number, at least {minimum}")
+    _require(name, array, array <= LARGEST_WHOLE, f"a whole number, at most {LARGEST_WHOLE}")
     return array.astype(np.int64)
 
 

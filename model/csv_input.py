@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray
+from specgauge.model.checks import LARGEST_WHOLE, FloatArray
 from specgauge.model.quantities import parse_number
 
 
@@ -56,9 +56,11 @@ class CsvTable:
             [self._number(i, column, minimum, above, maximum) if cells[i].strip() else np.nan for i in range(self.size)]
         )
 
-    def whole_numbers(self, column: str, *, minimum: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """A column as int64 (N,), every cell whole and at least `minimum`."""
-        values = self.numbers(column, minimum=minimum)
+    def whole_numbers(
+        self, column: str, *, minimum: int, maximum: int = LARGEST_WHOLE
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        """A column as int64 (N,), every cell whole and within the bounds."""
+        values = self.numbers(column, minimum=minimum, maximum=maximum)
         for row in np.flatnonzero(values != np.floor(values)):
             raise ValueError(f"{self.place(int(row), column)}: found {values[row]:g}, allowed: a whole number")
         return values.astype(np.int64)

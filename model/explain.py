@@ -22,6 +22,9 @@ from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionLaw, po
 from specgauge.model.finite import run_law
 from specgauge.model.text_table import text_table
 
+MOST_POSITIONS = 64
+"""A longer chain is no tree that anybody reads: its text would grow with the square of the positions."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
@@ -53,8 +56,11 @@ def explain(
 
     `names` default to the token ids 0, 1, ….
 
-    Raises ValueError for lists of different lengths and for probabilities outside [0, 1] or that do not sum to 1.
+    Raises ValueError for lists of different lengths, more than `MOST_POSITIONS` drafts and for probabilities outside
+    [0, 1] or that do not sum to 1.
     """
+    if len(draft_probs) > MOST_POSITIONS:
+        raise ValueError(f"draft_probs: found {len(draft_probs)} positions, allowed: at most {MOST_POSITIONS}")
     if not draft_probs or len(target_probs) - len(draft_probs) not in (0, 1):
         raise ValueError(
             f"target_probs: found {len(target_probs)} positions for {len(draft_probs)} in draft_probs, allowed: at "

@@ -79,6 +79,7 @@ class LogitsExplanation:
         return self.stages[-1].probs
 
 
+@np.errstate(over="ignore")  # logits far apart differ by infinity: the lesser has no probability
 def explain_logits(
     logits: ArrayLike,
     settings: SamplingSettings,

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import FloatArray, numbers, positive_times_s, probabilities, times_s, whole_numbers
+from specgauge.model.checks import (
+    FloatArray,
+    numbers,
+    positive_numbers,
+    positive_times_s,
+    probabilities,
+    times_s,
+    whole_numbers,
+)
 from specgauge.model.speedup import accepted_draft_tokens, catch_up_probability, speedup, tokens_per_round_iid
 
 _GRID = np.linspace(0.0, 1.0, 257)
@@ -91,7 +99,7 @@ def required_alpha(wanted_speedup: ArrayLike, parts: RoundParts) -> FloatArray:
     0 where S is reached with nothing accepted.  Searched on a grid of 1/256 and halved down to float64 (the catch-up
     after full rounds can make S fall again near alpha = 1, so the first crossing is looked for).
     """
-    wanted = positive_times_s("wanted_speedup", wanted_speedup)
+    wanted = positive_numbers("wanted_speedup", wanted_speedup)
     on_grid = RoundParts(
         **{name: np.expand_dims(np.asarray(value), -1) for name, value in vars(parts).items() if value is not None}
     )

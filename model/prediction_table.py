@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray
+from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray
 from specgauge.model.csv_input import CsvTable, read_csv
 from specgauge.model.limits import alpha_from_tokens_per_round
 from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
@@ -46,11 +46,11 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
                 f"{table.path}, header: found column {name!r}, allowed: other names, since predict computes it; a "
                 "measured speed-up is called speedup_measured"
             )
-    gamma = table.whole_numbers("gamma", minimum=1)
+    gamma = table.whole_numbers("gamma", minimum=1, maximum=LARGEST_GAMMA)
     omega = _tokens_per_round(table, gamma)
-    decode = table.numbers("t_decode_s", above=0)
+    decode = table.numbers("t_decode_s", above=0, maximum=LONGEST_S)
     parts = _parts_s(table, gamma, omega)
-    overhead = table.optional_numbers("t_overhead_s", minimum=0)
+    overhead = table.optional_numbers("t_overhead_s", minimum=0, maximum=LONGEST_S)
     measured = table.optional_numbers("speedup_measured", above=0)
     fit = None
     if fit_overhead_by is not None:
@@ -93,14 +93,14 @@ def _tokens_per_round(table: CsvTable, gamma: np.ndarray[Any, np.dtype[np.int64]
 def _parts_s(table: CsvTable, gamma: np.ndarray[Any, np.dtype[np.int64]], omega: FloatArray) -> FloatArray:
     """C + pi Delta_2 + T_verify; A_gamma in pi is that of the alpha that reproduces Omega."""
     if "t_draft_s" in table.columns:
-        draft = table.numbers("t_draft_s", minimum=0) * gamma
+        draft = table.numbers("t_draft_s", minimum=0, maximum=LONGEST_S / LARGEST_GAMMA) * gamma
     else:
-        draft = table.numbers("t_draft_total_s", minimum=0)
+        draft = table.numbers("t_draft_total_s", minimum=0, maximum=LONGEST_S)
     rows = table.whole_numbers("batch_size", minimum=1) if "batch_size" in table.columns else np.ones_like(gamma)
-    catch_up = np.nan_to_num(table.optional_numbers("t_draft_catch_up_s", minimum=0))
+    catch_up = np.nan_to_num(table.optional_numbers("t_draft_catch_up_s", minimum=0, maximum=LONGEST_S))
     return round_time_s(
         t_draft_total_s=draft,
-        t_verify_s=table.numbers("t_verify_s", above=0),
+        t_verify_s=table.numbers("t_verify_s", above=0, maximum=LONGEST_S),
         t_draft_catch_up_s=catch_up,
         full_acceptance=alpha_from_tokens_per_round(omega, gamma) ** gamma,
         batch_size=rows,

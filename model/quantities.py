@@ -13,11 +13,12 @@ import re
 from difflib import get_close_matches
 from itertools import pairwise
 
+from specgauge.model.checks import LARGEST_GAMMA
+
 UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MICRO_SIGNS = str.maketrans({"µ": "u", "μ": "u"})
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
-_MOST_GAMMAS = 1000
 
 
 def parse_duration_s(text: str, name: str = "duration") -> float:
@@ -62,28 +63,29 @@ def parse_numbers(text: str, name: str = "numbers") -> list[float]:
     return numbers
 
 
-def parse_counts(text: str, name: str = "counts") -> list[int]:
-    """A comma-separated list of whole numbers, none negative."""
+def parse_counts(text: str, name: str = "counts", *, allowed: str = "a whole number, at least 0") -> list[int]:
+    """A comma-separated list of whole numbers, none negative; `allowed` says so to who wrote something else."""
     counts = []
     for place, part in enumerate(_parts(text, name), start=1):
-        if not re.fullmatch(r"\s*\d+\s*", part, flags=re.ASCII):
-            raise ValueError(f"{name} (item {place}): found {part.strip()!r}, allowed: a whole number, at least 0")
+        if not re.fullmatch(r"\s*\d{1,100}\s*", part, flags=re.ASCII):
+            raise ValueError(f"{name} (item {place}): found {part.strip()!r}, allowed: {allowed}")
         counts.append(int(part))
     return counts
 
 
 def parse_gammas(text: str, name: str = "gamma") -> list[int]:
-    """Rising gammas from "4", "1,2,4", "1:8" or "1:8:2" (both ends included), each at least 1."""
+    """Rising gammas from "4", "1,2,4", "1:8" or "1:8:2" (both ends included), each from 1 to `LARGEST_GAMMA`."""
+    whole = f"a whole number, from 1 to {LARGEST_GAMMA}"
     if ":" in text:
-        ends = [parse_counts(part, name)[0] if part.strip() else -1 for part in text.split(":")]
+        ends = [parse_counts(part, name, allowed=whole)[0] if part.strip() else -1 for part in text.split(":")]
         first, last, step = (*ends, 1)[:3]
         if len(ends) > 3 or -1 in ends or step < 1 or first > last:
             raise ValueError(f"{name}: found {text!r}, allowed: FIRST:LAST or FIRST:LAST:STEP, such as 1:8")
-        gammas = list(range(first, min(last, first + step * _MOST_GAMMAS) + 1, step))
+        gammas = [*range(first, min(last, LARGEST_GAMMA) + 1, step), *([last] if last > LARGEST_GAMMA else [])]
     else:
-        gammas = parse_counts(text, name)
-    if len(gammas) > _MOST_GAMMAS:
-        raise ValueError(f"{name}: found over {_MOST_GAMMAS} values in {text!r}, allowed: at most {_MOST_GAMMAS}")
+        gammas = parse_counts(text, name, allowed=whole)
+    if max(gammas) > LARGEST_GAMMA:
+        raise ValueError(f"{name}: found {max(gammas)}, allowed: at most {LARGEST_GAMMA} drafts a round")
     if gammas[0] < 1:
         raise ValueError(f"{name}: found {gammas[0]}, allowed: at least 1 (gamma 0 is plain decoding, speed-up 1)")
     if any(b <= a for a, b in pairwise(gammas)):

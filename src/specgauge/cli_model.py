@@ -164,9 +164,11 @@ def explain(
     min_tokens_to_keep: Keep = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Explain one position: overlap, surplus, deficit, residual, both paths to every token, the probability tree.
+    """Explain how one position is judged, or what settings do.
 
-    With --logits: what each sampling setting does, in order, and whether it is greedy in disguise.
+    From --target-probs and --draft-probs: overlap, surplus, deficit, residual, both paths to every token, and the
+    probability tree of a round.  From --logits: what each sampling setting does, in order, and whether the whole is
+    greedy in disguise.
     """
     labels = None if names is None else [name.strip() for name in names.split(",")]
     if logits is not None:
@@ -193,13 +195,13 @@ def explain(
     _refuse_others(context, "--target-probs", PROBS_OPTIONS)
     from specgauge.model.exact import AcceptanceRule
     from specgauge.model.exact import DraftSampling as Drawn
+    from specgauge.model.explain import MOST_POSITIONS, explanation_document, explanation_text
     from specgauge.model.explain import explain as explain_positions
-    from specgauge.model.explain import explanation_document, explanation_text
 
     target, draft = _positions(target_probs, "--target-probs"), _positions(draft_probs, "--draft-probs")
     if gamma is not None:
-        if len(target) != 1 or len(draft) != 1 or gamma < 1:
-            raise ValueError(f"--gamma: found {gamma}, allowed: at least 1, beside a single position")
+        if len(target) != 1 or len(draft) != 1 or not 1 <= gamma <= MOST_POSITIONS:
+            raise ValueError(f"--gamma: found {gamma}, allowed: 1 to {MOST_POSITIONS}, beside a single position")
         target, draft = target * (gamma + 1), draft * gamma
     explanation = explain_positions(
         target,

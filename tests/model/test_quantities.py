@@ -80,7 +80,11 @@ def test_gammas(text: str, gammas: list[int]) -> None:
         (lambda: parse_gammas("1:8:0"), "gamma: found '1:8:0'"),
         (lambda: parse_gammas("1:2:3:4"), "gamma: found '1:2:3:4'"),
         (lambda: parse_gammas("2,2"), "gamma: found '2,2', allowed: values that rise"),
-        (lambda: parse_gammas("1:100000000"), "gamma: found over 1000 values"),
+        (lambda: parse_gammas("1:100000000"), "gamma: found 100000000, allowed: at most 1000 drafts a round"),
+        (lambda: parse_gammas("1,1001"), "gamma: found 1001, allowed: at most 1000"),
+        (lambda: parse_counts("1" * 5000), "found '111.*', allowed: a whole number, at least 0"),
+        (lambda: parse_gammas("-1"), r"gamma \(item 1\): found '-1', allowed: a whole number, from 1 to 1000"),
+        (lambda: parse_gammas(""), "gamma: found nothing, allowed: values"),
         (lambda: parse_gammas("a:b"), r"gamma \(item 1\): found 'a'"),
     ],
 )
