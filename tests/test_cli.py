@@ -280,6 +280,13 @@ def test_a_reader_that_leaves_is_no_error(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_stream_closed_from_the_start_is_no_error(command: Run, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    assert main(["configs"]) == 0
+    assert main(["configs", "quick"]) == 2
+
+
 def test_a_narrow_encoding_is_no_error() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(

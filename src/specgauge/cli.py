@@ -194,6 +194,9 @@ def _load(config: str, overrides: Sequence[str] | None) -> Config:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (``sys.argv`` by default) and return its exit code; nothing escapes as a traceback."""
     debug, kept = debug_wanted(list(sys.argv[1:] if arguments is None else arguments))
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started this (>&-): nobody reads it, that is no error
+            setattr(sys, name, io.StringIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding shows γ as an escape, it does not fail
