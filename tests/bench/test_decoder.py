@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from specgauge.bench import decoder as decoder_module
-from specgauge.bench.cache import RowCache
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import Drafter, ModelDrafter
 from specgauge.bench.generate import generate_plain
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.ngram import NgramDrafter
+from specgauge.model.policies import HeuristicPolicy
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import FakeClock, FakeDevice
 
 Make = Callable[..., LoadedModel]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -85,3 +88,54 @@ def test_under_the_match_rule_the_drawn_text_is_the_plain_one(tiny_model: Make, 
     found = decode(target, ModelDrafter(draft, settings), settings, acceptance_rule="match")
     assert found.texts == plain
     assert found.lossless
+
+
+def test_a_policy_sees_every_round_and_starts_anew_in_the_next_call(tiny_model: Make) -> None:
+    model = tiny_model(scale=0.4, max_context=512)
+    policy = HeuristicPolicy(start=2, cap=6)
+    decoder = SpeculativeDecoder(model, ModelDrafter(model, GREEDY), GREEDY, seed=0)
+    for _ in range(2):
+        found = decoder.run(PROMPTS[:1], gamma=policy, max_new_tokens=40, prompt_numbers=[0])
+        assert [row.gamma_asked for row in found.rows] == [2, 4, 6, 6, 6, 6, 6]
+        assert [row.gamma for row in found.rows[:6]] == [row.drafted for row in found.rows[:6]] == [2, 4, 6, 6, 6, 6]
+
+
+def test_phases_of_all_rounds_add_up_to_the_time_of_decoding(tiny_model: Make) -> None:
+    found = decode(tiny_model(), ModelDrafter(tiny_model(seed=1), DRAWN), DRAWN)
+    assert sum(times.t_round_s for times in found.times) == pytest.approx(found.decode_s, rel=1e-9)
+    assert all(min(t.t_draft_s, t.t_verify_s, t.t_accept_s, t.t_rest_s) > 0 for t in found.times)
+    assert found.prefill_s == found.prefill_target_s + found.prefill_draft_s
+    assert min(found.prefill_target_s, found.prefill_draft_s) > 0
+    for times in found.times:
+        assert times.active_rows == sum(row.round == times.round for row in found.rows)
+
+
+def test_a_waiting_device_is_waited_for_once_a_round(tiny_model: Make) -> None:
+    """On a device that returns at once, the draft's queued work does not vanish from the round."""
+    device = FakeDevice()
+    clock = FakeClock(device, marks_on_host=False)
+    drafter = NgramDrafter()
+    right = drafter.propose
+
+    def slow(*arguments: Any) -> Any:
+        device.launch(0.25, "draft")
+        return right(*arguments)
+
+    setattr(drafter, "propose", slow)  # noqa: B010
+    found = decode(tiny_model(), drafter, GREEDY, PROMPTS[:1], new=6, gamma=2, clock=clock)
+    drafting = [times.t_draft_s for times, row in zip(found.times, found.rows, strict=True) if row.gamma]
+    assert drafting == pytest.approx([0.25] * len(drafting))
+    assert found.decode_s == pytest.approx(0.25 * len(drafting))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("settings", [GREEDY, FILTERED], ids=["greedy", "filters"])
+def test_the_draft_may_live_on_another_device(tiny_model: Make, settings: SamplingSettings) -> None:
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    here = decode(target, ModelDrafter(draft, settings, signals=True), settings)
+    moved = replace(draft, model=copy.deepcopy(draft.model).to("cuda"), device=torch.device("cuda"))
+    there = decode(target, ModelDrafter(moved, settings, signals=True), settings)
+    assert there.texts == here.texts
+    both = replace(target, model=copy.deepcopy(target.model).to("cuda"), device=torch.device("cuda"))
+    assert decode(both, ModelDrafter(draft, settings), settings).texts == here.texts

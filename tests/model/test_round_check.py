@@ -1,0 +1,64 @@
+"""Rounds counted against rounds expected: exact z, and the cases without a standard error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from specgauge.model.round_check import round_check, rounds_by_prompt
+
+
+def test_z_by_hand() -> None:
+    """Differences 1, −1, 3: total 3, deviation 2, so z = 3 / (√3 · 2)."""
+    check = round_check([11, 9, 13], [10.0, 10.0, 10.0])
+    assert check.standard_errors == pytest.approx(3 / (math.sqrt(3) * 2), abs=1e-12)
+    assert check.p_value == pytest.approx(math.erfc(3 / (math.sqrt(3) * 2) / math.sqrt(2)), abs=1e-12)
+    assert (check.counted, check.expected, check.prompts, check.agrees) == (33, 30.0, 3, True)
+    assert check.relative_difference == pytest.approx(0.1, abs=1e-12)
+    assert check.warning() is None
+
+
+def test_five_standard_errors_disagree_in_one_line() -> None:
+    """100 prompts that differ by 1 ± 2: z is near 5."""
+    expected = np.full(100, 20.0)
+    counted = expected + np.where(np.arange(100) % 2 == 0, 3, -1)
+    check = round_check(counted.astype(int), expected)
+    assert check.standard_errors == pytest.approx(100 / (10 * 2 * math.sqrt(100 / 99)), abs=1e-9)
+    assert not check.agrees
+    assert check.warning() == (
+        "the decoder took 2100 rounds where its own texts' acceptance says 2000.0, +5.0 standard errors; "
+        "decoder and acceptance do not describe the same process"
+    )
+
+
+def test_rounds_that_are_certain_must_be_equal() -> None:
+    """Greedy rounds leave nothing to chance: no difference at all agrees, the same difference everywhere does not."""
+    equal = round_check([4, 7], [4.0, 7.0])
+    assert (equal.agrees, equal.standard_errors, equal.p_value) == (True, None, None)
+    off = round_check([5, 8], [4.0, 7.0])
+    assert (off.agrees, off.standard_errors) == (False, None)
+    assert off.warning() is not None
+
+
+def test_rounding_of_probabilities_is_no_disagreement() -> None:
+    assert round_check([1000, 1000], [1000 - 1e-4, 1000 - 1.1e-4]).agrees
+
+
+def test_one_prompt_is_judged_only_roughly() -> None:
+    assert round_check([9], [6.0]).agrees
+    assert not round_check([13], [6.0]).agrees
+    assert round_check([0], [0.0]).relative_difference is None
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"), [([], []), ([1, 2], [1.0]), ([[1]], [[1.0]])], ids=["none", "shapes", "two axes"]
+)
+def test_shapes_that_do_not_fit_are_refused(counted: list[int], expected: list[float]) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        round_check(counted, expected)
+
+
+def test_rounds_are_counted_by_prompt() -> None:
+    assert rounds_by_prompt([4, 2, 4, 4]) == {2: 1, 4: 3}
