@@ -23,9 +23,6 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 CAPACITY_STEP = 64
-_LEAST_KEPT = 2
-"""Positions that go through the output layer at least: of a longer block, the last position alone is a slice whose
-strides send bfloat16 on a CPU through a matrix-vector product some forty times slower than two rows at once."""
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -210,12 +207,12 @@ def forward(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: in
         attention_mask=_masks(model, cache, mask),
         position_ids=cache.positions,
         use_cache=True,
-        logits_to_keep=max(keep, _LEAST_KEPT) if keep else 0,
+        logits_to_keep=keep,
         **{cache_argument(model): cache},
     )
     cache.advance(tokens.shape[1])
     logits: Tensor = output.logits
-    return logits[:, -keep:] if keep else logits
+    return logits
 
 
 def cache_argument(model: PreTrainedModel) -> str:

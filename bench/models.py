@@ -146,7 +146,7 @@ def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
     with quiet_loading():
         tokenizer, model = _read(source, spec, device, name)
         refuse_cache_that_cannot_roll_back(model, name)
-        model.eval().requires_grad_(False)
+        model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
         take_over_attention(model, attention, placed, name)
     return LoadedModel(
