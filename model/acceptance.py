@@ -18,18 +18,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
+from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.limits import alpha_from_tokens_per_round
-
-AcceptanceRule = Literal["ratio", "match"]
-DraftSampling = Literal["same", "greedy"]
-ACCEPTANCE_RULES: tuple[AcceptanceRule, ...] = ("ratio", "match")
-DRAFT_SAMPLINGS: tuple[DraftSampling, ...] = ("same", "greedy")
 
 ROUNDING = 1e-5
 """Probabilities recorded in float32 may leave [0, 1] by this much; they are clipped to it, anything else is refused."""
@@ -165,8 +161,8 @@ def alpha_omega(tokens_per_round: ArrayLike, gamma: ArrayLike) -> FloatArray:
 
 
 def _way(acceptance_rule: str, draft_sampling: str) -> str:
-    _known("acceptance_rule", acceptance_rule, ACCEPTANCE_RULES)
-    _known("draft_sampling", draft_sampling, DRAFT_SAMPLINGS)
+    _known("acceptance_rule", acceptance_rule, get_args(AcceptanceRule))
+    _known("draft_sampling", draft_sampling, get_args(DraftSampling))
     return "greedy" if draft_sampling == "greedy" else acceptance_rule
 
 

@@ -106,6 +106,17 @@ def ratio_replicates(
     return np.concatenate([estimate[None], estimate + factors * (drawn - estimate)])
 
 
+def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """(low, high) of the central interval of replicates (R, …), each (…); NaN where a replicate is.
+
+    Raises ValueError for a confidence outside (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
+    low, high = np.quantile(np.asarray(replicates), [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0)
+    return low, high
+
+
 def _prompt_factor(prompts: int, confidence: float) -> float:
     """√(P / (P - 1)) · t / z at the ends of a central interval; NaN with fewer than two prompts."""
     if prompts < 2:

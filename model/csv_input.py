@@ -1,7 +1,7 @@
 """Reading a CSV file of numbers that people made: every fault named by file, row and column.
 
     table = read_csv("cells.csv", required={"gamma"}, known={"gamma", "t_decode_s"})
-    table.number("t_decode_s", minimum=0)          # (N,) or a ValueError of one line
+    table.numbers("t_decode_s", minimum=0)         # (N,) or a ValueError of one line
 
 Rows are counted from 1 after the header.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specgauge.model.checks import LARGEST_WHOLE, FloatArray
+from specgauge.model.checks import LARGEST_WHOLE, FloatArray, IntArray
 from specgauge.model.quantities import parse_number
 
 
@@ -56,9 +56,7 @@ class CsvTable:
             [self._number(i, column, minimum, above, maximum) if cells[i].strip() else np.nan for i in range(self.size)]
         )
 
-    def whole_numbers(
-        self, column: str, *, minimum: int, maximum: int = LARGEST_WHOLE
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    def whole_numbers(self, column: str, *, minimum: int, maximum: int = LARGEST_WHOLE) -> IntArray:
         """A column as int64 (N,), every cell whole and within the bounds."""
         values = self.numbers(column, minimum=minimum, maximum=maximum)
         for row in np.flatnonzero(values != np.floor(values)):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import FloatArray, numbers
+from specgauge.model.checks import FloatArray, IntArray, numbers
 from specgauge.model.sampling import (
     SamplingSettings,
     active_processors,
@@ -177,7 +177,7 @@ def _other_orders(
     row: FloatArray,
     settings: SamplingSettings,
     order: tuple[str, ...],
-    history: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None,
+    history: IntArray | None,
     final: FloatArray,
 ) -> tuple[OtherOrder, ...]:
     found: list[tuple[FloatArray, list[tuple[str, ...]]]] = []

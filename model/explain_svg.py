@@ -11,6 +11,7 @@ from html import escape
 
 from specgauge.model.exact import PositionLaw
 from specgauge.model.explain import Explanation
+from specgauge.model.text_table import printable
 
 ACCEPTED, DEFICIT, SURPLUS, INK = "#4477aa", "#228833", "#ee6677", "#222222"
 _BAR, _GAP, _PLOT, _LEFT, _TOP, _BOTTOM = 26, 22, 200, 48, 56, 44
@@ -81,6 +82,5 @@ def _legend(y: float) -> list[str]:
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 12) -> str:
-    printable = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
-    return f'<text {place} fill="{INK}">{escape(printable)}</text>'
+    return f'<text {place} fill="{INK}">{escape(printable(text))}</text>'

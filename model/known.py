@@ -8,7 +8,9 @@ The order is that of trust: a figure made of several is known as its weakest par
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
+from typing import SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +36,12 @@ class Known(IntEnum):
     def weaker(self, other: Known) -> Known:
         """The less trusted of the two."""
         return max(self, other)
+
+
+def finite_or_none(value: SupportsFloat) -> float | None:
+    """A number as it stands in JSON and in records: None where it is NaN or infinite, which is unknown."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def labels(known: ArrayLike) -> list[str]:

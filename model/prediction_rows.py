@@ -7,17 +7,16 @@ The document that comes out is what `--json` prints: `rows` (inputs, Omega, T_ro
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from specgauge.model.acceptance_flags import GivenAcceptance
-from specgauge.model.checks import FloatArray, positive_times_s, times_s
+from specgauge.model.checks import BoolArray, FloatArray, positive_times_s, times_s
 from specgauge.model.costs import CostsAt
 from specgauge.model.draft_kinds import DraftKind
-from specgauge.model.known import Known
+from specgauge.model.known import Known, finite_or_none
 from specgauge.model.limits import (
     RoundParts,
     alpha_from_tokens_per_round,
@@ -83,7 +82,7 @@ def predict_rows(
     return document
 
 
-def _allowed(prediction: Prediction, max_itl_s: float | None) -> Any:
+def _allowed(prediction: Prediction, max_itl_s: float | None) -> BoolArray:
     return within_limits(t_round_s=prediction.t_round_s, max_itl_s=max_itl_s)
 
 
@@ -174,7 +173,7 @@ def _rows(
                 "speedup": float(prediction.speedup[i]),
                 "time_per_token_s": float(per_token[i]),
                 "throughput_tokens_per_s": float(throughput[i]),
-                "break_even_alpha": _known(alphas[i]),
+                "break_even_alpha": finite_or_none(alphas[i]),
                 "break_even_draft_total_s": float(draft_limit[i]),
                 "within_limits": bool(allowed[i]),
                 "best_gamma": best,
@@ -195,7 +194,7 @@ def _at(
     return {
         "gamma": gamma,
         "alpha_omega": alpha,
-        "required_alpha": None if wanted is None else _known(required_alpha(wanted, parts)),
+        "required_alpha": None if wanted is None else finite_or_none(required_alpha(wanted, parts)),
         "limits": {name: float(value) for name, value in vars(limits).items()},
         "sensitivities": {name: float(value) for name, value in vars(slopes).items()},
     }
@@ -215,7 +214,3 @@ def _parts(times: RoundTimes, costs: CostsAt, which: slice | int, batch_size: in
 
 def _one_alpha(fit: OneAlpha | None) -> dict[str, Any] | None:
     return None if fit is None else {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict}
-
-
-def _known(value: Any) -> float | None:
-    return None if math.isnan(float(value)) else float(value)

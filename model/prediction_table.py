@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray
+from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray
 from specgauge.model.csv_input import CsvTable, read_csv
+from specgauge.model.known import finite_or_none
 from specgauge.model.limits import alpha_from_tokens_per_round
 from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
 from specgauge.model.prediction import OPTIMISTIC
@@ -71,14 +72,14 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
     plain = {name: table.plain(name) for name in table.columns}
     rows = [
         {name: values[i] for name, values in plain.items()}
-        | {name: _known(values[i]) for name, values in computed.items()}
+        | {name: finite_or_none(values[i]) for name, values in computed.items()}
         | {"label": OPTIMISTIC if math.isnan(overhead[i]) else None}
         for i in range(table.size)
     ]
     return {"rows": rows, "errors": _errors(np.abs(errors[compared])), "fit": fit}
 
 
-def _tokens_per_round(table: CsvTable, gamma: np.ndarray[Any, np.dtype[np.int64]]) -> FloatArray:
+def _tokens_per_round(table: CsvTable, gamma: IntArray) -> FloatArray:
     if "acceptance_rate" in table.columns:
         return tokens_per_round_iid(table.numbers("acceptance_rate", minimum=0, maximum=1), gamma)
     omega = table.numbers("tokens_per_round", minimum=1)
@@ -90,7 +91,7 @@ def _tokens_per_round(table: CsvTable, gamma: np.ndarray[Any, np.dtype[np.int64]
     return omega
 
 
-def _parts_s(table: CsvTable, gamma: np.ndarray[Any, np.dtype[np.int64]], omega: FloatArray) -> FloatArray:
+def _parts_s(table: CsvTable, gamma: IntArray, omega: FloatArray) -> FloatArray:
     """C + pi Delta_2 + T_verify; A_gamma in pi is that of the alpha that reproduces Omega."""
     if "t_draft_s" in table.columns:
         draft = table.numbers("t_draft_s", minimum=0, maximum=LONGEST_S / LARGEST_GAMMA) * gamma
@@ -159,7 +160,3 @@ def _errors(errors: FloatArray) -> dict[str, Any] | None:
         "mean_abs_error": float(errors.mean()),
         "worst_abs_error": float(errors.max()),
     }
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s, whole_numbers
+from specgauge.model.renewal_inputs import NO_LIMIT
 from specgauge.model.simulation_inputs import (
     Acceptance,
     Policy,
@@ -31,7 +32,6 @@ from specgauge.model.simulation_inputs import (
 from specgauge.model.simulation_results import SimulatedRuns
 
 Batching = Literal["static", "continuous"]
-NO_LIMIT = np.iinfo(np.int64).max // 4
 
 
 def simulate_runs(conditional: ArrayLike, gamma: int, *, rounds: int, seed: int) -> IntArray:

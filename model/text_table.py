@@ -31,7 +31,12 @@ def cell_text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with every character that a terminal or a page would obey shown as its escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def milliseconds(seconds: float | None) -> float | None:

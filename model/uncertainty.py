@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.arms import verify_arm
-from specgauge.model.bootstrap import Blocks, median_replicates
+from specgauge.model.bootstrap import Blocks, median_replicates, percentile_interval
 from specgauge.model.checks import FloatArray, IntArray, numbers, whole_numbers
 from specgauge.model.speedup import best_gamma, recommended_gamma
 
@@ -175,13 +175,13 @@ def summarise(
     known = bool(np.isfinite(drawn).all())
     if not (known and mask.any()):
         reason = "no gamma keeps the limits" if not mask.any() else "one block or one prompt says nothing about others"
-        low, high = np.quantile(drawn, _ends(confidence), axis=0) if known else (None, None)
+        low, high = percentile_interval(drawn, confidence) if known else (None, None)
         return SpeedupDoubt(
             gammas=candidates, speedup=estimate, low=low, high=high, p_best=None, expected_loss=None, p_pays=None,
             p_any_worthwhile=None, best_gamma=best, recommended_gamma=recommended, reason=reason,
             decision="undecided" if mask.any() else "do not speculate",
         )  # fmt: skip
-    low, high = np.quantile(drawn, _ends(confidence), axis=0)
+    low, high = percentile_interval(drawn, confidence)
     competing = np.where(mask, drawn, -np.inf)
     top = competing.max(axis=1)
     p_pays = (drawn > 1.0).mean(axis=0)
@@ -201,12 +201,6 @@ def summarise(
         decision=decision,
         reason=reason,
     )
-
-
-def _ends(confidence: float) -> tuple[float, float]:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
-    return 0.5 - confidence / 2, 0.5 + confidence / 2
 
 
 def _decide(p_pays: float, p_any_worthwhile: float, gamma: int) -> tuple[Decision, str]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap, overlap, recorded_columns
+from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.known import finite_or_none
 from specgauge.model.renewal_result import RenewalResult
 from specgauge.reports.records import Strategy
 from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
@@ -76,7 +78,7 @@ def _curve(texts: RecordedTexts, frame: pd.DataFrame, key: Strategy, config: Con
     )
     recorded = recorded_columns({str(name): frame[name].to_numpy() for name in frame.columns})
     overlaps = overlap(recorded, acceptance_rule=key.acceptance_rule, draft_sampling=key.draft_sampling)
-    omega = _known(rounds.tokens_per_round()[0])
+    omega = finite_or_none(rounds.tokens_per_round()[0])
     low, high = _intervals(rounds, config)
     return AcceptanceCurve(
         pair=key.pair,
@@ -84,7 +86,7 @@ def _curve(texts: RecordedTexts, frame: pd.DataFrame, key: Strategy, config: Con
         draft_sampling=key.draft_sampling,
         acceptance_rule=key.acceptance_rule,
         gamma=gamma,
-        survival=[_known(value) for value in rounds.survival_rates()[0]],
+        survival=[finite_or_none(value) for value in rounds.survival_rates()[0]],
         low=low,
         high=high,
         tokens_per_round=omega,
@@ -100,19 +102,11 @@ def _curve(texts: RecordedTexts, frame: pd.DataFrame, key: Strategy, config: Con
 
 
 def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | None], list[float | None]]:
-    """Percentile intervals of survival, prompts drawn with replacement and counts pooled in every replicate."""
-    confidence, replicates = config.precision.confidence, config.precision.bootstrap_replicates
-    prompts, depth = by_prompt.survival.shape[0], by_prompt.survival.shape[2]
-    if prompts < 2:
-        return [None] * depth, [None] * depth
-    weights = np.random.default_rng(config.seed).multinomial(prompts, np.full(prompts, 1 / prompts), size=replicates)
-    starts = weights @ by_prompt.starts[:, 0]
-    rates = (weights @ by_prompt.survival[:, 0])[starts > 0] / starts[starts > 0, np.newaxis]
-    if not rates.size:
-        return [None] * depth, [None] * depth
-    ends = np.quantile(rates, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    return [float(value) for value in ends[0]], [float(value) for value in ends[1]]
-
-
-def _known(value: float) -> float | None:
-    return float(value) if value == value else None
+    """(low, high) of survival by position, from the replicates that Ω has its interval from; None where unknown."""
+    survival = by_prompt.survival[:, 0]
+    starts = np.broadcast_to(by_prompt.starts, survival.shape)
+    weights = draw_prompts(survival.shape[0], config.precision.bootstrap_replicates, config.seed)
+    replicates = ratio_replicates(survival, starts, weights, confidence=config.precision.confidence)
+    ends = percentile_interval(np.clip(replicates[1:], 0.0, 1.0), config.precision.confidence)
+    low, high = ([finite_or_none(value) for value in end] for end in ends)
+    return low, high

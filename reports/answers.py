@@ -23,9 +23,8 @@ from specgauge.reports.formatting import (
     speedup,
     speedup_decimals,
 )
-from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Place, Prediction, Strategy, best_of
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Curves, Strategy, best_of
 
-Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
 UNKNOWN_ANSWER = "no answer"
 """Stands where a decision would, at places without a number."""
 

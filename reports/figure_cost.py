@@ -1,6 +1,6 @@
 """The cost of a round against plain decoding: gamma drafts and one verification stacked, T_decode as a line.
 
-A bar's parts are C(gamma) = gamma · T_draft, T_verify(gamma), and what is left of T_round (catch-up and, where it was
+A bar's parts are C(gamma), the whole draft chain, T_verify(gamma), and what is left of T_round (catch-up and, where
 measured, overhead). For every sampling setting a marker stands at Omega(gamma) · T_decode, the time plain decoding
 needs for the tokens such a round commits: where it stands over the bar, speculation pays. Output: one `<svg>` a panel.
 """
@@ -112,7 +112,7 @@ def _bar(frame: Frame, bar: CostBar, unit: TimeUnit) -> list[Markup]:
     width = _BAR * _column(frame)
     left = frame.x(bar.gamma) - width / 2
     parts, below_s = [], 0.0
-    names = (("γ·T_draft", "draft", bar.draft_s), ("T_verify", "verify", bar.verify_s), ("rest", "rest", bar.rest_s))
+    names = (("C(γ)", "draft", bar.draft_s), ("T_verify", "verify", bar.verify_s), ("rest", "rest", bar.rest_s))
     for name, css, length_s in names:
         upper = frame.y((below_s + length_s) / unit.seconds)
         lower = frame.y(below_s / unit.seconds)

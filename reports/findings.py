@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from specgauge.reports.answers import Curves
 from specgauge.reports.data import ReportData
 from specgauge.reports.formatting import count, sentence
-from specgauge.reports.records import SPECULATE
+from specgauge.reports.records import SPECULATE, Curves
 
 _PARTS = ("code", "message", "remedy")
 

@@ -1,7 +1,7 @@
 """Numbers as a reader wants to see them: scaled units, few digits, an en dash for what is not known.
 
-Inside the project everything is in SI units; this module is the one place where seconds become ms or µs. Nothing here
-rounds a value that is used again. Output: plain strings, never markup.
+Inside the project everything is in SI units; in the report this module is the one place where seconds become ms or µs.
+Nothing here rounds a value that is used again. Output: plain strings, never markup.
 """
 
 from __future__ import annotations

@@ -7,7 +7,10 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ("B, batch", "sequences decoded together."),
     ("s, context", "tokens in the KV cache when a round starts."),
     ("T_decode", "time of one target forward of one token per sequence, up to and including the drawn token."),
-    ("T_draft, C(γ)", "time of one draft step; C(γ) = γ·T_draft is the whole chain of γ steps, timed as one."),
+    (
+        "C(γ), T_draft",
+        "time of the whole chain of γ draft steps, timed as one; T_draft(k) = C(k) − C(k − 1).",
+    ),
     ("Δ₂", "what the first draft step costs more when it feeds two tokens, as it must after a fully accepted round."),
     ("T_verify(γ)", "time of one target forward over γ + 1 tokens per sequence, which checks γ drafts at once."),
     (

@@ -17,14 +17,14 @@ from markupsafe import Markup
 
 from specgauge import __version__
 from specgauge.reports.acceptance_curves import acceptance_curves
-from specgauge.reports.answers import UNKNOWN_ANSWER, Curves, answer_groups, headline, strategy_words
+from specgauge.reports.answers import UNKNOWN_ANSWER, answer_groups, headline, strategy_words
 from specgauge.reports.data import ReportData, read_report_data
 from specgauge.reports.environment import environment_sections
 from specgauge.reports.figure_heatmap import colour_key
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import duration, percent, sentence
 from specgauge.reports.glossary import GLOSSARY
-from specgauge.reports.records import Place, Strategy, curves
+from specgauge.reports.records import Curves, Place, Strategy, curves
 from specgauge.reports.sections import MOST_PANELS, acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
 from specgauge.reports.tables import (
     acceptance_table,
@@ -60,7 +60,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 def render_report(data: ReportData) -> str:
     """The page of a run, UTF-8 text without a character HTML has no place for."""
-    import jinja2  # late: the command line's --help passes here
+    import jinja2  # late: a run imports this module before it measures
 
     folder = Path(__file__).parent
     environment = jinja2.Environment(

@@ -144,6 +144,10 @@ def answer(entry: Mapping[str, Any]) -> Answer:
     )
 
 
+Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
+"""Predictions by strategy and place, each curve in rising gamma."""
+
+
 def curves(predictions: Iterable[Prediction]) -> dict[Strategy, dict[Place, list[Prediction]]]:
     """Predictions by strategy and place, each curve in rising gamma; order of first appearance is kept."""
     grouped: dict[Strategy, dict[Place, list[Prediction]]] = {}

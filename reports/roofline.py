@@ -21,8 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
-from specgauge.model.architecture import architecture_from_config
+from specgauge.configs.hardware import hardware_names, shape_names
 from specgauge.model.calibration import (
     FORMS,
     SUM,
@@ -34,8 +33,8 @@ from specgauge.model.calibration import (
     line_fit,
     roofline_fit,
 )
-from specgauge.model.deployment import Deployment, Hardware, Precision
 from specgauge.model.measured_steps import Axis, MeasuredSteps, impossible_pairs, measured_steps
+from specgauge.reports.floors import deployment
 
 PARTS = ("t_decode_s", "t_verify_s")
 COLUMNS = ("target", "gpu", "batch_size", "context", "gamma", *PARTS)
@@ -114,18 +113,13 @@ def _group(
     assert match is not None
     count, card = int(match[1] or 1), match[2]
     shape_name = shapes.get(target) or _shipped(target, shape_names(), "target", "--shape")
-    entry = load_hardware(hardware.get(card) or _shipped(card, hardware_names(), "gpu", "--hardware"))
-    deployment = Deployment(
-        architecture=architecture_from_config(load_shape(shape_name), name=Path(shape_name).name),
-        hardware=Hardware(**entry.plain()),
-        precision=Precision(weights=dtype, kv_cache=dtype, compute=dtype),
-        devices=count,
-    )
+    entry_name = hardware.get(card) or _shipped(card, hardware_names(), "gpu", "--hardware")
+    machine = deployment(shape_name, entry_name, devices=count, dtype=dtype)
     column = {name: np.array([row[name] for row in rows]) for name in COLUMNS[2:]}
     fed = {"t_decode_s": np.ones(len(rows)), "t_verify_s": column["gamma"] + 1}
     parts = {
         part: measured_steps(
-            deployment,
+            machine,
             batch_size=column["batch_size"],
             context=column["context"],
             tokens=fed[part],

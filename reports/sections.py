@@ -18,10 +18,9 @@ from specgauge.reports.figure_heatmap import HeatCell, heat_map
 from specgauge.reports.figure_speedup import speedup_domain, speedup_panel
 from specgauge.reports.formatting import count, speedup
 from specgauge.reports.panel import SMALL, WIDE, SeriesStyle, series_styles
-from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Place, Prediction, Strategy, best_of
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Curves, Place, Prediction, Strategy, best_of
 from specgauge.reports.svg import element, line, marker
 
-Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
 Series = Mapping[str, Sequence[Prediction]]
 
 MOST_PANELS = 24
@@ -132,7 +131,7 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
             for place in places
         ]
         legend = [
-            LegendEntry(swatch=_block_swatch("bar draft"), words="γ·T_draft"),
+            LegendEntry(swatch=_block_swatch("bar draft"), words="C(γ), drafts"),
             LegendEntry(swatch=_block_swatch("bar verify"), words="T_verify(γ)"),
             LegendEntry(swatch=_block_swatch("bar rest"), words="π·Δ₂ and ε, where known"),
             LegendEntry(swatch=_line_swatch("plain"), words="T_decode"),

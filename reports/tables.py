@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specgauge.reports.acceptance_curves import AcceptanceCurve
-from specgauge.reports.answers import Curves
 from specgauge.reports.formatting import UNKNOWN, TimeUnit, count, interval, number, percent, time_unit
-from specgauge.reports.records import Answer, Place, Prediction, Strategy
+from specgauge.reports.records import Answer, Curves, Place, Prediction, Strategy
 from specgauge.reports.timings import PartTiming, arm_words
 
 _NAMES = {
@@ -24,7 +23,7 @@ _NAMES = {
 }
 _TIME_COLUMNS = {
     "t_decode_s": "T_decode",
-    "t_draft_total_s": "γ·T_draft",
+    "t_draft_total_s": "C(γ)",
     "t_draft_catch_up_s": "Δ₂",
     "t_verify_s": "T_verify",
     "t_overhead_s": "ε",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgauge.model.arms import is_prefill
+from specgauge.model.known import finite_or_none
 from specgauge.model.precision import drift, worst_half_width
 from specgauge.reports.records import Place
 from specgauge.sweeps.plan import Cell
@@ -78,11 +79,7 @@ def _part(cell: Cell, timings: ArmTimings, confidence: float) -> PartTiming:
         samples=last.size,
         blocks=len(timings.blocks),
         median_s=float(np.median(last)) if last.size else None,
-        relative_half_width=_known(worst_half_width(samples, confidence)),
+        relative_half_width=finite_or_none(worst_half_width(samples, confidence)),
         first_call_s=timings.first_call_s,
         drift=drift(last),
     )
-
-
-def _known(width: float) -> float | None:
-    return width if np.isfinite(width) else None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specgauge.model.arms import verify_arm
-from specgauge.model.known import Known
+from specgauge.model.known import Known, finite_or_none
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.sampling import chain_name
 from specgauge.sweeps.cautions import Caution, acceptance_cautions, decision_cautions, judging_cautions, timing_cautions
@@ -200,30 +200,26 @@ def _acceptance(config: Config, rounds: JudgedRounds, gamma: int) -> dict[str, f
     index = rounds.gammas.index(gamma)
     low, high = rounds.interval(config.precision.confidence)
     return {
-        "tokens_per_round": _number(rounds.tokens_per_round[0, index]),
-        "tokens_per_round_low": _number(low[index]),
-        "tokens_per_round_high": _number(high[index]),
-        "accepted_draft_tokens": _number(rounds.accepted_draft_tokens[index]),
-        "full_acceptance": _number(rounds.full_acceptance[0, index]),
+        "tokens_per_round": finite_or_none(rounds.tokens_per_round[0, index]),
+        "tokens_per_round_low": finite_or_none(low[index]),
+        "tokens_per_round_high": finite_or_none(high[index]),
+        "accepted_draft_tokens": finite_or_none(rounds.accepted_draft_tokens[index]),
+        "full_acceptance": finite_or_none(rounds.full_acceptance[0, index]),
     }
 
 
 def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
     index, doubt = answer.gammas.index(gamma), answer.doubt
     return {
-        "t_round_s": _number(answer.t_round_s[index]),
-        "speedup": _number(doubt.speedup[index]),
-        "speedup_low": None if doubt.low is None else _number(doubt.low[index]),
-        "speedup_high": None if doubt.high is None else _number(doubt.high[index]),
-        "p_best": None if doubt.p_best is None else _number(doubt.p_best[index]),
+        "t_round_s": finite_or_none(answer.t_round_s[index]),
+        "speedup": finite_or_none(doubt.speedup[index]),
+        "speedup_low": None if doubt.low is None else finite_or_none(doubt.low[index]),
+        "speedup_high": None if doubt.high is None else finite_or_none(doubt.high[index]),
+        "p_best": None if doubt.p_best is None else finite_or_none(doubt.p_best[index]),
         "is_best": gamma == doubt.best_gamma,
         "is_recommended": gamma == doubt.recommended_gamma,
         "label": OPTIMISTIC,
     }
-
-
-def _number(value: float | np.floating[Any]) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> dict[str, Any]:
@@ -243,7 +239,7 @@ def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> di
     index = answer.gammas.index(chosen)
 
     def at(values: Any) -> float | None:
-        return None if values is None else _number(values[index])
+        return None if values is None else finite_or_none(values[index])
 
     return entry | {
         "decision": doubt.decision,
