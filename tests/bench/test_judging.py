@@ -99,11 +99,12 @@ def test_the_enumerated_output_law_is_the_targets(sampling: DraftSampling, pair:
         tests = [threshold * (1 - ROUNDING), min(threshold * (1 + ROUNDING), BELOW_ONE)]
         (below, above), masses = judge_one(target, proposals, sampling == "greedy", [int(token)] * 2, tests)
         assert below == (threshold > 0)
-        if not 1 - ROUNDING < threshold < 1:
-            assert above == (threshold == 1)
+        if threshold < 1 - ROUNDING or target[token] >= proposals[token]:
+            assert above == (target[token] >= proposals[token])
         law[token] += proposals[token] * threshold
         if not above:
-            np.testing.assert_allclose(masses[1] / masses[1].sum(), wanted.residual, atol=ROUNDING)
+            if wanted.rejected > 1e-3:  # what is left of nearly equal laws is their rounding
+                np.testing.assert_allclose(masses[1] / masses[1].sum(), wanted.residual, atol=ROUNDING)
             law += proposals[token] * (1 - threshold) * masses[1] / masses[1].sum()
     np.testing.assert_allclose(law, target, atol=ROUNDING)
 
