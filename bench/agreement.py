@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from specgauge.bench.cache import forward, new_cache
 from specgauge.bench.loading import one_line
+from specgauge.bench.memory import is_out_of_memory
 
 _LENGTHS = (2, 5)
 """Tokens each row holds when it is rolled back."""
@@ -36,8 +37,6 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
     Raises ValueError, in one line, when the model cannot run on a cache with a length per row or computes other logits
     on it than by its own means; lets a lack of memory through as it is.
     """
-    from specgauge.bench.measure import is_out_of_memory
-
     kind = type(model).__name__
     rows = int(model.config.get_text_config().vocab_size)
     tokens = (5 * torch.arange(len(_LENGTHS) * _TOKENS, device=device).reshape(len(_LENGTHS), _TOKENS) + 3) % rows

@@ -45,7 +45,8 @@ def _first_line(path: str, start: str = "") -> str | None:
     return next((line.strip() for line in lines if line.startswith(start)), None) or None
 
 
-def _cpu_name() -> str | None:
+def cpu_name() -> str | None:
+    """The processor's model name as the kernel or Python reports it; None where neither does."""
     line = _first_line("/proc/cpuinfo", "model name") or ""
     return line.partition(":")[2].strip() or platform.processor() or None
 
@@ -152,7 +153,7 @@ def collect_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "machine": platform.machine() or None,
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cpu_cores": os.cpu_count(),
         "cpu_governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": _memory_bytes(),

@@ -27,6 +27,7 @@ from huggingface_hub.utils.tqdm import enable_progress_bars
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from specgauge.bench.memory import is_out_of_memory
 from specgauge.configs.schema import ModelConfig
 
 Part = Literal["configuration", "tokenizer", "weights"]
@@ -73,8 +74,6 @@ def quiet_loading() -> Iterator[None]:
 @contextmanager
 def reading(part: Part, spec: ModelConfig, name: str) -> Iterator[None]:
     """Raise ValueError in one line for any failure inside, but let a lack of memory through as it is."""
-    from specgauge.bench.measure import is_out_of_memory
-
     try:
         yield
     except Exception as error:  # the libraries raise every kind, bare Exception included, for a file they cannot read

@@ -12,9 +12,6 @@ Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells
 
 from __future__ import annotations
 
-import gc
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +22,9 @@ import torch
 
 from specgauge.bench.arms import Workbench
 from specgauge.bench.clock import Clock, clock_for
+from specgauge.bench.memory import free_memory, is_out_of_memory, peak_memory_bytes
 from specgauge.bench.models import LoadedPair
+from specgauge.configs.contexts import check_context
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.precision import worst_half_width
@@ -72,30 +71,6 @@ class BlockJournal(Protocol):
 
     def record(self, block: BlockRecord) -> None:
         """Keep a block for good before returning."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that memory ran out, on any device."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(
-        w in text for w in ("out of memory", "can't allocate memory", "not enough memory")
-    )
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Peak memory so far: allocated by torch on CUDA, resident set elsewhere."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 @dataclass(kw_only=True)
@@ -231,7 +206,7 @@ class CellTimer:
             except Exception as error:
                 status: Status = "oom" if is_out_of_memory(error) else "failed"
                 reason = first_line(error)
-            _free_memory()
+            free_memory()
             for state in todo:
                 if status == "failed" or state.cell.context == largest:
                     self.give_up(state, status, reason)
@@ -281,7 +256,7 @@ class CellTimer:
         except Exception as error:
             status: Status = "oom" if is_out_of_memory(error) else "failed"
             reason = first_line(error)
-        _free_memory()
+        free_memory()
         self.journal.record(BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=block, status=status, reason=reason))
         self.give_up(state, status, reason)
         if status == "oom":
@@ -339,7 +314,7 @@ def measure_cells(
             if smaller is not None:
                 timer.give_up(_CellState(cell=cell), "skipped", skip_reason(smaller))
         timer.measure_group(group, prompts)
-        _free_memory()
+        free_memory()
 
 
 def _dominates(larger: TimingCell, smaller: TimingCell) -> bool:
@@ -360,9 +335,4 @@ def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int
     """Raise ValueError when a context and a round on top of it exceed what either model takes."""
     largest = max(cell.context for cell in cells)
     for loaded in (pair.target, pair.draft):
-        if loaded.max_context is not None and largest + gamma_max + 1 > loaded.max_context:
-            allowed = loaded.max_context - gamma_max - 1
-            raise ValueError(
-                f"{loaded.name}: grid.context {largest} and a round of gamma {gamma_max} exceed the "
-                f"{loaded.max_context} positions of the model; the largest context allowed is {allowed}"
-            )
+        check_context(loaded.name, context=largest, gamma_max=gamma_max, max_context=loaded.max_context)

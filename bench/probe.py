@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from specgauge.bench.clock import Clock, clock_for, timed_marks
+from specgauge.bench.environment import cpu_name
 from specgauge.configs.hardware import Count, HardwareEntry, Peaks, Quantity
 
 if TYPE_CHECKING:
@@ -144,17 +144,7 @@ def _rounded(rate: float) -> float:
 def _device_words(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_cpu_name()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
-
-
-def _cpu_name() -> str:
-    """The model name the kernel reports; the architecture where it reports none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else (platform.processor() or platform.machine())
+    return f"{cpu_name() or platform.machine()}, {torch.get_num_threads()} of {os.cpu_count()} cores"
 
 
 def checked_device(text: str) -> torch.device:

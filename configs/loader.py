@@ -8,14 +8,13 @@ many follow.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from specgauge.configs.canonical import short_hash
 from specgauge.configs.faults import ConfigError, Fault, Keys, shown, value_fault
 from specgauge.configs.schema import EMBEDDED, Config, ModelConfig
 from specgauge.configs.shipped import read_config_text, shipped_configs
@@ -71,9 +70,7 @@ def config_to_yaml(config: Config) -> str:
 
 def config_hash(config: Config) -> str:
     """12 hexadecimal digits that change with anything a result depends on; the run's name is left out."""
-    content = config.model_dump(mode="json", exclude={"name"})
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    return short_hash(config.model_dump(mode="json", exclude={"name"}))
 
 
 def json_schema() -> dict[str, Any]:

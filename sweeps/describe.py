@@ -32,13 +32,15 @@ def describe(config: Config) -> str:
 
     sizes = read_sizes(config)
     check_contexts(config, sizes)
-    prompts = len(read_prompts(config.workload))
+    remarks: list[str] = []
+    prompts = len(read_prompts(config.workload, remarks.append))
     return "\n".join(
         (
             *_cell_lines(config, sizes),
             "",
             *_arm_lines(config),
             *_acceptance_lines(config, prompts),
+            *(f"  {remark}" for remark in remarks),
             "",
             *(line for pair in config.pairs for line in _pair_lines(config, pair, sizes[pair.name], prompts)),
         )

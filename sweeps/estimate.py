@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.configs.contexts import check_context
 from specgauge.model.arms import PREFILL_BLOCKS
 from specgauge.sweeps.plan import Cell, chains, plan_cells
 from specgauge.sweeps.sizes import ModelSize
@@ -97,13 +98,7 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     for pair in config.pairs:
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit = None if size is None else size.max_context
-            if limit is not None and context + gamma_max + 1 > limit:
-                allowed = limit - gamma_max - 1
-                remedy = f"the largest context allowed is {allowed}" if allowed > 0 else "lower grid.gamma"
-                raise ValueError(
-                    f"pair {pair.name!r} {role}: grid.context {context} and a round of gamma {gamma_max} need "
-                    f"{context + gamma_max + 1} positions, the model takes {limit}; {remedy}"
-                )
+            check_context(f"pair {pair.name!r} {role}", context=context, gamma_max=gamma_max, max_context=limit)
 
 
 def kv_bytes(config: Config, sizes: PairSizes, cell: Cell) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from specgauge.sweeps.canonical import short_hash, strict_loads
+from specgauge.configs.canonical import short_hash, strict_loads
 from specgauge.sweeps.files import storage_error
 from specgauge.sweeps.records import SCHEMA, SETTLED, JournalLine, Key, ReleaseError, parse_line
 

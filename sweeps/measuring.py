@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.canonical import canonical_json
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.blocklog import BlockLog
-from specgauge.sweeps.canonical import canonical_json
 from specgauge.sweeps.files import StorageError, atomic_path, write_text_atomically
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import chains, plan_cells, settings_of
@@ -55,6 +55,7 @@ class PairRun:
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
         self.log = BlockLog(run.journal, self.cells)
         self.outcome = PairOutcome()
+        self._encoded: list[list[int]] | None = None
 
     def measure(self) -> PairOutcome:
         """Measure what is missing.
@@ -101,7 +102,8 @@ class PairRun:
 
     def _guarded(self, work: Callable[[], object]) -> tuple[Status, str] | None:
         """Do the work; (status, reason) when memory ran out or it failed, which is told at once."""
-        from specgauge.bench.measure import first_line, is_out_of_memory
+        from specgauge.bench.measure import first_line
+        from specgauge.bench.memory import is_out_of_memory
 
         try:
             work()
@@ -118,11 +120,13 @@ class PairRun:
         return status, reason
 
     def _encode(self, tokenizer: Any) -> list[list[int]]:
+        """Token ids of the prompts under the target's tokenizer, encoded and written down once."""
         from specgauge.bench.prompts import encode_prompts
 
-        encoded = encode_prompts(self.prompts, tokenizer, self.config.workload)
-        keep_prompts(self.run, self.pair.name, self.prompts, encoded)
-        return encoded
+        if self._encoded is None:
+            self._encoded = encode_prompts(self.prompts, tokenizer, self.config.workload)
+            keep_prompts(self.run, self.pair.name, self.prompts, self._encoded)
+        return self._encoded
 
     def _write_texts(
         self, target: LoadedModel, encoded: Sequence[Sequence[int]], sampling: SamplingConfig

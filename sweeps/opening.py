@@ -87,7 +87,7 @@ class OpenRun:
             StorageError: the disk is full.
         """
         path = self.path / ENVIRONMENT
-        if path.exists() and _has_results(self.path):
+        if path.exists() and self.has_results:
             old = read_environment(path)
             for key in MACHINE_KEYS:
                 before, now = _lookup(old, key), _lookup(environment, key)
@@ -100,7 +100,7 @@ class OpenRun:
     @property
     def has_results(self) -> bool:
         """Whether anything has been measured, in this run or before."""
-        return _has_results(self.path)
+        return bool(self.journal.lines) or _has_acceptance(self.path)
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -138,13 +138,13 @@ def _prepare_folder(path: Path) -> bool:
     return bool(names)
 
 
-def _has_results(path: Path) -> bool:
-    return bool(read_journal(path / CELLS).lines) or any((path / ACCEPTANCE).glob("*.parquet"))
+def _has_acceptance(path: Path) -> bool:
+    return any((path / ACCEPTANCE).glob("*.parquet"))
 
 
 def _write_config(path: Path, text: str) -> None:
     """Write config.yaml, unless results of it, or of another configuration, are there."""
-    if not _has_results(path):
+    if not read_journal(path / CELLS).lines and not _has_acceptance(path):
         write_text_atomically(path / CONFIG, text)
     elif (path / CONFIG).exists():
         _refuse_other_config(path / CONFIG, text)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from specgauge.configs.canonical import short_hash
 from specgauge.model.sampling import SamplingSettings, chain_name
-from specgauge.sweeps.canonical import short_hash
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config, SamplingConfig

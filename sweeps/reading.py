@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specgauge.sweeps.canonical import strict_loads
+from specgauge.configs.canonical import strict_loads
 from specgauge.sweeps.records import SCHEMA
 
 if TYPE_CHECKING:

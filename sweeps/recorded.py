@@ -6,12 +6,12 @@ rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)     
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance import acceptance_probability, fill_nulls, overlap, recorded_columns
+from specgauge.model.acceptance import RecordedColumns, acceptance_probability, fill_nulls, overlap, recorded_columns
 from specgauge.model.renewal import renewal
 from specgauge.model.renewal_result import RenewalResult
 from specgauge.model.text_checks import ChainCheck, chain_check, repeated_ngram_share
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-_RECORDED = (
-    "token", "target_prob", "draft_prob", "overlap_ratio", "overlap_match", "draft_argmax", "draft_argmax_target_prob",
-)  # fmt: skip
+_RECORDED = tuple(field.name for field in fields(RecordedColumns))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from specgauge.sweeps.canonical import canonical_json, short_hash
+from specgauge.configs.canonical import canonical_json, short_hash
 
 SCHEMA = 1
 Status = Literal["ok", "oom", "skipped", "failed", "killed"]

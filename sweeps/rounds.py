@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.bootstrap import draw_blocks, draw_prompts, ratio_replicates
+from specgauge.model.arms import round_arms
+from specgauge.model.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
 from specgauge.model.checks import BoolArray, FloatArray
 from specgauge.model.speedup import within_limits
 from specgauge.model.text_checks import ChainCheck
@@ -33,8 +34,6 @@ from specgauge.sweeps.timings import CellTimings
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
-
-_ROUND_ARMS = ("decode", "draft", "draft_catch_up")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +57,7 @@ class JudgedRounds:
 
     def interval(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """(low, high) of Ω, each (G,); NaN where the doubt is unknown."""
-        ends = (0.5 - confidence / 2, 0.5 + confidence / 2)
-        low, high = np.quantile(np.clip(self.tokens_per_round[1:], 1, np.array(self.gammas) + 1), ends, axis=0)
-        return low, high
+        return percentile_interval(np.clip(self.tokens_per_round[1:], 1, np.array(self.gammas) + 1), confidence)
 
 
 def judge_rounds(config: Config, texts: RecordedTexts, *, acceptance_rule: str, draft_sampling: str) -> JudgedRounds:
@@ -123,8 +120,7 @@ def answer_cell(
 
 def cell_parts(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:
     """Medians of a cell's arms with replicates; Δ₂ is 0 where noise makes it negative: two tokens save nothing."""
-    names = [*_ROUND_ARMS, *(f"verify:{gamma}" for gamma in gammas)]
-    blocks = {name: _blocks(cell, name) for name in names}
+    blocks = {name: _blocks(cell, name) for name in round_arms(gammas)}
     draws = draw_blocks(
         max(len(arm) for arm in blocks.values()),
         config.precision.bootstrap_replicates,

@@ -15,13 +15,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specgauge.sweeps.predictions import predict_run
-from specgauge.sweeps.recommend import answer_text
-
 from specgauge.sweeps.describe import read_sizes
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.predictions import predict_run
 from specgauge.sweeps.progress import Progress, progress_to
+from specgauge.sweeps.recommend import answer_text
 from specgauge.sweeps.rundir import Run
 
 if TYPE_CHECKING:
@@ -52,23 +51,27 @@ def run(
     from specgauge.sweeps.measuring import PairRun, prepare_machine
 
     check_contexts(config, read_sizes(config))
-    prompts = read_prompts(config.workload)
+    remarks: list[str] = []
+    prompts = read_prompts(config.workload, remarks.append)
     with ExitStack() as stack:
         shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
         opened = stack.enter_context(OpenRun.open(out, config, fresh=fresh))
         opened.check_environment(prepare_machine(config.threads))
+        for remark in remarks:
+            shown.say(remark)
         outcomes = {pair.name: PairRun(opened, pair, prompts, shown).measure() for pair in config.pairs}
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         if problems and not opened.has_results:
             raise problems[0]
         shown.start("predicting", total=1)
-        predict_run(Run.open(out), acceptance_reasons=_reasons(outcomes))
+        made = Run.open(out)
+        predict_run(made, acceptance_reasons=_reasons(outcomes))
         page = None if report is None else report(out)
         shown.advance()
         for problem in problems:
             shown.say(f"not measured: {problem}")
         failed = any(outcome.failed for outcome in outcomes.values())
-    print(answer_text(Run.open(out)))
+    print(answer_text(made))
     print(f"report: {page}" if page is not None else f"run: {out}")
     return BAD_INPUT if problems else FAILED if failed else DONE
 

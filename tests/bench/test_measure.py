@@ -15,9 +15,9 @@ from specgauge.bench.measure import (
     CellTimer,
     TimingCell,
     check_contexts,
-    is_out_of_memory,
     measure_cells,
 )
+from specgauge.bench.memory import is_out_of_memory
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from specgauge.model.bootstrap import draw_blocks, draw_prompts, median_replicates, ratio_replicates
+from specgauge.model.bootstrap import (
+    draw_blocks,
+    draw_prompts,
+    median_replicates,
+    percentile_interval,
+    ratio_replicates,
+)
 
 
 def test_draws_repeat_with_the_seed_and_differ_between_cells_and_sources() -> None:
@@ -102,3 +108,13 @@ def test_prompts_without_a_start_neither_count_nor_divide() -> None:
 def test_ratio_shapes_are_checked() -> None:
     with pytest.raises(ValueError, match=r"allowed are \(P, G\), \(P, G\) and \(R, P\)"):
         ratio_replicates([[1.0]], [[1.0]], draw_prompts(2, 5, 0))
+
+
+def test_a_percentile_interval_is_central() -> None:
+    replicates = np.stack([np.arange(101.0), np.full(101, np.nan)], axis=1)
+    low, high = percentile_interval(replicates, 0.9)
+    assert (low[0], high[0]) == (pytest.approx(5.0), pytest.approx(95.0))
+    assert math.isnan(low[1])
+    assert math.isnan(high[1])
+    with pytest.raises(ValueError, match=r"confidence: found 1; allowed is above 0 and below 1"):
+        percentile_interval(replicates, 1.0)

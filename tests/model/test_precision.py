@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.precision import drift, median_interval, order_statistic_rank, relative_half_width
+from specgauge.model.precision import (
+    drift,
+    median_interval,
+    order_statistic_rank,
+    relative_half_width,
+    worst_half_width,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +77,10 @@ def test_drift_compares_halves() -> None:
     assert drift([1.0, 1.0, 1.1, 1.1]) == pytest.approx(0.1)
     assert drift([2.0, 2.0, 9.0, 1.0, 1.0]) == pytest.approx(-0.5)
     assert drift([1.0, 1.0, 1.0]) is None
+
+
+def test_samples_are_known_as_their_worst_mark_is() -> None:
+    steady, wide = [1.0] * 5, [0.5, 1.0, 1.0, 1.0, 1.5]
+    # the interval of five samples is their range: half of it is half the median
+    assert worst_half_width(np.array([steady, wide]).T) == relative_half_width(wide) == 0.5
+    assert worst_half_width(np.empty((0, 1))) == math.inf

@@ -18,10 +18,10 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from specgauge.configs.canonical import short_hash
 from specgauge.configs.loader import config_hash, config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
-from specgauge.sweeps.canonical import short_hash
 from specgauge.sweeps.rundir import acceptance_file_name
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)

@@ -148,7 +148,7 @@ class FakeBench:
         def generate_plain(model: Any, prompts: Sequence[Any], settings: Any, **options: Any) -> list[Any]:
             return [SimpleNamespace(prompt=number) for number in options["prompt_numbers"]]
 
-        def read_prompts(workload: Any) -> list[Any]:
+        def read_prompts(workload: Any, tell: Any = None) -> list[Any]:
             return [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
 
         package = "specgauge.bench"
@@ -160,8 +160,8 @@ class FakeBench:
                 measure_cells=self.measure_cells,
                 check_contexts=lambda pair, cells, gamma_max: None,
                 first_line=lambda error: f"{type(error).__name__}: {error}",
-                is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError),
             ),
+            module(f"{package}.memory", is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError)),
             module(
                 f"{package}.models",
                 load_pair=self.load_pair,

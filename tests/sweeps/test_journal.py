@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specgauge.sweeps.canonical import short_hash
+from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.journal import Journal, read_journal
 from specgauge.sweeps.records import parse_line

@@ -1,6 +1,6 @@
+from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
-from specgauge.sweeps.canonical import short_hash
 from specgauge.sweeps.plan import chains, plan_cells, settings_of
 from specgauge.sweeps.records import parse_line
 from tests.sweeps import made

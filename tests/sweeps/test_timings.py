@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specgauge.sweeps.canonical import short_hash
+from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.records import JournalLine, parse_line
 from specgauge.sweeps.timings import NOT_YET, UNMEASURED, CellTimings, collect_timings

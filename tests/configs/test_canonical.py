@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from specgauge.sweeps.canonical import canonical_json, short_hash, strict_loads
+from specgauge.configs.canonical import canonical_json, short_hash, strict_loads
 
 
 def test_order_of_keys_does_not_matter() -> None:
