@@ -180,8 +180,11 @@ def test_type_checkers_see_the_public_names_where_they_live() -> None:
 # are written so that they do not match themselves.
 BANNED = re.compile(
     rb"/(?:home|Users|root|wor[k]|far[m])/\w|[A-Z]:\\\\?Users|/tm[p]/studio|farm-(?:bench|studio)|\.librar[y]|"
-    rb"\bthis sess[i]on\b|\bCE[O]\b|\bTOD[O]\b|\bFIXM[E]\b|\bXX[X]\b"
+    rb"\bthis sess[i]on\b|\bCE[O]\b"
 )
+UNFINISHED = re.compile(rb"\bTOD[O]\b|\bFIXM[E]\b|\bXX[X]\b")
+LEARNT = "tokenizer.json"
+"""Its words were learnt from source code, not written here: marks of unfinished work mean nothing in it."""
 
 
 def test_no_banned_words_in_tracked_files() -> None:
@@ -191,7 +194,8 @@ def test_no_banned_words_in_tracked_files() -> None:
         if path.is_file() and not path.is_symlink():
             content = path.read_bytes()
             if b"\0" not in content[:8192]:
-                found += [f"{name}: {match.group().decode()}" for match in BANNED.finditer(content)]
+                patterns = [BANNED] if path.name == LEARNT else [BANNED, UNFINISHED]
+                found += [f"{name}: {match.group().decode()}" for one in patterns for match in one.finditer(content)]
     assert not found
 
 
