@@ -128,14 +128,19 @@ def test_a_waiting_device_is_waited_for_once_a_round(tiny_model: Make) -> None:
     assert found.decode_s == pytest.approx(0.25 * len(drafting))
 
 
+def on_cuda(loaded: LoadedModel) -> Any:
+    model: Any = copy.deepcopy(loaded.model)
+    return model.to("cuda")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("settings", [GREEDY, FILTERED], ids=["greedy", "filters"])
 def test_the_draft_may_live_on_another_device(tiny_model: Make, settings: SamplingSettings) -> None:
     target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
     here = decode(target, ModelDrafter(draft, settings, signals=True), settings)
-    moved = replace(draft, model=copy.deepcopy(draft.model).to("cuda"), device=torch.device("cuda"))
+    moved = replace(draft, model=on_cuda(draft), device=torch.device("cuda"))
     there = decode(target, ModelDrafter(moved, settings, signals=True), settings)
     assert there.texts == here.texts
-    both = replace(target, model=copy.deepcopy(target.model).to("cuda"), device=torch.device("cuda"))
+    both = replace(target, model=on_cuda(target), device=torch.device("cuda"))
     assert decode(both, ModelDrafter(draft, settings), settings).texts == here.texts

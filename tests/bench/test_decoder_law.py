@@ -150,7 +150,7 @@ def test_the_law_is_the_targets_one_row_at_a_time() -> None:
     ids=["greedy draft", "ngram"],
 )
 def test_drafts_that_are_certain_keep_the_law(drafter: Callable[[], Drafter], rule: AcceptanceRule) -> None:
-    assert min(p_values(2, continuations(2, count=MANY, rows=10_000, drafter=drafter, rule=rule))) > PASSES
+    assert min(p_values(2, continuations(2, count=SEEDED, rows=SEEDED, drafter=drafter, rule=rule))) > PASSES
 
 
 def softmax_of_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_every_processor_acts_at_every_place_of_a_block(settings: SamplingSettin
             history.append(token)
         law[text] = chance
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=4)
-    found = decoder.run([PROMPT] * MANY, gamma=2, max_new_tokens=4, prompt_numbers=range(MANY))
+    found = decoder.run([PROMPT] * SEEDED, gamma=2, max_new_tokens=4, prompt_numbers=range(SEEDED))
     texts = [text.tokens for text in found.texts]
     assert min(p_value(texts, law, True), p_value(texts, law, False)) > PASSES
 
