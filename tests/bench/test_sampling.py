@@ -64,9 +64,10 @@ settings_strategy = st.builds(
 @given(settings_strategy, st.integers(0, 10_000), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_equals_transformers_bit_for_bit(chain: SamplingSettings, seed: int, with_ties: bool) -> None:
+    """Ties at the boundary of top-p excepted: there transformers keeps whichever its unstable sort put last."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(4, VOCABULARY, generator=generator) * 3
-    if with_ties:
+    if with_ties and chain.top_p in (None, 1.0):
         logits = logits.round()
     history = torch.randint(0, VOCABULARY, (4, 9), generator=generator)
     expected = transformers_chain(chain)(history, logits.clone())  # type: ignore[arg-type]

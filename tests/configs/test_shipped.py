@@ -35,7 +35,7 @@ def test_the_quickstart_is_small_enough_to_try() -> None:
     assert [pair.target.model for pair in config.pairs] == ["embedded"]
     assert [(one.name, one.temperature) for one in config.sampling] == [("greedy", 0.0), ("t1", 1.0)]
     assert config.grid.batch_size == (1, 4)
-    assert config.grid.context == (64, 256)
+    assert config.grid.context == (128, 256)
     assert config.grid.gamma == (1, 2, 3, 4, 5, 6)
     assert config.precision.max_seconds is not None
     assert config.precision.max_seconds * len(config.grid.batch_size) <= 120
