@@ -89,7 +89,7 @@ def attention_forward(
             enable_gqa=groups > 1 and not fold,
         )
     if fold:
-        output = output.reshape(batch, heads, new, width)
+        output = output.reshape(batch, heads, new, value.shape[-1])
     return output.transpose(1, 2).contiguous(), None
 
 

@@ -95,6 +95,11 @@ def generate_plain(
     rows = len(prompts)
     for number, prompt in zip(prompt_numbers, prompts, strict=True):
         check_room(model, len(prompt), max_new_tokens, number)
+        if max(prompt) >= model.vocabulary_rows:
+            raise ValueError(
+                f"{model.name}: prompt {number} holds id {max(prompt)}, but the model has {model.vocabulary_rows} "
+                "embedding rows; encode the prompt with the model's own tokenizer"
+            )
     cache = new_cache(model.model, batch_size=rows, tokens=max(len(p) for p in prompts) + max_new_tokens)
     tokens, valid = pad_right(prompts, 0, model.device)
     vocabulary = model.vocabulary_rows

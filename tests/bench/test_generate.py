@@ -94,3 +94,8 @@ def test_a_repetition_penalty_sees_the_whole_history(tiny_model: Callable[..., L
     model = tiny_model(scale=0.05, vocabulary=30)
     (text,) = generate_plain(model, [[1, 2, 3]], settings, max_new_tokens=10, seed=0, prompt_numbers=[0])
     assert len({*text.tokens, 1, 2, 3}) == len(text.tokens) + 3
+
+
+def test_an_id_the_target_has_no_row_for_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
+    with pytest.raises(ValueError, match="prompt 5 holds id 11, but the model has 11 embedding rows"):
+        generate_plain(tiny_model(), [[1, 11, 2]], GREEDY, max_new_tokens=3, seed=0, prompt_numbers=[5])
