@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 PANEL_INCHES = (3.4, 2.8)
-COLUMNS = 3
+COLUMNS = 4
+"""Panels side by side at most; contexts stand beside each other where they fit."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Okabe and Ito's palette, told apart by colour-blind readers too."""
 
@@ -78,7 +79,7 @@ def write_plot(run_dir: Path, out: Path) -> Path:
 
     places = sorted({row.place for row in rows})
     labels = line_labels(sorted({row.strategy for row in rows}))
-    columns = min(COLUMNS, len(places))
+    columns = min(COLUMNS, len({place.context for place in places}))
     lines = -(-len(places) // columns)
     figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * lines + 0.4), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
@@ -88,7 +89,7 @@ def write_plot(run_dir: Path, out: Path) -> Path:
         else:
             axes.set_visible(False)
     handles, names = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 4), fontsize=8, frameon=False)
+    figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 4), fontsize=8, frameon=False)
     figure.supxlabel("γ, draft tokens a round", fontsize=9)
     figure.supylabel("speed-up over plain decoding", fontsize=9)
     with atomic_path(out) as temporary, matplotlib.rc_context({"svg.hashsalt": "specgauge"}):
