@@ -122,17 +122,31 @@ def fake_clock(fake_device: FakeDevice, request: pytest.FixtureRequest) -> FakeC
 
 
 class MemoryJournal:
-    """Blocks kept in memory; counts how often each was recorded."""
+    """Blocks kept in memory, found by cell and arm; refuses to keep one twice."""
 
     def __init__(self) -> None:
-        self.lines: list[BlockRecord] = []
+        self.lines = []
+
+    @property
+    def lines(self) -> list[BlockRecord]:
+        """Every block, in the order recorded."""
+        return self._lines
+
+    @lines.setter
+    def lines(self, lines: list[BlockRecord]) -> None:
+        self._lines: list[BlockRecord] = []
+        self._found: dict[tuple[str, str], dict[int, BlockRecord]] = {}
+        for line in lines:
+            self.record(line)
 
     def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
-        return {b.block: b for b in self.lines if b.cell_id == cell_id and b.arm == arm}
+        return self._found.get((cell_id, arm), {})
 
     def record(self, block: BlockRecord) -> None:
-        assert block.block not in self.blocks(block.cell_id, block.arm), "measured twice"
-        self.lines.append(block)
+        found = self._found.setdefault((block.cell_id, block.arm), {})
+        assert block.block not in found, "measured twice"
+        found[block.block] = block
+        self._lines.append(block)
 
 
 @pytest.fixture
