@@ -1,4 +1,4 @@
-"""Rules for fields that take several values: a few words, or the integers along one axis of the grid.
+"""Rules for fields that take several values: a few words, numbers, or the integers along one axis of the grid.
 
 ``gamma: Annotated[tuple[int, ...], Axis(Whole(at_least=1))]`` takes 4, [1, 2, 4], 1:8, 1:8:2 and {from: 1, to: 8}; the
 configuration keeps the sorted tuple.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from specgauge.configs.faults import Fault, missing_key, nearest, unknown_key, value_fault
-from specgauge.configs.rules import Choice, Rule, Scalar, Whole
+from specgauge.configs.rules import Choice, Real, Rule, Scalar, Whole
 
 MOST_VALUES = 1000
 
@@ -47,18 +47,29 @@ class Axis(Rule):
     """Values of one grid axis: one, a list, or a range; the configuration keeps them sorted and without repeats.
 
     A range is text, ``"1:8"`` or ``"1:8:2"``, or a mapping, ``{from: 1, to: 8, step: 2}``.  Both its ends belong to it
-    where the step reaches them.
+    where the step reaches them.  ``word`` may stand instead and is kept as it is; so is null where ``null_means`` says
+    what it stands for.
     """
 
     item: Whole
+    word: str = ""
+    null_means: str = ""
 
     @property
     def allowed(self) -> str:
-        """All four ways to write it."""
-        return f"{self.item.allowed}, a list of these, or a range such as 1:8 or 1:8:2"
+        """All ways to write it."""
+        first = f"{self.word}, " if self.word else ""
+        last = f", or null ({self.null_means})" if self.null_means else ""
+        return f"{first}{self.item.allowed}, a list of these, or a range such as 1:8 or 1:8:2{last}"
+
+    def _stands(self, value: object) -> bool:
+        """Whether a value is the word, or null where that is allowed."""
+        return (value is None and bool(self.null_means)) or (bool(self.word) and value == self.word)
 
     def faults(self, value: object) -> list[Fault]:
         """Those of the items, or of the range."""
+        if self._stands(value):
+            return []
         if isinstance(value, dict):
             return self._mapping_faults(value)
         if not isinstance(value, str):
@@ -69,7 +80,9 @@ class Axis(Rule):
         return self._ends_faults(ends, written=value)
 
     def resolved(self, value: Any) -> object:
-        """A sorted tuple of unique integers."""
+        """A sorted tuple of unique integers, the word, or None."""
+        if self._stands(value):
+            return value
         if isinstance(value, dict):
             ends = (value["from"], value["to"], value.get("step", 1))
         elif isinstance(value, str):
@@ -106,7 +119,7 @@ class Axis(Rule):
         return []
 
     def json_schema(self) -> dict[str, object]:
-        """An integer, an array, text with colons, or an object with from and to."""
+        """An integer, an array, text with colons, an object with from and to; the word and null where they may be."""
         item = self.item.json_schema()
         text = {"type": "string", "pattern": r"^[0-9]+:[0-9]+(:[0-9]+)?$"}
         properties = {"from": item, "to": item, "step": {"type": "integer", "minimum": 1, "default": 1}}
@@ -116,7 +129,36 @@ class Axis(Rule):
             "required": ["from", "to"],
             "additionalProperties": False,
         }
-        return {"anyOf": [item, _array(self.item), text, mapping]}
+        word = [{"const": self.word}] if self.word else []
+        null = [{"type": "null"}] if self.null_means else []
+        return {"anyOf": [*word, item, _array(self.item), text, mapping, *null]}
+
+
+@dataclass(frozen=True)
+class Numbers(Rule):
+    """One number, or a non-empty list of them, kept as a tuple; or null, which means ``null_means``."""
+
+    item: Real
+    null_means: str
+
+    @property
+    def allowed(self) -> str:
+        """The item's interval."""
+        return f"{self.item.allowed}, a list of these, or null ({self.null_means})"
+
+    def faults(self, value: object) -> list[Fault]:
+        """Those of every item."""
+        return [] if value is None else _list_faults(value, self.item, self.allowed)
+
+    def resolved(self, value: Any) -> object:
+        """A float, a tuple of floats, or None."""
+        if isinstance(value, (list, tuple)):
+            return tuple(self.item.resolved(one) for one in value)
+        return self.item.resolved(value)
+
+    def json_schema(self) -> dict[str, object]:
+        """A number, an array of numbers, or null."""
+        return {"anyOf": [self.item.json_schema(), _array(self.item), {"type": "null"}]}
 
 
 def _list_faults(value: object, item: Scalar, allowed: str) -> list[Fault]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from specgauge.configs.axes import Axis, Several
+from specgauge.configs.axes import Axis, Numbers, Several
 from specgauge.configs.faults import Fault, Keys, value_fault
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
 
@@ -206,6 +206,46 @@ class AcceptanceConfig(Section):
     """Load one model after the other, where the two do not fit in memory together."""
 
 
+class VerifyConfig(Section):
+    """What is decoded end to end, to hold the prediction against the real thing."""
+
+    gamma: Annotated[
+        Literal["recommended"] | tuple[int, ...],
+        Axis(Whole(at_least=1, at_most=LARGEST_GAMMA), word="recommended"),
+    ] = "recommended"
+    """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours."""
+    batch_size: Annotated[
+        tuple[int, ...] | None,
+        Axis(Whole(at_least=1, at_most=LARGEST_BATCH_SIZE), null_means="those of grid.batch_size"),
+    ] = None
+    """Batch sizes that are decoded, each one of grid.batch_size; null is all of them."""
+    context: Annotated[
+        tuple[int, ...] | None,
+        Axis(Whole(at_least=1, at_most=LARGEST_CONTEXT), null_means="those of grid.context"),
+    ] = None
+    """Contexts the texts start from, each one of grid.context; null is all of them."""
+    prompts: Annotated[int | None, Whole(at_least=1, or_null=True, null_means="every prompt")] = 16
+    """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
+    max_new_tokens: Annotated[
+        int | None,
+        Whole(at_least=2, at_most=LARGEST_CONTEXT, or_null=True, null_means="workload.max_new_tokens"),
+    ] = None
+    """Tokens written for each prompt; null is as many as workload.max_new_tokens."""
+    repetitions: Annotated[int, Whole(at_least=1, at_most=100_000)] = 1
+    """Texts written for each prompt and arm, each with its own random numbers."""
+    acceptance: Annotated[
+        float | tuple[float, ...] | None,
+        Numbers(Real(at_least=0.0, at_most=1.0), null_means="the models decide"),
+    ] = None
+    """Accept by coin at this rate, or at these rates by place in a round, to check the cost model alone; the texts are
+    then not the target's."""
+    max_seconds: Annotated[float | None, Real(above=0.0, unit="seconds", or_null=True, null_means="no limit")] = 300.0
+    """Seconds for the decoding of one pair; every cell gets its first block all the same. Null is no limit."""
+    rollouts: Annotated[int, Whole(at_least=0, at_most=100_000)] = 0
+    """Draft chains that start with a rejected draft, sampled from each text, for policies that read the draft's own
+    signals; 0 takes none."""
+
+
 class Config(Section):
     """Everything a run depends on: pairs, prompts, sampling settings, the grid and the precision wanted."""
 
@@ -246,16 +286,38 @@ class Config(Section):
     """Every random number of a run follows from it."""
     acceptance: AcceptanceConfig = AcceptanceConfig()
     """How acceptance is measured."""
+    verify: VerifyConfig | None = None
+    """What is decoded end to end to check the prediction; null decodes nothing, {} takes the defaults."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
         found = repeated_names(self.model_dump(include={"pairs", "sampling"}))
+        found += self._verify_faults()
         largest = max(self.grid.gamma)
         if self.workload.max_new_tokens <= largest:
             words = f"more than the largest gamma, which is {largest}, or no round can be judged"
             found.append(value_fault(("workload", "max_new_tokens"), self.workload.max_new_tokens, words))
         _fail_if(found)
         return self
+
+    def _verify_faults(self) -> list[Fault]:
+        """What is to be verified must be predicted, and forced rates must reach as far as a round."""
+        verify = self.verify
+        if verify is None:
+            return []
+        found: list[Fault] = []
+        for axis in ("gamma", "batch_size", "context"):
+            wanted, grid = getattr(verify, axis), getattr(self.grid, axis)
+            outside = [] if wanted is None or wanted == "recommended" else [one for one in wanted if one not in grid]
+            if outside:
+                words = f"values of grid.{axis}, which are {', '.join(map(str, grid))}"
+                found.append(value_fault(("verify", axis), outside[0], words))
+        rates = verify.acceptance
+        deepest = max(self.grid.gamma) if verify.gamma == "recommended" else max(verify.gamma)
+        if isinstance(rates, tuple) and len(rates) < deepest:
+            words = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
+            found.append(value_fault(("verify", "acceptance"), f"{len(rates)} rates", words))
+        return found
 
 
 def repeated_names(config: Mapping[str, Any]) -> list[Fault]:

@@ -75,7 +75,11 @@ def _forms(field: FieldInfo) -> str:
     section = _section_in(field)
     if section is ModelConfig:
         return MODEL_FORMS
-    return _keys_of(section) if section is field.annotation else f"a list, each {_keys_of(section)}"
+    if section is field.annotation:
+        return _keys_of(section)
+    if type(None) in get_args(field.annotation):
+        return f"{_keys_of(section)}, or null"
+    return f"a list, each {_keys_of(section)}"
 
 
 def _keys_of(section: type[Section]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
-from specgauge.configs.schema import Config
+from specgauge.configs.schema import Config, VerifyConfig
 from specgauge.configs.shipped import shipped_text
 from tests.configs.texts import MINIMAL, error_of, write
 
@@ -107,6 +107,7 @@ def test_every_field_but_the_name_changes_the_hash() -> None:
         "threads": 2,
         "seed": 1,
         "acceptance": config.acceptance.model_copy(update={"chunk": 64}),
+        "verify": VerifyConfig(),
         "pairs": (config.pairs[0].model_copy(update={"name": "other"}),),
     }
     hashes = {config_hash(config.model_copy(update={field: value})) for field, value in changes.items()}
