@@ -53,6 +53,10 @@ class Draws:
         assert self._index is not None, "move first"
         return self._tables[purpose].gather(1, self._index[:, :count])
 
+    def column(self, purpose: str, index: int) -> Tensor:
+        """(B,) uniforms of a purpose at one token index of every row."""
+        return self._tables[purpose][:, index]
+
 
 class History:
     """Which tokens occur in each row's text, brought up to date with what was committed since."""

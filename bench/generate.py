@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from specgauge.bench.cache import RowCache, forward, new_cache
+from specgauge.bench.clock import Clock, clock_for
+from specgauge.bench.draws import Draws
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import next_tokens, seen_tokens
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.uniforms import uniforms
 
 EndReason = Literal["eos", "length"]
 
@@ -69,15 +70,32 @@ def prefill_rows(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
     cache.set_lengths([len(prompt) for prompt in prompts])
 
 
-def token_uniforms(
-    seed: int, prompts: Sequence[int], repetitions: Sequence[int], positions: Sequence[int] | int, device: torch.device
-) -> Tensor:
-    """(B,) uniforms for the plain draw of each row at its token index."""
-    values = uniforms(seed, np.asarray(prompts), np.asarray(repetitions), np.asarray(positions), "token")
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+@dataclass(frozen=True, kw_only=True)
+class PlainStep:
+    """One step of the plain loop: a token for every active row."""
+
+    position: int
+    """Index of the step's token in every row's text; the prefill's token is index 0."""
+    active_rows: int
+    t_step_s: float
+    """From the end of the step before: forward, draw, read-back and bookkeeping."""
 
 
-@torch.inference_mode()
+@dataclass(frozen=True, kw_only=True)
+class PlainDecoded:
+    """A batch that was decoded plainly, timed step by step."""
+
+    texts: list[Text]
+    prefill_s: float
+    """Up to and including the first token."""
+    steps: list[PlainStep]
+
+    @property
+    def decode_s(self) -> float:
+        """From the first token to the end of the last row."""
+        return sum(step.t_step_s for step in self.steps)
+
+
 def generate_plain(
     model: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -88,6 +106,30 @@ def generate_plain(
     prompt_numbers: Sequence[int],
     repetition: int = 0,
 ) -> list[Text]:
+    """The texts of `decode_plain`, untimed."""
+    return decode_plain(
+        model,
+        prompts,
+        settings,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        prompt_numbers=prompt_numbers,
+        repetition=repetition,
+    ).texts
+
+
+@torch.inference_mode()
+def decode_plain(
+    model: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    settings: SamplingSettings,
+    *,
+    max_new_tokens: int,
+    seed: int,
+    prompt_numbers: Sequence[int],
+    repetition: int = 0,
+    clock: Clock | None = None,
+) -> PlainDecoded:
     """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``.
 
     Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context.
@@ -95,52 +137,83 @@ def generate_plain(
     rows = len(prompts)
     for number, prompt in zip(prompt_numbers, prompts, strict=True):
         check_room(model, len(prompt), max_new_tokens, number)
-        if max(prompt) >= model.vocabulary_rows:
-            raise ValueError(
-                f"{model.name}: prompt {number} holds id {max(prompt)}, but the model has {model.vocabulary_rows} "
-                "embedding rows; encode the prompt with the model's own tokenizer"
-            )
+        _check_ids(model, prompt, number)
+    clock = clock_for(model.device) if clock is None else clock
     cache = new_cache(model.model, batch_size=rows, tokens=max(len(p) for p in prompts) + max_new_tokens)
-    tokens, valid = pad_right(prompts, 0, model.device)
-    vocabulary = model.vocabulary_rows
-    seen = seen_tokens(tokens, valid, vocabulary) if settings.repetition_penalty != 1.0 else None
+    seen = None
+    if settings.repetition_penalty != 1.0:
+        seen = seen_tokens(*pad_right(prompts, 0, model.device), model.vocabulary_rows)
+    draws = None
+    if settings.temperature != 0.0:
+        draws = Draws(
+            ["token"],
+            seed=seed,
+            prompts=prompt_numbers,
+            repetition=repetition,
+            tokens=max_new_tokens,
+            device=model.device,
+        )
+    emitted: list[list[int]] = [[] for _ in range(rows)]
+    ended: list[EndReason | None] = [None] * rows
+    clock.synchronize()
+    marks, active = [clock.mark()], []
     head = [prompt[:-1] for prompt in prompts]
     if any(head):
         prefill_rows(model, cache, head)
     current = torch.tensor([prompt[-1] for prompt in prompts], device=model.device)
-    emitted: list[list[int]] = [[] for _ in range(rows)]
-    ended: list[EndReason | None] = [None] * rows
     for index in range(max_new_tokens):
+        active.append(ended.count(None))
         lengths = cache.lengths
         logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]
-        draws = None
-        if settings.temperature != 0.0:
-            draws = token_uniforms(seed, prompt_numbers, [repetition] * rows, index, model.device)
-        current = next_tokens(logits, settings, draws, seen[:, : logits.shape[-1]] if seen is not None else None)
+        uniforms = None if draws is None else draws.column("token", index)
+        current = next_tokens(logits, settings, uniforms, seen[:, : logits.shape[-1]] if seen is not None else None)
         if seen is not None:
             seen.scatter_(1, current[:, None], True)
         for row, token in enumerate(current.tolist()):
-            if ended[row] is not None:
-                continue
-            emitted[row].append(token)
-            if token in model.eos_token_ids:
-                ended[row] = "eos"
-            elif len(emitted[row]) == max_new_tokens:
-                ended[row] = "length"
+            if ended[row] is None:
+                emitted[row].append(token)
+                ended[row] = _end(model, emitted[row], max_new_tokens)
+        marks.append(clock.mark())
         if all(ended):
             break
         if any(ended):
             cache.set_lengths([before if ended[r] else before + 1 for r, before in enumerate(lengths)])
-    return [
-        Text(
-            prompt=number,
-            repetition=repetition,
-            prompt_tokens=tuple(prompt),
-            tokens=tuple(emitted[row]),
-            end_reason=ended[row] or "length",
+    clock.synchronize()
+    seconds = [clock.elapsed_s(before, after) for before, after in pairwise(marks)]
+    return PlainDecoded(
+        texts=[
+            Text(
+                prompt=number,
+                repetition=repetition,
+                prompt_tokens=tuple(prompt),
+                tokens=tuple(emitted[row]),
+                end_reason=ended[row] or "length",
+            )
+            for row, (number, prompt) in enumerate(zip(prompt_numbers, prompts, strict=True))
+        ],
+        prefill_s=seconds[0],
+        steps=[
+            PlainStep(position=index, active_rows=active[index], t_step_s=t)
+            for index, t in enumerate(seconds)
+            if index > 0
+        ],
+    )
+
+
+def _end(model: LoadedModel, tokens: Sequence[int], max_new_tokens: int) -> EndReason | None:
+    """Why a text ends with its last token; None where it goes on."""
+    if tokens[-1] in model.eos_token_ids:
+        return "eos"
+    return "length" if len(tokens) == max_new_tokens else None
+
+
+def _check_ids(model: LoadedModel, prompt: Sequence[int], number: int) -> None:
+    """Raise ValueError for an id that the model has no embedding row for."""
+    if max(prompt) >= model.vocabulary_rows:
+        raise ValueError(
+            f"{model.name}: prompt {number} holds id {max(prompt)}, but the model has {model.vocabulary_rows} "
+            "embedding rows; encode the prompt with the model's own tokenizer"
         )
-        for row, (number, prompt) in enumerate(zip(prompt_numbers, prompts, strict=True))
-    ]
 
 
 def check_room(model: LoadedModel, prompt_tokens: int, new_tokens: int, number: int) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.generate import generate_plain
+from specgauge.bench.clock import HostClock
+from specgauge.bench.generate import decode_plain, generate_plain
 from specgauge.bench.models import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 
@@ -99,3 +100,25 @@ def test_a_repetition_penalty_sees_the_whole_history(tiny_model: Callable[..., L
 def test_an_id_the_target_has_no_row_for_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
     with pytest.raises(ValueError, match="prompt 5 holds id 11, but the model has 11 embedding rows"):
         generate_plain(tiny_model(), [[1, 11, 2]], GREEDY, max_new_tokens=3, seed=0, prompt_numbers=[5])
+
+
+def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable[..., LoadedModel]) -> None:
+    class Ticks(HostClock):
+        now_s = 0.0
+
+        def mark(self) -> float:
+            self.now_s += 1.0
+            return self.now_s
+
+    free = tiny_model()
+    (first, _) = generate_plain(free, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
+    ending = tiny_model(eos=(first.tokens[2],))
+    found = decode_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1], clock=Ticks())
+    lengths = sorted(len(text.tokens) for text in found.texts)
+    assert found.prefill_s == 1.0
+    assert [step.position for step in found.steps] == list(range(1, lengths[1]))
+    assert [step.active_rows for step in found.steps] == [
+        2 if step.position < lengths[0] else 1 for step in found.steps
+    ]
+    assert found.decode_s == lengths[1] - 1
+    assert found.texts == generate_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
