@@ -334,5 +334,5 @@ def _ran_out_of_memory(timer: CellTimer, cell: TimingCell) -> bool:
 def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int) -> None:
     """Raise ValueError when a context and a round on top of it exceed what either model takes."""
     largest = max(cell.context for cell in cells)
-    for loaded in (pair.target, pair.draft):
+    for loaded in pair.models:
         check_context(loaded.name, context=largest, gamma_max=gamma_max, max_context=loaded.max_context)

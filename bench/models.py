@@ -27,6 +27,7 @@ from specgauge.bench.loading import (
     reading,
     refuse_incomplete_weights,
 )
+from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
 from specgauge.configs.schema import ModelConfig, PairConfig
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -61,16 +62,34 @@ class LoadedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedPair:
-    """Target and draft of one pair, both loaded, with compatible tokenizers."""
+    """Target and draft of one pair, loaded, with compatible tokenizers."""
 
     name: str
     target: LoadedModel
-    draft: LoadedModel
+    draft: LoadedModel | None
+    """The draft model, or the target's first layers with every weight shared; None where lookups draft."""
+    ngram: NgramConfig | None = None
+    """How lookups match, where they draft."""
+
+    def __post_init__(self) -> None:
+        """A pair has one kind of draft."""
+        assert (self.draft is None) != (self.ngram is None), "a draft model or lookups"
+
+    @property
+    def draft_model(self) -> LoadedModel:
+        """The draft of a pair in which a model drafts."""
+        assert self.draft is not None, f"pair {self.name!r}: lookups draft, no model does"
+        return self.draft
+
+    @property
+    def models(self) -> tuple[LoadedModel, ...]:
+        """The target, and the draft where it is a model."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
     def max_context(self) -> int | None:
         """The smaller of the two context limits, where known."""
-        limits = [m.max_context for m in (self.target, self.draft) if m.max_context is not None]
+        limits = [m.max_context for m in self.models if m.max_context is not None]
         return min(limits) if limits else None
 
 
@@ -263,8 +282,17 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
 
 
 def load_pair(pair: PairConfig) -> LoadedPair:
-    """Load both models of a pair and check that they belong together; ValueError in one line otherwise."""
+    """Load what a pair consists of and check that it belongs together; ValueError in one line otherwise.
+
+    Lookups load the target alone; first layers are the target's own.
+    """
     target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target")
+    if isinstance(pair.draft, NgramDraft):
+        return LoadedPair(name=pair.name, target=target, draft=None, ngram=pair.draft.ngram)
+    if isinstance(pair.draft, LayersDraft):
+        from specgauge.bench.early_exit import first_layers
+
+        return LoadedPair(name=pair.name, target=target, draft=first_layers(target, pair.draft.layers))
     draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
     check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
     return LoadedPair(name=pair.name, target=target, draft=draft)

@@ -114,7 +114,7 @@ def _paths(config: Config, content: dict[str, Any]) -> Iterator[tuple[Keys, dict
         yield ("workload", "prompts"), content["workload"], "prompts", True
     for index, pair in enumerate(config.pairs):
         for role in ("target", "draft"):
-            model: ModelConfig = getattr(pair, role)
-            if model.model != EMBEDDED:
+            model = getattr(pair, role)
+            if isinstance(model, ModelConfig) and model.model != EMBEDDED:
                 only_a_path = model.model.startswith(("/", "./", "../", "~")) or model.model.count("/") > 1
                 yield ("pairs", index, role, "model"), content["pairs"][index][role], "model", only_a_path

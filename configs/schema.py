@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, WrapValidator, model_validator
 
 from specgauge.configs.axes import Axis, Numbers, Several
+from specgauge.configs.drafts import NGRAM, LayersDraft, NgramDraft, draft_without_model
 from specgauge.configs.faults import Fault, Keys, value_fault
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
+from specgauge.configs.section import Section
 
 EMBEDDED = "embedded"
 LARGEST_GAMMA = 64
@@ -28,12 +30,7 @@ _NAME = Text(
 _FILLED = r"\S"
 _MODEL_NAME = Text(pattern=_FILLED, means=f"{EMBEDDED}, a hub id or a local directory")
 MODEL_FORMS = f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"
-
-
-class Section(BaseModel):
-    """A mapping of the configuration: frozen, and without room for keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+DRAFT_FORMS = f"{EMBEDDED}, a hub id, a local directory, {NGRAM}, or a mapping with the key model, {NGRAM} or layers"
 
 
 class ModelConfig(Section):
@@ -78,6 +75,11 @@ class ModelConfig(Section):
     trust_remote_code: Annotated[bool, Flag()] = False
     """Whether code from the model's repository may run on this machine."""
 
+    @property
+    def label(self) -> str:
+        """What the model is called."""
+        return self.model
+
     @model_validator(mode="after")
     def _check_together(self) -> ModelConfig:
         found: list[Fault] = []
@@ -101,6 +103,20 @@ _Model = Annotated[
 ]
 
 
+def _draft_in_full(value: object, _handler: object) -> ModelConfig | NgramDraft | LayersDraft:
+    other = draft_without_model(value, ModelConfig.model_fields)
+    return other if other is not None else ModelConfig.model_validate(_model_by_name(value))
+
+
+_Draft = Annotated[
+    ModelConfig | NgramDraft | LayersDraft,
+    WrapValidator(
+        _draft_in_full,
+        json_schema_input_type=Annotated[str, _MODEL_NAME] | ModelConfig | NgramDraft | LayersDraft,
+    ),
+]
+
+
 class PairConfig(Section):
     """A target and the draft that speculates for it."""
 
@@ -108,8 +124,9 @@ class PairConfig(Section):
     """Names the pair in files, tables and options."""
     target: _Model
     """The model whose text is wanted: `embedded`, a hub id, a local directory, or a mapping."""
-    draft: _Model
-    """The small model that proposes tokens: `embedded`, a hub id, a local directory, or a mapping."""
+    draft: _Draft
+    """What proposes tokens: a small model (`embedded`, a hub id, a local directory, or a mapping), `ngram` (lookups in
+    the text itself), or {layers: N} (the target's own first layers)."""
 
 
 class WorkloadConfig(Section):

@@ -11,7 +11,8 @@ from pydantic_core import ErrorDetails
 
 from specgauge.configs.faults import Fault, Keys, missing_key, nearest, unknown_key, value_fault
 from specgauge.configs.rules import FAULTS, Rule
-from specgauge.configs.schema import MODEL_FORMS, Config, ModelConfig, Section, repeated_names
+from specgauge.configs.schema import DRAFT_FORMS, MODEL_FORMS, Config, ModelConfig, repeated_names
+from specgauge.configs.section import Section
 
 
 def validate(written: Mapping[str, Any]) -> tuple[Config | None, list[Fault]]:
@@ -51,7 +52,7 @@ def _faults(detail: ErrorDetails) -> list[Fault]:
         case "extra_forbidden":
             return [unknown_key(keys[:-1], str(keys[-1]), _section(keys[:-1]).model_fields)]
         case "missing":
-            field = _section(keys[:-1]).model_fields[str(keys[-1])]
+            field = _section(keys[:-1], keys[-1]).model_fields[str(keys[-1])]
             return [missing_key(keys[:-1], str(keys[-1]), _forms(field))]
         case "too_short":
             # pydantic also counts the entries that are wrong as absent
@@ -65,7 +66,7 @@ def _allowed(keys: Keys) -> str:
     *parent, key = keys
     if isinstance(key, int):
         return _keys_of(_section(keys))
-    return _forms(_section(tuple(parent)).model_fields[key])
+    return _forms(_section(tuple(parent), key).model_fields[key])
 
 
 def _forms(field: FieldInfo) -> str:
@@ -74,7 +75,7 @@ def _forms(field: FieldInfo) -> str:
             return rule.allowed
     section = _section_in(field)
     if section is ModelConfig:
-        return MODEL_FORMS
+        return MODEL_FORMS if section is field.annotation else DRAFT_FORMS
     if section is field.annotation:
         return _keys_of(section)
     if type(None) in get_args(field.annotation):
@@ -86,18 +87,19 @@ def _keys_of(section: type[Section]) -> str:
     return f"a mapping with the keys {', '.join(section.model_fields)}"
 
 
-def _section(keys: Keys) -> type[Section]:
-    """The section whose keys stand at ``keys``."""
+def _section(keys: Keys, key: str | int | None = None) -> type[Section]:
+    """The section whose keys stand at ``keys``; the one with ``key`` where it may be one of several."""
     section: type[Section] = Config
-    for key in keys:
-        if isinstance(key, str):
-            section = _section_in(section.model_fields[key])
+    for depth, name in enumerate(keys):
+        if isinstance(name, str):
+            section = _section_in(section.model_fields[name], keys[depth + 1] if depth + 1 < len(keys) else key)
     return section
 
 
-def _section_in(field: FieldInfo) -> type[Section]:
-    """The section a field holds, or holds a list of."""
+def _section_in(field: FieldInfo, key: str | int | None = None) -> type[Section]:
+    """The section a field holds, or holds a list of; of several the one with ``key``, else the first."""
     kind: Any = field.annotation
-    inner = kind if isinstance(kind, type) and issubclass(kind, Section) else get_args(kind)[0]
-    assert issubclass(inner, Section), f"no section: {kind}"
-    return inner
+    kinds = (kind,) if isinstance(kind, type) and issubclass(kind, Section) else get_args(kind)
+    sections = [one for one in kinds if isinstance(one, type) and issubclass(one, Section)]
+    assert sections, f"no section: {kind}"
+    return next((one for one in sections if key in one.model_fields), sections[0])

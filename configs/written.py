@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from specgauge.configs.drafts import NGRAM
 from specgauge.configs.faults import ConfigError, Fault, Keys, place_name, shown
 from specgauge.configs.yaml_reader import Document, Source, read_yaml
 
@@ -74,10 +75,11 @@ class Written:
             inner = container[key] if isinstance(container, list) else container.get(key)
             if inner is None:
                 inner = {}
-            elif isinstance(inner, str) and key in ("target", "draft"):
-                inner = {"model": inner}  # the shorthand, so that one field of it can be set
+            elif isinstance(inner, str) and key in ("target", "draft"):  # the shorthand, so that one field can be set
+                full, inner = (NGRAM, {}) if key == "draft" and inner == NGRAM else ("model", inner)
+                inner = {full: inner}
                 named = self.origins[keys[: depth + 1]]
-                self.origins[(*keys[: depth + 1], "model")] = named
+                self.origins[(*keys[: depth + 1], full)] = named
             container[key] = inner
             container = inner
 

@@ -199,7 +199,7 @@ def _unanswered(data: ReportData) -> int:
 
 
 def _pairs(data: ReportData) -> list[str]:
-    return [f"Pair {one.name}: target {one.target.model}, draft {one.draft.model}" for one in data.config.pairs]
+    return [f"Pair {one.name}: target {one.target.model}, draft {one.draft.label}" for one in data.config.pairs]
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

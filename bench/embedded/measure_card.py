@@ -73,7 +73,7 @@ def measure() -> dict[str, Any]:
                 prompt_numbers=list(range(first, min(first + 8, len(prompts)))),
             )
         ]
-        frame = measure_acceptance(pair.target, pair.draft, texts, settings, batch_size=8, chunk=64)
+        frame = measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=8, chunk=64)
         known = frame.dropna(subset=["target_prob"])
         accepted = np.minimum(1.0, known["draft_prob"] / known["target_prob"])
         tokens, valid = pad_right([text.tokens for text in texts], 0, torch.device("cpu"))
@@ -84,7 +84,7 @@ def measure() -> dict[str, Any]:
     tokenizer: Any = pair.target.tokenizer
     stream = encode(tokenizer, read_texts(held_out))
     card["held_out_tokens"] = int(stream.numel())
-    for role, loaded in (("target", pair.target), ("draft", pair.draft)):
+    for role, loaded in (("target", pair.target), ("draft", pair.draft_model)):
         network: Any = loaded.model
         card[f"held_out_nats_{role}"] = round(held_out_loss(network, stream), 4)
     return card

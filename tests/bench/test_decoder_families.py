@@ -151,7 +151,7 @@ def test_the_embedded_pair_writes_what_transformers_generates() -> None:
     pair = embedded("float64")
     prompts = embedded_prompts(pair, 3)
     expected = [generated(pair.target, prompt, 16) for prompt in prompts]
-    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft, GREEDY), GREEDY, seed=0)
+    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     for gamma in range(1, 9):
         ragged = decoder.run(prompts, gamma=gamma, max_new_tokens=16, prompt_numbers=range(3))
         ends = pair.target.eos_token_ids
@@ -169,7 +169,7 @@ def test_in_lower_precision_the_embedded_pair_diverges_at_ties_only(dtype: str) 
     pair = embedded(dtype)
     prompts = embedded_prompts(pair, 6)
     plain = generate_plain(pair.target, prompts, GREEDY, max_new_tokens=32, seed=0, prompt_numbers=range(6))
-    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft, GREEDY), GREEDY, seed=0)
+    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     found = decoder.run(prompts, gamma=4, max_new_tokens=32, prompt_numbers=range(6))
     for place in divergences(pair.target, plain, found.texts, GREEDY):
         assert place.is_tie, place.line()

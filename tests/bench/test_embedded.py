@@ -68,10 +68,10 @@ def test_the_weights_fit_into_twenty_five_megabytes_of_sixteen_bits() -> None:
 
 def test_the_models_are_what_the_card_says(pair: LoadedPair) -> None:
     assert pair.target.model.config.num_hidden_layers == 16
-    assert pair.draft.model.config.num_hidden_layers == 2
+    assert pair.draft_model.model.config.num_hidden_layers == 2
     vocabulary = pair.target.tokenizer.get_vocab()
     assert len(vocabulary) == 4096
-    assert vocabulary == pair.draft.tokenizer.get_vocab()
+    assert vocabulary == pair.draft_model.tokenizer.get_vocab()
     text = "def café(x):\n\treturn '\U0001f40d'  # any byte has a token\n"
     assert pair.target.tokenizer.decode(pair.target.tokenizer(text)["input_ids"]) == text
 
@@ -95,7 +95,7 @@ def prompt_loss(model: LoadedModel, prompts: list[list[int]]) -> float:
 
 
 def test_the_target_is_worth_drafting_for(pair: LoadedPair, prompts: list[list[int]]) -> None:
-    target, draft = prompt_loss(pair.target, prompts), prompt_loss(pair.draft, prompts)
+    target, draft = prompt_loss(pair.target, prompts), prompt_loss(pair.draft_model, prompts)
     assert target < 4.5  # a uniform guess is ln 4096 = 8.3
     assert target + 0.15 <= draft
 
@@ -103,7 +103,7 @@ def test_the_target_is_worth_drafting_for(pair: LoadedPair, prompts: list[list[i
 @pytest.mark.parametrize("name", ["greedy", "t1"])
 def test_drafts_are_accepted_more_often_than_not(pair: LoadedPair, texts: dict[str, list[Text]], name: str) -> None:
     settings = GREEDY if name == "greedy" else SAMPLED
-    frame = measure_acceptance(pair.target, pair.draft, texts[name], settings, batch_size=8, chunk=64)
+    frame = measure_acceptance(pair.target, pair.draft_model, texts[name], settings, batch_size=8, chunk=64)
     assert frame["target_prob"].notna().all()
     accepted = np.minimum(1.0, frame["draft_prob"] / frame["target_prob"])
     assert float(np.mean(accepted)) >= 0.55
@@ -128,5 +128,5 @@ def test_the_prompts_are_not_in_the_training_text() -> None:
 
 def test_parameters_stay_as_loaded(pair: LoadedPair) -> None:
     """Frozen parameters send a bfloat16 output layer on a CPU through a path forty times slower on sliced input."""
-    for loaded in (pair.target, pair.draft):
+    for loaded in (pair.target, pair.draft_model):
         assert all(parameter.requires_grad for parameter in loaded.model.parameters())

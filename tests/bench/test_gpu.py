@@ -56,6 +56,6 @@ def test_both_devices_see_the_same_probabilities() -> None:
             texts = generate_plain(
                 pair.target, prompts, settings, max_new_tokens=32, seed=0, prompt_numbers=list(range(4))
             )
-        frames.append(measure_acceptance(pair.target, pair.draft, texts, settings, batch_size=4, chunk=16))
+        frames.append(measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=4, chunk=16))
     np.testing.assert_allclose(frames[0]["draft_prob"], frames[1]["draft_prob"], atol=1e-3)
     np.testing.assert_allclose(frames[0]["overlap_ratio"], frames[1]["overlap_ratio"], atol=1e-3)

@@ -283,9 +283,9 @@ def test_rows_padded_differently_belong_together(checkpoint: Path, tmp_path: Pat
     """As 151936 and 152064 rows under one tokenizer."""
     draft = save(tmp_path, llama(rows=104, num_hidden_layers=1, max_position_embeddings=64), word_tokenizer())
     pair = load_pair(pair_of(checkpoint, draft))
-    assert (pair.name, pair.target.name, pair.draft.name) == ("p", "pair 'p' target", "pair 'p' draft")
-    assert (pair.target.vocabulary_rows, pair.draft.vocabulary_rows) == (100, 104)
-    assert (pair.target.max_context, pair.draft.max_context, pair.max_context) == (128, 64, 64)
+    assert (pair.name, pair.target.name, pair.draft_model.name) == ("p", "pair 'p' target", "pair 'p' draft")
+    assert (pair.target.vocabulary_rows, pair.draft_model.vocabulary_rows) == (100, 104)
+    assert (pair.target.max_context, pair.draft_model.max_context, pair.max_context) == (128, 64, 64)
 
 
 def test_two_ids_swapped(checkpoint: Path, copied: Path) -> None:

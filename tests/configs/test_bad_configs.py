@@ -8,6 +8,7 @@ from tests.configs.texts import MINIMAL, MODEL_KEYS, NAME_RULE, PAIRS, TOP_KEYS,
 
 EXAMPLE = "'specgauge configs quickstart' shows one"
 MODEL = "embedded, a hub id, a local directory, or a mapping with the key model"
+DRAFT = "embedded, a hub id, a local directory, ngram, or a mapping with the key model, ngram or layers"
 POSITIVE = "an integer of at least 1"
 BATCH = "an integer from 1 to 65536"
 CONTEXT = "an integer from 1 to 16777216"
@@ -141,7 +142,7 @@ KEYS = {
     ),
     "no draft": (
         "name: x\npairs:\n\n  - name: a\n    target: embedded\n",
-        f"file.yaml:4: missing key 'draft' in pairs[0]; it takes {MODEL}",
+        f"file.yaml:4: missing key 'draft' in pairs[0]; it takes {DRAFT}",
     ),
     "no model": (
         "name: x\npairs:\n  - name: a\n    target: embedded\n    draft: {dtype: float32}\n",
@@ -183,7 +184,7 @@ KINDS = {
     ),
     "list for model": (
         "name: x\npairs:\n  - name: a\n    target: embedded\n    draft: [embedded]\n",
-        f"file.yaml:5: pairs[0].draft: found a list, allowed: {MODEL}",
+        f"file.yaml:5: pairs[0].draft: found a list, allowed: {DRAFT}",
     ),
     "empty model": (
         "name: x\npairs:\n  - {name: a, target: ' ', draft: embedded}\n",

@@ -15,7 +15,7 @@ def config(**fields: object) -> Config:
 def test_defaults_are_filled_in_and_shorthands_resolved() -> None:
     made = config(grid={"gamma": "1:3"}, draft_sampling="greedy")
     assert made.pairs[0].target == ModelConfig(model="embedded")
-    assert made.pairs[0].draft.dtype == "auto"
+    assert made.pairs[0].draft == ModelConfig(model="org/name", dtype="auto")
     assert made.grid.gamma == (1, 2, 3)
     assert made.grid.batch_size == (1,)
     assert made.draft_sampling == ("greedy",)
@@ -85,7 +85,7 @@ def test_text_with_a_line_break_is_refused(field: str) -> None:
 
 
 def test_an_embedded_target_may_have_a_draft_from_elsewhere() -> None:
-    assert config().pairs[0].draft.model == "org/name"
+    assert config().pairs[0].draft == ModelConfig(model="org/name")
 
 
 def test_own_prompts_take_any_format() -> None:

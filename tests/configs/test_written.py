@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from specgauge.configs.loader import load_config
+from specgauge.configs.schema import ModelConfig
 from tests.configs.texts import MINIMAL, MODEL_KEYS, TOP_KEYS, error_of, write
 
 TWO_PAIRS = MINIMAL + "  - {name: other, target: org/big, draft: {model: org/small, dtype: float16}}\n"
@@ -36,12 +37,12 @@ def test_one_field_of_a_model_written_by_its_name_alone(tmp_path: Path) -> None:
     path = write(tmp_path, TWO_PAIRS)
     config = load_config(path, ["pairs[1].target.dtype=bfloat16", "pairs[1].draft=org/tiny"])
     assert (config.pairs[1].target.model, config.pairs[1].target.dtype) == ("org/big", "bfloat16")
-    assert (config.pairs[1].draft.model, config.pairs[1].draft.dtype) == ("org/tiny", "auto")
+    assert config.pairs[1].draft == ModelConfig(model="org/tiny", dtype="auto")
 
 
 def test_a_key_of_digits_is_no_index(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, TWO_PAIRS), ["pairs[1].draft.quantization.8=x"])
-    assert config.pairs[1].draft.quantization == {"8": "x"}
+    assert config.pairs[1].draft == ModelConfig(model="org/small", dtype="float16", quantization={"8": "x"})
 
 
 def test_the_last_of_two_options_holds(tmp_path: Path) -> None:
