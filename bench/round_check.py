@@ -12,7 +12,8 @@ import numpy as np
 
 from specgauge.bench.acceptance import measure_acceptance
 from specgauge.bench.decoded import Decoded
-from specgauge.bench.models import LoadedModel
+from specgauge.bench.generate import Text
+from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.model.acceptance import acceptance_probability, overlap, recorded_columns
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.renewal import renewal
@@ -50,7 +51,43 @@ def check_rounds(
     texts = [text for found in decoded for text in found.texts]
     if not any(len(text.tokens) > 1 for text in texts):
         raise ValueError("rounds cannot be checked: no text has a second token; raise max_new_tokens")
-    frame = measure_acceptance(target, draft, texts, settings, batch_size=batch_size, chunk=chunk)
+    expected = expected_rounds(
+        LoadedPair(name=target.name, target=target, draft=draft),
+        texts,
+        settings,
+        gamma=gamma,
+        max_new_tokens=max_new_tokens,
+        acceptance_rule=acceptance_rule,
+        draft_sampling=draft_sampling,
+        batch_size=batch_size,
+        chunk=chunk,
+    )
+    counted = rounds_by_prompt([row.prompt for row in rows])
+    prompts = sorted({text.prompt for text in texts if len(text.tokens) > 1})
+    by_prompt = dict.fromkeys(prompts, 0.0)
+    for text, value in zip(texts, expected, strict=True):
+        if text.prompt in by_prompt:
+            by_prompt[text.prompt] += value
+    return round_check([counted[prompt] for prompt in prompts], [by_prompt[prompt] for prompt in prompts])
+
+
+def expected_rounds(
+    pair: LoadedPair,
+    texts: Sequence[Text],
+    settings: SamplingSettings,
+    *,
+    gamma: int,
+    max_new_tokens: int,
+    acceptance_rule: AcceptanceRule = "ratio",
+    draft_sampling: DraftSampling = "same",
+    batch_size: int = 8,
+    chunk: int = 128,
+) -> list[float]:
+    """Σ v_t of each text at one γ, from a teacher-forced pass over it; 0 for a text of one token."""
+    expected = dict.fromkeys(((text.prompt, text.repetition) for text in texts), 0.0)
+    frame = measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=batch_size, chunk=chunk)
+    if frame.empty:
+        return list(expected.values())
     recorded = recorded_columns({name: frame[name].to_numpy() for name in frame.columns})
     accepted = acceptance_probability(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
     means = overlap(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
@@ -61,7 +98,7 @@ def check_rounds(
         frame["end_reason"].to_numpy(dtype=str),
         {"acceptance": np.nan_to_num(accepted), "overlap": np.nan_to_num(means)},
     )
-    expected = renewal(
+    found = renewal(
         padded.columns["acceptance"],
         padded.columns["overlap"],
         padded.lengths,
@@ -69,7 +106,7 @@ def check_rounds(
         [gamma],
         max(gamma, 1),
         length_limits=max_new_tokens - 1,
-    ).by_prompt(padded.prompts)
-    counted = rounds_by_prompt([row.prompt for row in rows])
-    prompts = np.unique(padded.prompts)
-    return round_check([counted[int(prompt)] for prompt in prompts], expected.rounds[:, 0])
+    ).rounds[:, 0]
+    for prompt, repetition, value in zip(padded.prompts, padded.repetitions, found.tolist(), strict=True):
+        expected[int(prompt), int(repetition)] = value
+    return [expected[text.prompt, text.repetition] for text in texts]

@@ -1,0 +1,124 @@
+"""Every arm over the same prompts: what is recorded adds up, greedy texts agree, the one-pass estimate is met."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from specgauge.bench.endtoend import ArmRun, EndToEnd, prompts_of_length, shuffled
+from specgauge.bench.models import LoadedModel, LoadedPair
+from specgauge.model.end_to_end import end_to_end_arms
+from specgauge.model.sampling import SamplingSettings
+
+GREEDY = SamplingSettings(temperature=0.0)
+PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
+ARMS = end_to_end_arms([1, 3])
+
+
+@pytest.fixture
+def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
+    return LoadedPair(
+        name="tiny",
+        target=tiny_model(seed=1, scale=0.3, name="target"),
+        draft=tiny_model(seed=1, scale=0.3, layers=1, name="draft"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "wanted"),
+    [
+        (2, [[2, 3], [4, 5], [8, 9]]),
+        (3, [[1, 2, 3], [3, 4, 5], [7, 8, 9]]),
+        (4, [[9, 1, 2, 3], [2, 3, 4, 5], [6, 7, 8, 9]]),
+        (10, [[3, 4, 5, 6, 7, 8, 9, 1, 2, 3], [5, 6, 7, 8, 9, 1, 2, 3, 4, 5], [9, 1, 2, 3, 4, 5, 6, 7, 8, 9]]),
+    ],
+)
+def test_prompts_end_as_they_did_at_exactly_the_length(length: int, wanted: list[list[int]]) -> None:
+    assert prompts_of_length([[1, 2, 3], [4, 5], [6, 7, 8, 9]], length) == wanted
+
+
+def test_a_single_prompt_is_repeated_before_itself() -> None:
+    assert prompts_of_length([[1, 2]], 5) == [[2, 1, 2, 1, 2]]
+
+
+def test_every_block_has_every_arm_in_its_own_order() -> None:
+    orders = [shuffled(ARMS, seed=3, block=block) for block in range(6)]
+    assert all(sorted(order) == sorted(ARMS) for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+    assert orders[2] == shuffled(ARMS, seed=3, block=2)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_what_is_recorded_adds_up(pair: LoadedPair, arm: str) -> None:
+    found = _run(pair, GREEDY, arm)
+    assert [request.row for request in found.requests] == [0, 1, 2]
+    assert [request.prompt for request in found.requests] == [4, 5, 6]
+    if arm == "generate":
+        assert found.rounds == ()
+        assert all(request.rounds is None and request.seconds is None for request in found.requests)
+        return
+    emitted, rounds = Counter[int](), Counter[int]()
+    for one in found.rounds:
+        emitted[one.row] += one.emitted
+        rounds[one.row] += 1
+        assert one.context == 4 + one.position - 1
+    for request in found.requests:
+        assert len(request.tokens) == 1 + emitted[request.row]
+        assert request.rounds == rounds[request.row]
+        assert request.seconds is not None
+        assert request.prefill_s < request.seconds <= request.prefill_s + request.decode_s + 1e-9
+    by_round = {one.round: one.t_round_s for one in found.rounds}
+    assert sum(by_round.values()) == pytest.approx(found.requests[0].decode_s, rel=1e-9)
+
+
+def test_greedy_texts_are_the_same_under_every_arm(pair: LoadedPair) -> None:
+    texts = {arm: [request.tokens for request in _run(pair, GREEDY, arm).requests] for arm in ARMS}
+    assert all(found == texts["plain"] for found in texts.values())
+
+
+def test_greedy_rounds_are_those_expected(pair: LoadedPair) -> None:
+    for arm in ("speculate:1", "speculate:3"):
+        for request in _run(pair, GREEDY, arm).requests:
+            assert request.expected_rounds == pytest.approx(request.rounds, abs=1e-9)
+
+
+def test_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
+    assert all(request.expected_rounds is None for request in _run(pair, GREEDY, "loop").requests)
+
+
+def test_forced_acceptance_is_said_to_lose_the_law(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=1.0)
+    found = bench.run("speculate:3", PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)
+    assert [one.accepted for one in found.rounds if one.round < 2] == [3] * 6
+    for request in found.requests:
+        assert not request.lossless
+        assert request.why_not_lossless == "acceptance is forced by coin at given rates"
+        assert request.expected_rounds is None
+
+
+def test_a_text_of_one_token_has_no_round(tiny_model: Callable[..., LoadedModel]) -> None:
+    free = tiny_model(seed=1)
+    pair = LoadedPair(name="tiny", target=free, draft=tiny_model(seed=2))
+    first = _run(pair, GREEDY, "plain").requests[0].tokens[0]
+    ending = LoadedPair(name="tiny", target=tiny_model(seed=1, eos=(first,)), draft=tiny_model(seed=2))
+    for arm in ("plain", "loop", "speculate:3"):
+        bench = EndToEnd(ending, GREEDY, max_new_tokens=9, seed=0)
+        (request,) = bench.run(arm, PROMPTS[:1], prompt_numbers=[0], repetition=0).requests
+        assert (request.tokens, request.rounds, request.finish_reason) == ((first,), 0, "eos")
+        assert request.seconds == request.prefill_s
+
+
+def test_warming_up_leaves_no_trace(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0)
+    before = bench.run("speculate:3", PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)
+    for arm in ARMS:
+        bench.warm_up(arm, PROMPTS)
+    after = bench.run("speculate:3", PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)
+    assert [request.tokens for request in after.requests] == [request.tokens for request in before.requests]
+
+
+def _run(pair: LoadedPair, settings: SamplingSettings, arm: str) -> ArmRun:
+    bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
+    return bench.run(arm, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
