@@ -143,6 +143,12 @@ class WorkloadConfig(Section):
     """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
     limit: Annotated[int | None, Whole(at_least=1, or_null=True, null_means="every prompt")] = None
     """Use only this many prompts, from the first; null uses all."""
+    prompt_tokens: Annotated[
+        tuple[int, ...] | None,
+        Axis(Whole(at_least=1, at_most=LARGEST_CONTEXT), null_means="each as long as it is"),
+    ] = None
+    """Brings every prompt to exactly this length, or to each of several: its end, after the ends of the prompts before
+    it. Acceptance at a context of grid.context is then read off the texts that start there."""
     max_new_tokens: Annotated[int, Whole(at_least=1, at_most=LARGEST_CONTEXT)] = 64
     """Tokens the target writes for each prompt, unless it ends earlier."""
     repetitions: Annotated[int, Whole(at_least=1, at_most=100_000)] = 1
@@ -221,6 +227,9 @@ class AcceptanceConfig(Section):
     """Positions whose logits exist at once."""
     sequential: Annotated[bool, Flag()] = False
     """Load one model after the other, where the two do not fit in memory together."""
+    rollouts: Annotated[int, Whole(at_least=0, at_most=100_000)] = 0
+    """Places of each text from which a draft chain that starts with a rejected draft is followed, for policies that
+    read the draft's own signals; 0 follows none. Needs both models in memory."""
 
 
 class VerifyConfig(Section):
@@ -258,9 +267,6 @@ class VerifyConfig(Section):
     then not the target's."""
     max_seconds: Annotated[float | None, Real(above=0.0, unit="seconds", or_null=True, null_means="no limit")] = 300.0
     """Seconds for the decoding of one pair; every cell gets its first block all the same. Null is no limit."""
-    rollouts: Annotated[int, Whole(at_least=0, at_most=100_000)] = 0
-    """Draft chains that start with a rejected draft, sampled from each text, for policies that read the draft's own
-    signals; 0 takes none."""
 
 
 class Config(Section):
