@@ -48,6 +48,8 @@ class RenewalResult:
     """E[drafting rounds that follow a fully accepted one], whose first draft step feeds two tokens."""
     time_s: FloatArray | None
     """E[seconds] of the whole text, if costs were given."""
+    rounds_by_drafts: FloatArray | None = None
+    """(N, G, D + 1) E[rounds from the window that verify k drafts], k = 0 … D; None where every one verifies γ."""
 
     @property
     def committed(self) -> FloatArray:
@@ -93,6 +95,7 @@ class RenewalResult:
             judged_overlap=sum_by_prompt(self.judged_overlap, prompts),
             catch_ups=sum_by_prompt(self.catch_ups, prompts),
             time_s=None if self.time_s is None else sum_by_prompt(self.time_s, prompts),
+            rounds_by_drafts=None if self.rounds_by_drafts is None else sum_by_prompt(self.rounds_by_drafts, prompts),
         )
 
 
