@@ -12,7 +12,7 @@ that slows down hits all alike and every comparison is between neighbours in tim
     for arm in shuffled(arm_names([2, 3]), seed=0, block=0):
         run = bench.run(arm, prompts, prompt_numbers=[0, 1], repetition=0)
 
-Prompts of a cell have exactly its context's length (`prompts_of_length`).
+Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.prompts_of_length`).
 """
 
 from __future__ import annotations
@@ -99,19 +99,6 @@ class ArmRun:
 
     requests: tuple[Request, ...]
     rounds: tuple[Round, ...]
-
-
-def prompts_of_length(prompts: Sequence[Sequence[int]], length: int) -> list[list[int]]:
-    """Each prompt brought to exactly ``length`` tokens: its end, after the ends of the prompts before it (cyclic)."""
-    rows = []
-    for number in range(len(prompts)):
-        row: list[int] = []
-        back = 0
-        while len(row) < length:
-            row[:0] = prompts[(number - back) % len(prompts)][len(row) - length :]
-            back += 1
-        rows.append(row)
-    return rows
 
 
 def shuffled(arms: Sequence[str], *, seed: int, block: int) -> list[str]:

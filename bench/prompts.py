@@ -221,6 +221,19 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any, workload: Workload
     return encoded
 
 
+def prompts_of_length(prompts: Sequence[Sequence[int]], length: int) -> list[list[int]]:
+    """Each prompt brought to exactly ``length`` tokens: its end, after the ends of the prompts before it (cyclic)."""
+    rows = []
+    for number in range(len(prompts)):
+        row: list[int] = []
+        back = 0
+        while len(row) < length:
+            row[:0] = prompts[(number - back) % len(prompts)][len(row) - length :]
+            back += 1
+        rows.append(row)
+    return rows
+
+
 def _encode(prompt: Prompt, tokenizer: Any, use_template: bool, index: int) -> Any:
     try:
         if use_template:

@@ -1,4 +1,5 @@
-"""Measure one pair into an open run: the target's texts, acceptance over them, then the timing of every cell.
+"""Measure one pair into an open run: the target's texts, acceptance over them, the timing of every cell, and what is
+decoded end to end to check the prediction.
 
 The only part of sweeps that calls `bench` (and so torch); everything it finds is in the run directory before it
 returns. What is there already is not measured again. One part that fails never loses the others: out of memory and
@@ -19,9 +20,11 @@ from specgauge.sweeps.blocklog import BlockLog
 from specgauge.sweeps.files import StorageError, atomic_path, write_text_atomically
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import chains, plan_cells, settings_of
+from specgauge.sweeps.predictions import recommended_gammas
 from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.records import SCHEMA
-from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, acceptance_file_name
+from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, Run, acceptance_file_name
+from specgauge.sweeps.verifying import Numbered, Verification
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +46,8 @@ class PairOutcome:
     """Something failed that is nobody's input: the exit code says so."""
     acceptance_reasons: dict[str, str] = field(default_factory=dict)
     """Why a sampling setting has no acceptance, by its name."""
+    verify_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a cell was not decoded end to end, or not to its end, by the cell's words."""
 
 
 class PairRun:
@@ -56,6 +61,7 @@ class PairRun:
         self.log = BlockLog(run.journal, self.cells)
         self.outcome = PairOutcome()
         self._encoded: list[list[int]] | None = None
+        self._as_written: list[list[int]] = []
 
     def measure(self) -> PairOutcome:
         """Measure what is missing.
@@ -71,9 +77,11 @@ class PairRun:
             loaded = self._load_both()
             if loaded is not None:
                 check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
+                self._verification().check(loaded)
                 if not self.config.acceptance.sequential:
                     self._acceptance_side_by_side(loaded)
                 self._time(loaded)
+                self._verify(loaded)
         except ValueError as error:
             self.outcome.bad_input = error
         self.outcome.failed |= self.log.has_failures
@@ -120,13 +128,29 @@ class PairRun:
         return status, reason
 
     def _encode(self, tokenizer: Any) -> list[list[int]]:
-        """Token ids of the prompts under the target's tokenizer, encoded and written down once."""
-        from specgauge.bench.prompts import encode_prompts
+        """Token ids of the prompts under the target's tokenizer, encoded and written down once.
+
+        Where the workload brings them to several lengths, all prompts of one length come before those of the next.
+        """
+        from specgauge.bench.prompts import encode_prompts, prompts_of_length
 
         if self._encoded is None:
-            self._encoded = encode_prompts(self.prompts, tokenizer, self.config.workload)
-            keep_prompts(self.run, self.pair.name, self.prompts, self._encoded)
+            self._as_written = encode_prompts(self.prompts, tokenizer, self.config.workload)
+            lengths = self.config.workload.prompt_tokens
+            self._encoded = self._as_written
+            if lengths is not None:
+                self._encoded = [row for length in lengths for row in prompts_of_length(self._as_written, length)]
+            times = len(self._encoded) // len(self.prompts)
+            keep_prompts(self.run, self.pair.name, list(self.prompts) * times, self._encoded)
         return self._encoded
+
+    def _prompts_at(self, context: int) -> Numbered:
+        """Numbers and ids of the prompts at exactly a context's length: the workload's own, where it has them."""
+        from specgauge.bench.prompts import prompts_of_length
+
+        count, lengths = len(self.prompts), self.config.workload.prompt_tokens or ()
+        first = lengths.index(context) * count if context in lengths else 0
+        return list(range(first, first + count)), prompts_of_length(self._as_written, context)
 
     def _write_texts(
         self, target: LoadedModel, encoded: Sequence[Sequence[int]], sampling: SamplingConfig
@@ -273,6 +297,18 @@ class PairRun:
         )
         if trouble is not None:
             self.log.give_up(self.cells, names, *trouble)
+
+    def _verification(self) -> Verification:
+        return Verification(run=self.run, pair=self.pair, progress=self.progress, guard=self._guarded)
+
+    def _verify(self, loaded: LoadedPair) -> None:
+        """Decode end to end what the configuration asks for; γ come from the measured parts alone."""
+        if self.config.verify is None:
+            return
+        self._encode(loaded.target.tokenizer)
+        verification = self._verification()
+        verification.decode(loaded, self._prompts_at, recommended_gammas(Run.open(self.run.path), self.pair.name))
+        self.outcome.verify_reasons = verification.reasons
 
 
 def keep_prompts(run: OpenRun, pair: str, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:

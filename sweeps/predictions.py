@@ -24,6 +24,7 @@ from specgauge.model.known import Known, finite_or_none
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.sampling import chain_name
 from specgauge.sweeps.cautions import Caution, acceptance_cautions, decision_cautions, judging_cautions, timing_cautions
+from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.plan import Cell, chains, plan_cells, settings_of
 from specgauge.sweeps.reading import PREDICTION_COLUMNS
@@ -109,6 +110,26 @@ def predict(run: Run, *, acceptance_reasons: Mapping[tuple[str, str], str] | Non
             recommendations.append(recommendation(way, cell, answer))
     warnings = [caution.as_mapping() for caution in _cautions(config, cells, found, recommendations)]
     return Predictions(rows=tuple(rows), recommendations=tuple(recommendations), warnings=tuple(warnings))
+
+
+def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
+    """The γ that the measured parts of a pair recommend, by where it would be decoded; None where nothing is known.
+
+    ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
+    """
+    return {
+        DecodedKey(
+            pair=entry["pair"],
+            mode=entry["mode"],
+            sampling=entry["sampling"],
+            draft_sampling=entry["draft_sampling"],
+            acceptance_rule=entry["acceptance_rule"],
+            batch_size=entry["batch_size"],
+            start_context=entry["context"],
+        ): entry["recommended_gamma"]
+        for entry in predict(run).recommendations
+        if entry["pair"] == pair
+    }
 
 
 def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:

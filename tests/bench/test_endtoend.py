@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from specgauge.bench.endtoend import ArmRun, EndToEnd, prompts_of_length, shuffled
+from specgauge.bench.endtoend import ArmRun, EndToEnd, shuffled
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.model.end_to_end import end_to_end_arms
 from specgauge.model.sampling import SamplingSettings
@@ -24,23 +24,6 @@ def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
         target=tiny_model(seed=1, scale=0.3, name="target"),
         draft=tiny_model(seed=1, scale=0.3, layers=1, name="draft"),
     )
-
-
-@pytest.mark.parametrize(
-    ("length", "wanted"),
-    [
-        (2, [[2, 3], [4, 5], [8, 9]]),
-        (3, [[1, 2, 3], [3, 4, 5], [7, 8, 9]]),
-        (4, [[9, 1, 2, 3], [2, 3, 4, 5], [6, 7, 8, 9]]),
-        (10, [[3, 4, 5, 6, 7, 8, 9, 1, 2, 3], [5, 6, 7, 8, 9, 1, 2, 3, 4, 5], [9, 1, 2, 3, 4, 5, 6, 7, 8, 9]]),
-    ],
-)
-def test_prompts_end_as_they_did_at_exactly_the_length(length: int, wanted: list[list[int]]) -> None:
-    assert prompts_of_length([[1, 2, 3], [4, 5], [6, 7, 8, 9]], length) == wanted
-
-
-def test_a_single_prompt_is_repeated_before_itself() -> None:
-    assert prompts_of_length([[1, 2]], 5) == [[2, 1, 2, 1, 2]]
 
 
 def test_every_block_has_every_arm_in_its_own_order() -> None:

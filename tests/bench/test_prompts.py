@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from specgauge.bench import prompts as prompts_module
-from specgauge.bench.prompts import Prompt, encode_prompts, read_prompts
+from specgauge.bench.prompts import Prompt, encode_prompts, prompts_of_length, read_prompts
 from specgauge.configs.schema import WorkloadConfig
 from tests.bench.tiny_checkpoints import word_tokenizer
 
@@ -445,3 +445,20 @@ def test_a_tokenizer_with_several_templates_and_no_default() -> None:
         ValueError, match=r"^workload\.prompts: the tokenizer's chat template refuses prompt 0: .+never$"
     ):
         encode(plain("w1"), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("length", "wanted"),
+    [
+        (2, [[2, 3], [4, 5], [8, 9]]),
+        (3, [[1, 2, 3], [3, 4, 5], [7, 8, 9]]),
+        (4, [[9, 1, 2, 3], [2, 3, 4, 5], [6, 7, 8, 9]]),
+        (10, [[3, 4, 5, 6, 7, 8, 9, 1, 2, 3], [5, 6, 7, 8, 9, 1, 2, 3, 4, 5], [9, 1, 2, 3, 4, 5, 6, 7, 8, 9]]),
+    ],
+)
+def test_prompts_end_as_they_did_at_exactly_the_length(length: int, wanted: list[list[int]]) -> None:
+    assert prompts_of_length([[1, 2, 3], [4, 5], [6, 7, 8, 9]], length) == wanted
+
+
+def test_a_single_prompt_is_repeated_before_itself() -> None:
+    assert prompts_of_length([[1, 2]], 5) == [[2, 1, 2, 1, 2]]

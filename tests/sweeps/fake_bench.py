@@ -174,6 +174,7 @@ class FakeBench:
                 f"{package}.prompts",
                 read_prompts=read_prompts,
                 encode_prompts=lambda prompts, tokenizer, workload: [[1, 2, 3]] * len(prompts),
+                prompts_of_length=lambda prompts, length: [[1] * length] * len(prompts),
             ),
             module(
                 f"{package}.environment",

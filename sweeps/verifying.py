@@ -1,0 +1,232 @@
+"""Decode one pair end to end into an open run: every cell that `verify` names, under every arm, block by block.
+
+    key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
+
+Blocks of all cells take turns, so that drift hits them alike; every block holds every arm, so that each comparison is
+between neighbours in time. What is kept is not decoded again. Calls `bench`; everything it finds is on the disk before
+the next block starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.end_to_end import end_to_end_arms
+from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog
+from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.plan import settings_of
+from specgauge.sweeps.progress import Progress
+
+if TYPE_CHECKING:
+    from specgauge.bench.endtoend import EndToEnd
+    from specgauge.bench.models import LoadedPair
+    from specgauge.configs.schema import Config, PairConfig, SamplingConfig, VerifyConfig
+
+Numbered = tuple[list[int], list[list[int]]]
+"""Numbers of prompts, and their token ids."""
+Guard = Callable[[Callable[[], object]], tuple[str, str] | None]
+"""Does work; (status, reason) where memory ran out or it failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyCell:
+    """One cell to decode."""
+
+    key: DecodedKey
+    sampling: SamplingConfig
+    gammas: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        """Where it is."""
+        return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
+
+
+def verify_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
+    """The cells of a pair that `verify` names; the first draft sampling and rule of the configuration are decoded."""
+    verify = config.verify
+    if verify is None:
+        return
+    for sampling in config.sampling:
+        for batch_size in verify.batch_size or config.grid.batch_size:
+            for context in verify.context or config.grid.context:
+                yield (
+                    DecodedKey(
+                        pair=pair,
+                        mode=config.mode,
+                        sampling=sampling.name,
+                        draft_sampling=config.draft_sampling[0],
+                        acceptance_rule=config.acceptance_rule[0],
+                        batch_size=batch_size,
+                        start_context=context,
+                    ),
+                    sampling,
+                )
+
+
+def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
+    """A γ of the grid and the γ beside it, three in all where the grid has as many."""
+    first = max(0, min(list(grid).index(gamma) - 1, len(grid) - 3))
+    return tuple(grid[first : first + 3])
+
+
+def verify_cells(
+    config: Config, pair: str, recommended: Mapping[DecodedKey, int | None]
+) -> tuple[list[VerifyCell], dict[str, str]]:
+    """The cells of a pair with the γ of each, and why others have none, by their words.
+
+    recommended: the γ that the measured parts recommend in each cell, where they are known.
+    """
+    cells, reasons = [], {}
+    assert config.verify is not None
+    for key, sampling in verify_keys(config, pair):
+        gammas = config.verify.gamma
+        if gammas == "recommended":
+            gamma = recommended.get(key)
+            gammas = () if gamma is None else neighbours(gamma, config.grid.gamma)
+        cell = VerifyCell(key=key, sampling=sampling, gammas=tuple(gammas))
+        if cell.gammas:
+            cells.append(cell)
+        else:
+            reasons[cell.words] = "nothing is recommended there, since its parts or its acceptance are not known"
+    return cells, reasons
+
+
+@dataclass(kw_only=True)
+class Verification:
+    """The decoding of one pair."""
+
+    run: OpenRun
+    pair: PairConfig
+    progress: Progress
+    guard: Guard
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why a cell was not decoded, or not to its end, by its words."""
+
+    def check(self, loaded: LoadedPair) -> None:
+        """Raise ValueError where a context leaves no room for the texts in the target."""
+        if self.run.config.verify is None:
+            return
+        from specgauge.bench.generate import check_room
+
+        for key, _ in verify_keys(self.run.config, self.pair.name):
+            check_room(loaded.target, key.start_context, self.max_new_tokens, 0)
+
+    @property
+    def verify(self) -> VerifyConfig:
+        """What is asked for."""
+        assert self.run.config.verify is not None
+        return self.run.config.verify
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Tokens written for each prompt."""
+        return self.verify.max_new_tokens or self.run.config.workload.max_new_tokens
+
+    def decode(
+        self,
+        loaded: LoadedPair,
+        prompts_at: Callable[[int], Numbered],
+        recommended: Mapping[DecodedKey, int | None],
+    ) -> None:
+        """Decode what is missing.
+
+        prompts_at: numbers and token ids of the prompts, each of exactly so many tokens.
+
+        Raises:
+            StorageError: the disk refused a write.
+        """
+        cells, self.reasons = verify_cells(self.run.config, self.pair.name, recommended)
+        log = DecodedLog.open(self.run.path)
+        batches = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
+        most = max((len(found) for found in batches.values()), default=0)
+        self.progress.start(f"decoding end to end, {self.pair.name}", sum(map(len, batches.values())))
+        benches: dict[DecodedKey, EndToEnd] = {}
+        for block in range(most):
+            order = np.random.default_rng((self.run.config.seed, block)).permutation(len(cells))
+            for cell in (cells[index] for index in order):
+                if block >= len(batches[cell.key]) or cell.words in self.reasons:
+                    continue
+                if log.has(cell.key, block):
+                    self.progress.advance()
+                    continue
+                if self._is_spent(log, block):
+                    left = len(batches[cell.key]) - log.blocks(cell.key)
+                    self.progress.say(f"{cell.words}: {left} blocks left out, verify.max_seconds is spent")
+                    self.reasons[cell.words] = f"{left} of {len(batches[cell.key])} blocks left out: out of time"
+                    continue
+                batch = batches[cell.key][block]
+                trouble = self.guard(partial(self._block, loaded, log, benches, cell, block, batch))
+                if trouble is not None:
+                    self.reasons[cell.words] = ": ".join(trouble)
+                self.progress.advance()
+
+    def _is_spent(self, log: DecodedLog, block: int) -> bool:
+        """Whether the seconds are spent; the first block of every cell is decoded all the same."""
+        limit = self.verify.max_seconds
+        return limit is not None and block > 0 and log.spent_s(self.pair.name) >= limit
+
+    def _batches(self, cell: VerifyCell, prompts: Numbered) -> list[tuple[int, list[int], list[list[int]]]]:
+        """(repetition, numbers, prompts) of every block; the last one goes round to the first prompts.
+
+        A prompt met twice in one block has another number the second time, and so other random numbers.
+        """
+        numbers, rows = prompts
+        limit = len(rows) if self.verify.prompts is None else min(self.verify.prompts, len(rows))
+        size, found = cell.key.batch_size, []
+        beyond = max(numbers) + 1
+        for repetition in range(self.verify.repetitions):
+            for first in range(0, limit, size):
+                taken = range(first, first + size)
+                found.append(
+                    (
+                        repetition,
+                        [numbers[i] if i < limit else beyond + i for i in taken],
+                        [rows[i % limit] for i in taken],
+                    )
+                )
+        return found
+
+    def _block(
+        self,
+        loaded: LoadedPair,
+        log: DecodedLog,
+        benches: dict[DecodedKey, EndToEnd],
+        cell: VerifyCell,
+        block: int,
+        batch: tuple[int, list[int], list[list[int]]],
+    ) -> None:
+        """One batch of prompts under every arm, kept when all are done."""
+        from specgauge.bench.endtoend import EndToEnd, shuffled
+
+        repetition, numbers, rows = batch
+        arms = end_to_end_arms(cell.gammas)
+        bench = benches.get(cell.key)
+        if bench is None:
+            bench = EndToEnd(
+                loaded,
+                settings_of(cell.sampling),
+                max_new_tokens=self.max_new_tokens,
+                seed=self.run.config.seed,
+                draft_sampling=self.run.config.draft_sampling[0],
+                acceptance_rule=self.run.config.acceptance_rule[0],
+                forced_rates=self.verify.acceptance,
+            )
+            for arm in arms:
+                bench.warm_up(arm, rows)
+            benches[cell.key] = bench
+        found = [
+            bench.run(arm, rows, prompt_numbers=numbers, repetition=repetition)
+            for arm in shuffled(arms, seed=self.run.config.seed, block=block)
+        ]
+        log.append(
+            cell.key,
+            block,
+            [asdict(request) for one in found for request in one.requests],
+            [asdict(round_) for one in found for round_ in one.rounds],
+        )
