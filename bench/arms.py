@@ -9,6 +9,12 @@ forward of whatever ran before it in a real round, so that weights are as hot or
     verify:γ        after a draft step                     one mark: T_verify(γ), up to γ+1 rows of probabilities
     prefill_*       after nothing                          one mark: the whole context, up to the drawn token
 
+Where lookups draft, nothing catches up (no such arm), and
+
+    draft           each after a target forward of 1 token γ_max marks: a lookup of 1, of 2, … of γ_max drafts
+    verify:γ        after a lookup                         as above
+    prefill_draft   after nothing                          one mark: the index of the whole context
+
 The target is always fed the text's own tokens, so its cache stays valid for every context; the draft's slots are fed
 their own text again after each chain.
 
@@ -22,10 +28,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.cache import RowCache, forward, new_cache
 from specgauge.bench.clock import Clock, timed_marks
 from specgauge.bench.generate import feedable
-from specgauge.bench.models import LoadedPair
+from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.sampling import (
     lowest_argmax,
     next_tokens,
@@ -34,6 +40,7 @@ from specgauge.bench.sampling import (
     seen_along,
     seen_tokens,
 )
+from specgauge.bench.timed_lookups import TimedLookups
 from specgauge.model.sampling import SamplingSettings
 
 PREFILL_TOKENS = 16384
@@ -54,7 +61,14 @@ def timing_rows(prompts: Sequence[Sequence[int]], batch_size: int, length: int) 
 
 
 class Workbench:
-    """Both models' caches for one batch size, filled once to the largest context, and the arms that run on them."""
+    """Both models' caches for one batch size, filled once to the largest context, and the arms that run on them.
+
+    Where lookups draft there is no draft model, and ``lookups`` stands in its place.
+    """
+
+    draft: LoadedModel
+    draft_text: Tensor
+    draft_cache: RowCache
 
     def __init__(
         self,
@@ -66,19 +80,29 @@ class Workbench:
         gamma_max: int,
         seed: int,
     ) -> None:
-        self.target, self.draft, self.gamma_max = pair.target, pair.draft, gamma_max
+        self.target, self.gamma_max = pair.target, gamma_max
         length = max_context + gamma_max + 1
         text = timing_rows(prompts, batch_size, length)
         self.target_text = feedable(text.to(self.target.device), self.target)
-        self.draft_text = feedable(text.to(self.draft.device), self.draft)
         self.target_cache = new_cache(self.target.model, batch_size=batch_size, tokens=length)
-        self.draft_cache = new_cache(self.draft.model, batch_size=batch_size, tokens=length)
         generator = torch.Generator().manual_seed(seed)
         self.uniforms = torch.rand(gamma_max + 1, batch_size, dtype=torch.float64, generator=generator)
-        self._draft_uniforms = self.uniforms.to(self.draft.device)
         self._target_uniforms = self.uniforms.to(self.target.device)
-        for is_target in (True, False):
-            self._fill(is_target, length)
+        self._fill(True, length)
+        self.lookups: TimedLookups | None = None
+        if pair.ngram is not None:
+            self.lookups = TimedLookups(pair.ngram, text.tolist(), gamma_max, self.target.device)
+        else:
+            self.draft = pair.draft_model
+            self.draft_text = feedable(text.to(self.draft.device), self.draft)
+            self.draft_cache = new_cache(self.draft.model, batch_size=batch_size, tokens=length)
+            self._draft_uniforms = self.uniforms.to(self.draft.device)
+            self._fill(False, length)
+
+    @property
+    def draft_capacity(self) -> int | None:
+        """Places of the draft's cache; None where no model drafts."""
+        return None if self.lookups is not None else self.draft_cache.capacity
 
     def _feed(self, is_target: bool, start: int, stop: int, keep: int = 0) -> Tensor:
         """Feed the text's tokens start … stop−1 on top of a cache of ``start`` tokens."""
@@ -115,12 +139,18 @@ class Workbench:
         if arm == "decode":
             return self._sample_decode(context, settings, clock)
         if arm == "draft":
+            if self.lookups is not None:
+                return self._sample_lookups(self.lookups, context, clock)
             return self._sample_chain(context, settings, clock)
         if arm == "draft_catch_up":
+            assert self.lookups is None, "lookups have nothing to catch up with"
             return self._sample_catch_up(context, settings, clock)
         if arm.startswith("verify:"):
             return self._sample_verify(int(arm.partition(":")[2]), context, settings, clock)
         assert arm in ("prefill_target", "prefill_draft"), arm
+        if arm == "prefill_draft" and self.lookups is not None:
+            lookups = self.lookups
+            return timed_marks(clock, [lambda: lookups.index(context)])
         return self._sample_prefill(arm == "prefill_target", context, settings, clock)
 
     def _sample_decode(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
@@ -150,6 +180,14 @@ class Workbench:
         self._feed(False, context, context + self.gamma_max, keep=1)
         return marks
 
+    def _sample_lookups(self, lookups: TimedLookups, context: int, clock: Clock) -> list[float]:
+        marks = []
+        for gamma in range(1, self.gamma_max + 1):
+            look = lookups.round(context, gamma)
+            self._feed(True, context, context + 1)
+            marks += timed_marks(clock, [look])
+        return marks
+
     def _sample_catch_up(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
         seen = self._seen(False, context, settings)
         self._feed(True, context, context + 1)
@@ -168,7 +206,10 @@ class Workbench:
                 return lowest_argmax(processed_logits(logits, settings, history))
             return probabilities(logits, settings, history)
 
-        self._feed(False, context - 1, context, keep=1)
+        if self.lookups is not None:
+            self.lookups.round(context, gamma)()
+        else:
+            self._feed(False, context - 1, context, keep=1)
         return timed_marks(clock, [verify])
 
     def _sample_prefill(self, is_target: bool, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:

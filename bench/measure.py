@@ -13,7 +13,7 @@ Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -27,6 +27,7 @@ from specgauge.bench.models import LoadedPair
 from specgauge.configs.contexts import check_context
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
+from specgauge.model.checks import FloatArray
 from specgauge.model.precision import worst_half_width
 from specgauge.model.sampling import SamplingSettings
 
@@ -98,7 +99,7 @@ class CellTimer:
     ) -> None:
         self.pair, self.gammas, self.precision, self.journal = pair, list(gammas), precision, journal
         self.clock, self.seed, self.progress = clock, seed, progress
-        self.arms = arm_names(self.gammas)
+        self.arms = arm_names(self.gammas, catches_up=pair.ngram is None)
 
     def converged(self, cell: TimingCell) -> bool:
         """Whether every arm but the prefills has enough blocks and a narrow enough interval."""
@@ -108,10 +109,16 @@ class CellTimer:
             blocks = self.journal.blocks(cell.cell_id, arm)
             if len(blocks) < self.precision.min_blocks:
                 return False
-            samples = np.array([sample for block in blocks.values() for sample in block.samples_s])
-            if worst_half_width(samples, self.precision.confidence) > self.precision.relative_ci:
+            half = worst_half_width(_samples(blocks), self.precision.confidence, round_s=self._round_s(cell, arm))
+            if half > self.precision.relative_ci:
                 return False
         return True
+
+    def _round_s(self, cell: TimingCell, arm: str) -> float | None:
+        """What an arm's precision is held against: its own median, but T_decode for lookups, microseconds of a round."""
+        if arm != "draft" or self.pair.ngram is None:
+            return None
+        return float(np.median(_samples(self.journal.blocks(cell.cell_id, "decode"))))
 
     def measure_block(self, bench: Workbench, state: _CellState, arm: str, block: int) -> None:
         """Take one block of samples of an arm and record it."""
@@ -142,7 +149,7 @@ class CellTimer:
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.target.device),
                     "capacity_target": bench.target_cache.capacity,
-                    "capacity_draft": bench.draft_cache.capacity,
+                    "capacity_draft": bench.draft_capacity,
                 },
             )
         )
@@ -267,6 +274,11 @@ class CellTimer:
                     and other.cell.context > state.cell.context
                 ):
                     self.give_up(other, "skipped", skip_reason(state.cell))
+
+
+def _samples(blocks: Mapping[int, BlockRecord]) -> FloatArray:
+    """(n, marks) samples of all blocks, in seconds."""
+    return np.array([sample for block in blocks.values() for sample in block.samples_s])
 
 
 def first_line(error: BaseException) -> str:

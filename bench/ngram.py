@@ -7,12 +7,67 @@ A proposal is certain (one-hot), so a draft y is accepted with the target's own 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specgauge.bench.drafters import NO_LIMIT, Proposal
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexState:
+    """What an index held before it learnt more of its text."""
+
+    learnt: int
+    entries: dict[tuple[int, ...], int | None]
+    """What stood where more was learnt; None where nothing did."""
+
+
+class NgramIndex:
+    """Where each n-gram of one text ended last; it grows with the text, at the cost of what was added."""
+
+    def __init__(self, *, longest: int, shortest: int) -> None:
+        self.longest, self.shortest = longest, shortest
+        self.ends: dict[tuple[int, ...], int] = {}
+        self.learnt = 0
+        """Ends up to here are known."""
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """Learn where every n-gram ended, those that end with the text itself left out."""
+        for ngram, end in self._new(tokens):
+            self.ends[ngram] = end
+        self.learnt = max(self.learnt, len(tokens) - 1)
+
+    def _new(self, tokens: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """(n-gram, its end) of all that is not learnt yet."""
+        for end in range(self.learnt + 1, len(tokens)):
+            for size in range(self.shortest, min(self.longest, end) + 1):
+                yield tuple(tokens[end - size : end]), end
+
+    def lookup(self, tokens: Sequence[int], gamma: int) -> tuple[list[int], int]:
+        """(γ proposals after the text, tokens that matched); nothing found gives no proposal and 0."""
+        self.learn(tokens)
+        for size in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
+            end = self.ends.get(tuple(tokens[-size:]))
+            if end is not None:
+                period = len(tokens) - end
+                return [tokens[end + step % period] for step in range(gamma)], size
+        return [], 0
+
+    def state_before(self, tokens: Sequence[int]) -> IndexState:
+        """What learning all of these tokens would overwrite."""
+        return IndexState(learnt=self.learnt, entries={ngram: self.ends.get(ngram) for ngram, _ in self._new(tokens)})
+
+    def back_to(self, state: IndexState) -> None:
+        """Forget what was learnt since, which must lie within the tokens the state was taken for."""
+        for ngram, end in state.entries.items():
+            if end is None:
+                self.ends.pop(ngram, None)
+            else:
+                self.ends[ngram] = end
+        self.learnt = state.learnt
 
 
 class NgramDrafter:
@@ -34,33 +89,13 @@ class NgramDrafter:
                 f"ngram: found shortest {shortest} and longest {longest}; allowed is 1 <= shortest <= longest"
             )
         self.longest, self.shortest = longest, shortest
-        self._ends: list[dict[tuple[int, ...], int]] = []
-        self._indexed: list[int] = []
+        self.rows: list[NgramIndex] = []
 
     def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:  # noqa: ARG002
         """Index the prompts."""
-        self._ends = [{} for _ in committed]
-        self._indexed = [0] * len(committed)
-        for row, tokens in enumerate(committed):
-            self._index(row, tokens)
-
-    def _index(self, row: int, tokens: Sequence[int]) -> None:
-        """Learn where every n-gram ended last, those that end with the text itself left out."""
-        ends = self._ends[row]
-        for end in range(self._indexed[row] + 1, len(tokens)):
-            for size in range(self.shortest, min(self.longest, end) + 1):
-                ends[tuple(tokens[end - size : end])] = end
-        self._indexed[row] = len(tokens) - 1
-
-    def lookup(self, row: int, tokens: Sequence[int], gamma: int) -> tuple[list[int], int]:
-        """(γ proposals after a row's tokens, tokens that matched); nothing found gives no proposal and 0."""
-        self._index(row, tokens)
-        for size in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
-            end = self._ends[row].get(tuple(tokens[-size:]))
-            if end is not None:
-                period = len(tokens) - end
-                return [tokens[end + step % period] for step in range(gamma)], size
-        return [], 0
+        self.rows = [NgramIndex(longest=self.longest, shortest=self.shortest) for _ in committed]
+        for row, tokens in zip(self.rows, committed, strict=True):
+            row.learn(tokens)
 
     def propose(
         self,
@@ -70,8 +105,8 @@ class NgramDrafter:
     ) -> Proposal:
         """Look every row up that has a γ; rows without a match draft nothing."""
         found = [
-            self.lookup(row, tokens, gamma) if gamma else ([], 0)
-            for row, (tokens, gamma) in enumerate(zip(committed, gammas, strict=True))
+            row.lookup(tokens, gamma) if gamma else ([], 0)
+            for row, tokens, gamma in zip(self.rows, committed, gammas, strict=True)
         ]
         width = max(len(tokens) for tokens, _ in found)
         return Proposal(

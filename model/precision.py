@@ -54,9 +54,17 @@ def relative_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
     return (interval[1] - interval[0]) / 2.0 / middle
 
 
-def worst_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
-    """`relative_half_width` of the mark that is known worst, of samples (n, marks)."""
-    return max(relative_half_width(mark, confidence) for mark in np.asarray(samples, dtype=np.float64).T)
+def worst_half_width(samples: ArrayLike, confidence: float = 0.9, *, round_s: float | None = None) -> float:
+    """`relative_half_width` of the mark that is known worst, of samples (n, marks).
+
+    With `round_s` it is a fraction of a round of so many seconds instead of the mark's own median: what matters of a
+    part far shorter than its round, whose own noise no number of samples overcomes.
+    """
+    marks = np.asarray(samples, dtype=np.float64).T
+    if round_s is None:
+        return max(relative_half_width(mark, confidence) for mark in marks)
+    intervals = [median_interval(mark, confidence) for mark in marks]
+    return max(math.inf if ends is None else (ends[1] - ends[0]) / 2.0 / round_s for ends in intervals)
 
 
 def drift(samples: ArrayLike) -> float | None:

@@ -157,13 +157,13 @@ def test_the_lookup_finds_what_a_scan_finds_as_the_text_grows(
     drafter.start([tokens[:end]], 50)
     for cut in [0, *cuts]:
         end = min(end + cut, len(tokens))
-        assert drafter.lookup(0, tokens[:end], gamma) == scanned(tokens[:end], gamma, longest, 1)
+        assert drafter.rows[0].lookup(tokens[:end], gamma) == scanned(tokens[:end], gamma, longest, 1)
 
 
 def test_a_lookup_copies_on_past_the_end_of_the_text() -> None:
     drafter = NgramDrafter()
     drafter.start([[7, 1, 2, 7]], 8)
-    assert drafter.lookup(0, [7, 1, 2, 7], 5) == ([1, 2, 7, 1, 2], 1)
+    assert drafter.rows[0].lookup([7, 1, 2, 7], 5) == ([1, 2, 7, 1, 2], 1)
 
 
 def test_a_lookup_of_many_tokens_costs_what_was_added() -> None:
@@ -172,8 +172,8 @@ def test_a_lookup_of_many_tokens_costs_what_was_added() -> None:
     drafter = NgramDrafter(longest=3)
     drafter.start([text[:1]], 4_000)
     for end in range(2, len(text)):
-        assert drafter.lookup(0, text[:end], 4) == ([], 0)
-    assert sum(len(ends) for ends in drafter._ends) == 3 * (len(text) - 2) - 3
+        assert drafter.rows[0].lookup(text[:end], 4) == ([], 0)
+    assert len(drafter.rows[0].ends) == 3 * (len(text) - 2) - 3
 
 
 @pytest.mark.parametrize(("longest", "shortest"), [(0, 1), (2, 3), (3, 0)])

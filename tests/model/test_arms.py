@@ -17,5 +17,7 @@ def test_the_names() -> None:
 
 
 def test_a_round_is_every_arm_but_the_prefills() -> None:
+    assert set(arm_names([1, 3])) - set(arm_names([1, 3], catches_up=False)) == {"draft_catch_up"}
+    assert round_arms([2], catches_up=False) == ("decode", "draft", "verify:2")
     assert round_arms([2]) == tuple(arm for arm in arm_names([2]) if not is_prefill(arm))
     assert set(DRAFT_ARMS) < set(arm_names([2]))

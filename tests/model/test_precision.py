@@ -84,3 +84,9 @@ def test_samples_are_known_as_their_worst_mark_is() -> None:
     # the interval of five samples is their range: half of it is half the median
     assert worst_half_width(np.array([steady, wide]).T) == relative_half_width(wide) == 0.5
     assert worst_half_width(np.empty((0, 1))) == math.inf
+
+
+def test_what_is_short_beside_its_round_is_held_against_the_round() -> None:
+    samples = np.array([[1.0] * 5, [0.5, 1.0, 1.0, 1.0, 1.5]]).T
+    assert worst_half_width(samples, round_s=100.0) == 0.005
+    assert worst_half_width(np.empty((0, 1)), round_s=100.0) == math.inf
