@@ -3,7 +3,8 @@
     z = Σ_p (counted_p − expected_p) / (√P · standard deviation of the differences)          P prompts
 
 Given a text, the expected rounds Σ v_t (`specgauge.model.renewal`) are the exact mean of what the decoder that wrote it
-would count, so every difference has mean 0.  Prompts are independent; texts of one prompt are added up first.
+would count, so every difference has mean 0.  Prompts are independent; texts of one prompt are added up first.  The
+deviation is estimated, so z is held against Student's t of P − 1 degrees: few prompts prove little.
 
     check = round_check(counted, expected)          # both (P,)
     check.agrees, check.standard_errors, check.p_value
@@ -19,7 +20,8 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.checks import numbers, whole_numbers
 
-MAX_STANDARD_ERRORS = 4.0
+LEAST_P_VALUE = math.erfc(4.0 / math.sqrt(2.0))
+"""That of 4 standard errors where many prompts are known."""
 ROUNDING_PER_ROUND = 1e-5
 """A total that differs by less than this share is rounding of recorded probabilities, however many errors it is."""
 
@@ -36,7 +38,7 @@ class RoundCheck:
     p_value: float | None
     """Two-sided probability of a z as large by chance; None where z is."""
     agrees: bool
-    """False when the difference is over 4 standard errors (or has none) and more than rounding."""
+    """False when chance hardly makes such a difference (or it has no error) and it is more than rounding."""
 
     @property
     def relative_difference(self) -> float | None:
@@ -69,19 +71,22 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
     total, expected_rounds, prompts = float(differences.sum()), float(means.sum()), int(counts.size)
     material = abs(total) > ROUNDING_PER_ROUND * max(expected_rounds, 1.0)
     error = math.sqrt(prompts) * float(differences.std(ddof=1)) if prompts > 1 else 0.0
+    z: float | None = None
+    p_value: float | None = None
     if error > ROUNDING_PER_ROUND:
+        from scipy.stats import t
+
         z = total / error
-        agrees = not (material and abs(z) > MAX_STANDARD_ERRORS)
+        p_value = float(2.0 * t.sf(abs(z), prompts - 1))
+        agrees = not (material and p_value < LEAST_P_VALUE)
     else:
-        z = math.nan
         agrees = not material or (prompts == 1 and abs(total) <= expected_rounds)
-    known = not math.isnan(z)
     return RoundCheck(
         counted=int(counts.sum()),
         expected=expected_rounds,
         prompts=prompts,
-        standard_errors=z if known else None,
-        p_value=math.erfc(abs(z) / math.sqrt(2)) if known else None,
+        standard_errors=z,
+        p_value=p_value,
         agrees=agrees,
     )
 

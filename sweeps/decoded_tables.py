@@ -99,10 +99,12 @@ class DecodedLog:
         Raises:
             ValueError: a file is damaged, foreign or of another release.
         """
+        import pyarrow as pa
+
         tables = [_read(path / name) if (path / name).is_file() else _schema(name).empty_table() for name in _NAMES]
         log = cls(path, *tables)
         keys = list(zip(*(log._rounds.column(name).to_pylist() for name in KEY_COLUMNS), strict=True))
-        log._rounds = log._rounds.filter([key in log._blocks for key in keys])
+        log._rounds = log._rounds.filter(pa.array([key in log._blocks for key in keys], type=pa.bool_()))
         return log
 
     def has(self, key: DecodedKey, block: int) -> bool:

@@ -3,10 +3,10 @@
     predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
                           the parts of a round, Ω and S with intervals, how each is known, and why a number is missing
     recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
+    verification.csv      one row per cell and γ that was decoded end to end: prediction against measurement
 
 Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
-too); acceptance is pooled over all texts of a setting.
-ε is not measured here, so every S is labelled optimistic.
+too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,54 +22,24 @@ import numpy as np
 from specgauge.model.arms import verify_arm
 from specgauge.model.known import Known, finite_or_none
 from specgauge.model.prediction import OPTIMISTIC
-from specgauge.model.sampling import chain_name
 from specgauge.sweeps.cautions import Caution, acceptance_cautions, decision_cautions, judging_cautions, timing_cautions
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.files import write_text_atomically
-from specgauge.sweeps.plan import Cell, chains, plan_cells, settings_of
+from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.reading import PREDICTION_COLUMNS
-from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
 from specgauge.sweeps.records import SCHEMA
-from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, answer_cell, judge_rounds
-from specgauge.sweeps.rundir import PREDICTIONS, RECOMMENDATION, Run
+from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, answer_cell
+from specgauge.sweeps.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
+from specgauge.sweeps.verification_cautions import verification_cautions
+from specgauge.sweeps.verified import DecodedCells, verification_csv
+from specgauge.sweeps.ways import Way, cells_of, ways
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
 COLUMNS = (*PREDICTION_COLUMNS, "status", "reason")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """One pair under one way of sampling, drawing drafts and judging them, and what its rounds yield."""
-
-    pair: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
-    chain: str
-    """The target's sampling chain."""
-    draft_chain: str
-    """The draft's: the target's, or the argmax at the end of it."""
-    texts: RecordedTexts | None
-    rounds: JudgedRounds | None
-    """None where acceptance is missing, for the reason given."""
-    reason: str
-
-    def key(self, cell: Cell) -> dict[str, Any]:
-        """What keys an entry at a cell."""
-        return {
-            "pair": self.pair,
-            "mode": cell.mode,
-            "sampling": self.sampling,
-            "draft_sampling": self.draft_sampling,
-            "acceptance_rule": self.acceptance_rule,
-            "batch_size": cell.batch_size,
-            "context": cell.context,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,37 +49,64 @@ class Predictions:
     rows: tuple[dict[str, Any], ...]
     recommendations: tuple[dict[str, Any], ...]
     warnings: tuple[dict[str, str], ...]
+    verification: tuple[dict[str, Any], ...] = ()
+    """The rows of verification.csv; empty where nothing was decoded."""
 
 
-def predict_run(run: Run, *, acceptance_reasons: Mapping[tuple[str, str], str] | None = None) -> Predictions:
-    """Predict from what `run` holds and write predictions.csv and recommendation.yaml.
+@dataclass(frozen=True, kw_only=True)
+class Reasons:
+    """Why something is missing, where whoever measured knows."""
 
-    `acceptance_reasons` says, by (pair, sampling), why acceptance is missing, where the caller knows.
+    acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By (pair, sampling)."""
+    decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By (pair, words of the cell)."""
+
+
+def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
+    """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, verification.csv.
 
     Raises:
-        ValueError: the journal or an acceptance file is damaged.
+        ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
         StorageError: the disk refused a write; the older files stay.
     """
-    predictions = predict(run, acceptance_reasons=acceptance_reasons)
+    predictions = predict(run, reasons)
+    if predictions.verification:
+        write_text_atomically(run.path / VERIFICATION, verification_csv(predictions.verification))
     write_text_atomically(run.path / PREDICTIONS, predictions_csv(predictions.rows))
     write_text_atomically(run.path / RECOMMENDATION, recommendation_yaml(predictions))
     return predictions
 
 
-def predict(run: Run, *, acceptance_reasons: Mapping[tuple[str, str], str] | None = None) -> Predictions:
-    """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
-    config = run.config
+def predict(run: Run, reasons: Reasons | None = None, *, with_overhead: bool = True) -> Predictions:
+    """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`.
+
+    with_overhead: whether ε is taken from what was decoded end to end.
+    """
+    config, known = run.config, reasons or Reasons()
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(run, acceptance_reasons or {}))
+    found = list(ways(run, known.acceptance))
+    decoded = DecodedCells.read(run, cells, found) if with_overhead else None
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
     for way in found:
         for cell in cells_of(way, cells):
-            answer = None if way.rounds is None else answer_cell(config, cell, way.rounds)
+            judged = way.rounds_at(cell.cell.context)
+            overhead = None if decoded is None else decoded.overhead(way, cell)
+            answer = None
+            if judged is not None:
+                overhead_s = None if overhead is None else overhead.t_overhead_s
+                answer = answer_cell(config, cell, judged, t_overhead_s=overhead_s)
             rows += [_row(config, way, cell, answer, gamma) for gamma in config.grid.gamma]
             recommendations.append(recommendation(way, cell, answer))
-    warnings = [caution.as_mapping() for caution in _cautions(config, cells, found, recommendations)]
-    return Predictions(rows=tuple(rows), recommendations=tuple(recommendations), warnings=tuple(warnings))
+    verification = () if decoded is None else tuple(decoded.rows())
+    found_cautions = _cautions(config, cells, found, recommendations, verification, known)
+    return Predictions(
+        rows=tuple(rows),
+        recommendations=tuple(recommendations),
+        warnings=tuple(caution.as_mapping() for caution in found_cautions),
+        verification=verification,
+    )
 
 
 def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
@@ -127,48 +124,9 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
             batch_size=entry["batch_size"],
             start_context=entry["context"],
         ): entry["recommended_gamma"]
-        for entry in predict(run).recommendations
+        for entry in predict(run, with_overhead=False).recommendations
         if entry["pair"] == pair
     }
-
-
-def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
-    """The cells of a way's chain; the draft's times are those of its own chain, where that one was planned."""
-    own = [cell for cell in cells if cell.cell.pair == way.pair]
-    drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == way.draft_chain}
-    return [
-        cell.with_draft_of(drafts.get((cell.cell.batch_size, cell.cell.context), cell))
-        for cell in own
-        if cell.cell.chain == way.chain
-    ]
-
-
-def ways(run: Run, reasons: Mapping[tuple[str, str], str]) -> Iterator[Way]:
-    """Every pair with every sampling setting, draft sampling and acceptance rule of the configuration."""
-    config = run.config
-    for pair in config.pairs:
-        for sampling in config.sampling:
-            texts = None
-            if run.has_acceptance(pair.name, sampling.name):
-                texts = recorded_texts(run.acceptance_of(pair.name, sampling.name))
-            settings = settings_of(sampling)
-            drafts = {"same": settings, "greedy": replace(settings, temperature=0.0)}
-            for draft_sampling in config.draft_sampling:
-                for rule in config.acceptance_rule:
-                    rounds = None
-                    if texts is not None:
-                        rounds = judge_rounds(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling)
-                    yield Way(
-                        pair=pair.name,
-                        sampling=sampling.name,
-                        draft_sampling=draft_sampling,
-                        acceptance_rule=rule,
-                        chain=chain_name(settings),
-                        draft_chain=chain_name(drafts[draft_sampling]),
-                        texts=texts,
-                        rounds=rounds,
-                        reason="" if rounds is not None else reasons.get((pair.name, sampling.name), NO_ACCEPTANCE),
-                    )
 
 
 def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
@@ -176,9 +134,10 @@ def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
     status, reason = cell.trouble(gamma)
     if status != "ok":
         return status, reason
-    if way.rounds is None:
+    rounds = way.rounds_at(cell.cell.context)
+    if rounds is None:
         return "unmeasured", way.reason
-    if not way.rounds.known[way.rounds.gammas.index(gamma)]:
+    if not rounds.known[rounds.gammas.index(gamma)]:
         return "unmeasured", TOO_SHORT
     return "ok", ""
 
@@ -189,8 +148,9 @@ def _row(config: Config, way: Way, cell: CellTimings, answer: CellAnswer | None,
     row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
     row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
     row |= _parts(cell, gamma)
-    if way.rounds is not None and way.texts is not None:
-        row |= _acceptance(config, way.rounds, gamma)
+    rounds = way.rounds_at(cell.cell.context)
+    if rounds is not None and way.texts is not None:
+        row |= _acceptance(config, rounds, gamma)
         inside = way.texts.covers(cell.cell.context)
         row["acceptance_known"] = (Known.MEASURED if inside else Known.EXTRAPOLATED).label
     if cell.trouble(gamma)[0] == "ok":
@@ -239,7 +199,8 @@ def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
         "p_best": None if doubt.p_best is None else finite_or_none(doubt.p_best[index]),
         "is_best": gamma == doubt.best_gamma,
         "is_recommended": gamma == doubt.recommended_gamma,
-        "label": OPTIMISTIC,
+        "t_overhead_s": answer.t_overhead_s,
+        "label": OPTIMISTIC if answer.t_overhead_s is None else "",
     }
 
 
@@ -250,7 +211,7 @@ def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> di
         gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
         status, reason = _trouble(way, cell, gammas[0])
         nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
-        unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays"))
+        unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
         speedup = dict.fromkeys(("value", "low", "high"))
         return entry | {"decision": "undecided"} | nothing | {"speedup": speedup} | unknown | {
             "reason": f"{status}: {reason}"
@@ -271,12 +232,18 @@ def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> di
         "p_gamma_best": at(doubt.p_best),
         "expected_loss": at(doubt.expected_loss),
         "p_speculation_pays": at(doubt.p_pays),
+        "t_overhead_s": answer.t_overhead_s,
         "reason": doubt.reason,
     }
 
 
 def _cautions(
-    config: Config, cells: Sequence[CellTimings], found: Sequence[Way], decisions: Sequence[Mapping[str, Any]]
+    config: Config,
+    cells: Sequence[CellTimings],
+    found: Sequence[Way],
+    decisions: Sequence[Mapping[str, Any]],
+    verification: Sequence[Mapping[str, Any]],
+    reasons: Reasons,
 ) -> Iterator[Caution]:
     for pair in config.pairs:
         yield from timing_cautions(config, pair.name, [cell for cell in cells if cell.cell.pair == pair.name])
@@ -300,6 +267,7 @@ def _cautions(
                 draft_is_timed=way.draft_chain == way.chain or way.draft_chain in chains(config),
                 check=way.rounds.chain_check,
             )
+    yield from verification_cautions(verification, reasons.decoding)
     yield from decision_cautions(decisions)
 
 

@@ -18,10 +18,12 @@ from typing import Any
 from specgauge.model.checks import positive_times_s
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import cells_of, recommendation, ways
+from specgauge.sweeps.predictions import recommendation
 from specgauge.sweeps.rounds import answer_cell
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import collect_timings
+from specgauge.sweeps.verified import DecodedCells
+from specgauge.sweeps.ways import cells_of, ways
 
 _TITLE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule")
 
@@ -91,11 +93,15 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
     """Every recommendation taken again, with rounds over the limit out of the contest."""
     positive_times_s("max_itl_s", max_itl_s)
     cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    for way in ways(run, {}):
+    found = list(ways(run, {}))
+    decoded = DecodedCells.read(run, cells, found)
+    for way in found:
         for cell in cells_of(way, cells):
+            rounds, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
             answer = None
-            if way.rounds is not None:
-                answer = answer_cell(run.config, cell, way.rounds, max_itl_s=max_itl_s)
+            if rounds is not None:
+                overhead_s = None if overhead is None else overhead.t_overhead_s
+                answer = answer_cell(run.config, cell, rounds, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
             yield recommendation(way, cell, answer)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from specgauge.model.arms import round_arms
 from specgauge.model.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
 from specgauge.model.checks import BoolArray, FloatArray
+from specgauge.model.renewal_result import RenewalResult
 from specgauge.model.speedup import within_limits
 from specgauge.model.text_checks import ChainCheck
 from specgauge.model.uncertainty import (
@@ -49,6 +50,10 @@ class JudgedRounds:
     """(G,) drafts accepted per round: Ω − 1, and the bonus that a round ending on an accepted EOS lacks."""
     chain_check: ChainCheck
     """Whether the recorded texts come from the chain that acceptance was computed for."""
+    by_prompt: RenewalResult
+    """The sums behind it, by prompt."""
+    prompts: tuple[int, ...]
+    """The number of each of those prompts."""
 
     @property
     def known(self) -> BoolArray:
@@ -78,6 +83,8 @@ def judge_rounds(config: Config, texts: RecordedTexts, *, acceptance_rule: str, 
         full_acceptance=ratios[1],
         accepted_draft_tokens=accepted,
         chain_check=texts.chain_check(result, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling),
+        by_prompt=result,
+        prompts=tuple(np.unique(texts.padded.prompts).tolist()),
     )
 
 
@@ -90,6 +97,8 @@ class CellAnswer:
     t_round_s: FloatArray
     """(G,) estimates."""
     doubt: SpeedupDoubt
+    t_overhead_s: float | None = None
+    """ε in them; None where no decoder has measured it, and S is optimistic."""
 
 
 def known_gammas(cell: CellTimings, rounds: JudgedRounds) -> tuple[int, ...]:
@@ -99,9 +108,18 @@ def known_gammas(cell: CellTimings, rounds: JudgedRounds) -> tuple[int, ...]:
 
 
 def answer_cell(
-    config: Config, cell: CellTimings, rounds: JudgedRounds, *, max_itl_s: float | None = None
+    config: Config,
+    cell: CellTimings,
+    rounds: JudgedRounds,
+    *,
+    max_itl_s: float | None = None,
+    t_overhead_s: FloatArray | None = None,
 ) -> CellAnswer | None:
-    """S(γ) with its doubt and the decision; None where no γ is known. `max_itl_s` bounds T_round of what may win."""
+    """S(γ) with its doubt and the decision; None where no γ is known.
+
+    max_itl_s bounds T_round of what may win; t_overhead_s (1 + R,) is ε with its replicates, None where no decoder has
+    measured it.
+    """
     gammas = known_gammas(cell, rounds)
     if not gammas:
         return None
@@ -109,13 +127,25 @@ def answer_cell(
     columns = [rounds.gammas.index(gamma) for gamma in gammas]
     full = rounds.full_acceptance[:, columns]
     batch_size = cell.cell.batch_size
-    t_round_s = round_time_replicates_s(parts, full, batch_size=batch_size)[0]
+    overhead = None if t_overhead_s is None else t_overhead_s[:, None]
+    t_round_s = round_time_replicates_s(parts, full, batch_size=batch_size, t_overhead_s=overhead)[0]
     speedups = speedup_replicates(
-        parts, rounds.tokens_per_round[:, columns], full, gammas=gammas, batch_size=batch_size
+        parts,
+        rounds.tokens_per_round[:, columns],
+        full,
+        gammas=gammas,
+        batch_size=batch_size,
+        t_overhead_s=overhead,
     )
     allowed = within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s)
     doubt = summarise(speedups, gammas, confidence=config.precision.confidence, allowed=allowed)
-    return CellAnswer(gammas=gammas, parts=parts, t_round_s=t_round_s, doubt=doubt)
+    return CellAnswer(
+        gammas=gammas,
+        parts=parts,
+        t_round_s=t_round_s,
+        doubt=doubt,
+        t_overhead_s=None if t_overhead_s is None else float(t_overhead_s[0]),
+    )
 
 
 def cell_parts(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:

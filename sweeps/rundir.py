@@ -2,7 +2,8 @@
 
 runs/<name>/
   config.yaml  environment.json  cells.jsonl  prompts.jsonl  acceptance/<pair>--<sampling>.parquet
-  predictions.csv  recommendation.yaml  report.html        (rollouts, rounds and requests where they were recorded)
+  predictions.csv  recommendation.yaml  report.html
+  requests.parquet  rounds.parquet  verification.csv       (where texts were decoded end to end)
 
 run = Run.open(Path("runs/quickstart"))
 run.config, run.environment, run.journal(), run.acceptance(), run.predictions(), run.recommendations(), run.warnings
@@ -33,10 +34,11 @@ PROMPTS = "prompts.jsonl"
 ACCEPTANCE = "acceptance"
 PREDICTIONS = "predictions.csv"
 RECOMMENDATION = "recommendation.yaml"
+VERIFICATION = "verification.csv"
 REPORT = "report.html"
 RUN_FILES = frozenset(
     {
-        CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, REPORT,
+        CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, VERIFICATION, REPORT,
         "rollouts.parquet", "rounds.parquet", "requests.parquet",
     }
 )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from specgauge.sweeps.describe import read_sizes
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.opening import OpenRun
-from specgauge.sweeps.predictions import predict_run
+from specgauge.sweeps.predictions import Reasons, predict_run
 from specgauge.sweeps.progress import Progress, progress_to
 from specgauge.sweeps.recommend import answer_text
 from specgauge.sweeps.rundir import Run
@@ -65,7 +65,7 @@ def run(
             raise problems[0]
         shown.start("predicting", total=1)
         made = Run.open(out)
-        predict_run(made, acceptance_reasons=_reasons(outcomes))
+        predict_run(made, _reasons(outcomes))
         page = None if report is None else report(out)
         shown.advance()
         for problem in problems:
@@ -76,10 +76,17 @@ def run(
     return BAD_INPUT if problems else FAILED if failed else DONE
 
 
-def _reasons(outcomes: Mapping[str, PairOutcome]) -> dict[tuple[str, str], str]:
-    """Why acceptance is missing, by (pair, sampling)."""
-    return {
-        (pair, sampling): reason
-        for pair, outcome in outcomes.items()
-        for sampling, reason in outcome.acceptance_reasons.items()
-    }
+def _reasons(outcomes: Mapping[str, PairOutcome]) -> Reasons:
+    """Why acceptance or texts decoded end to end are missing, of all pairs."""
+    return Reasons(
+        acceptance={
+            (pair, sampling): reason
+            for pair, outcome in outcomes.items()
+            for sampling, reason in outcome.acceptance_reasons.items()
+        },
+        decoding={
+            (pair, words): reason
+            for pair, outcome in outcomes.items()
+            for words, reason in outcome.verify_reasons.items()
+        },
+    )

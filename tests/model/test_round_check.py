@@ -11,10 +11,10 @@ from specgauge.model.round_check import round_check, rounds_by_prompt
 
 
 def test_z_by_hand() -> None:
-    """Differences 1, −1, 3: total 3, deviation 2, so z = 3 / (√3 · 2)."""
+    """Differences 1, −1, 3: total 3, deviation 2, so z = 3 / (√3 · 2); of t with 2 degrees, p = 1 − z / √(z² + 2)."""
     check = round_check([11, 9, 13], [10.0, 10.0, 10.0])
     assert check.standard_errors == pytest.approx(3 / (math.sqrt(3) * 2), abs=1e-12)
-    assert check.p_value == pytest.approx(math.erfc(3 / (math.sqrt(3) * 2) / math.sqrt(2)), abs=1e-12)
+    assert check.p_value == pytest.approx(1 - math.sqrt(0.75) / math.sqrt(0.75 + 2), abs=1e-12)
     assert (check.counted, check.expected, check.prompts, check.agrees) == (33, 30.0, 3, True)
     assert check.relative_difference == pytest.approx(0.1, abs=1e-12)
     assert check.warning() is None
@@ -31,6 +31,14 @@ def test_five_standard_errors_disagree_in_one_line() -> None:
         "the decoder took 2100 rounds where its own texts' acceptance says 2000.0, +5.0 standard errors; "
         "decoder and acceptance do not describe the same process"
     )
+
+
+def test_two_prompts_prove_little() -> None:
+    """Differences 5 and 4: z is 9, but with one degree of freedom p = 2 arctan(1 / 9) / π = .07."""
+    check = round_check([30, 29], [25.0, 25.0])
+    assert check.standard_errors == pytest.approx(9.0, abs=1e-12)
+    assert check.p_value == pytest.approx(2 * math.atan(1 / 9) / math.pi, abs=1e-12)
+    assert check.agrees
 
 
 def test_rounds_that_are_certain_must_be_equal() -> None:

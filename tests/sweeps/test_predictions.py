@@ -16,7 +16,7 @@ import yaml
 from specgauge.model.arms import arm_names
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import COLUMNS, predict, predict_run
+from specgauge.sweeps.predictions import COLUMNS, Reasons, predict, predict_run
 from specgauge.sweeps.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.made import acceptance_frame, write_run
@@ -78,6 +78,7 @@ def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
         "p_gamma_best": 1.0,
         "expected_loss": 0.0,
         "p_speculation_pays": 1.0,
+        "t_overhead_s": None,
         "reason": "P(S > 1) = 1.000 at gamma 2",
     }
 
@@ -225,7 +226,7 @@ def test_missing_acceptance_is_a_reason(tmp_path: Path) -> None:
     rows = rows_of(run, sampling="t1")
     assert (rows[1]["status"], rows[1]["t_decode_s"], rows[1]["tokens_per_round"]) == ("unmeasured", 1.0, None)
     assert rows[1]["reason"].startswith("acceptance is not recorded yet; run the same command again")
-    told = predict(run, acceptance_reasons={("p", "t1"): "oom: full"})
+    told = predict(run, Reasons(acceptance={("p", "t1"): "oom: full"}))
     assert {row["reason"] for row in told.rows if row["sampling"] == "t1"} == {"oom: full"}
     assert rows_of(run, sampling="greedy")[2]["speedup"] == exact(S[2])
 

@@ -1,0 +1,180 @@
+"""The prediction held against what was decoded end to end, and ε, fitted with whole contexts held out. No torch.
+
+    ε of a cell         median over the blocks of the same pair, sampling and batch size at OTHER contexts of
+                        T_round · (T_decode / plain step) − parts: what their measured S implies
+    predicted S         Ω of the acceptance pass · T_decode / (C + π Δ₂ + T_verify + ε), costs along the texts
+    S from counts       the same with the rounds and tokens that were counted, block by block
+    cost error          median over blocks of S from counts / S measured − 1
+    acceptance error    Ω predicted / Ω counted − 1, with its 95 % interval over prompts, paired where both have them
+
+A cell decoded at one context only has its ε from that very context, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specgauge.model.bootstrap import percentile_interval
+from specgauge.model.checks import FloatArray
+from specgauge.model.end_to_end import GENERATE, LOOP, PLAIN, arm_gamma
+from specgauge.model.known import finite_or_none
+from specgauge.model.ratio_error import RatioError, ratio_error
+from specgauge.model.renewal_result import RenewalResult
+from specgauge.model.round_check import round_check
+from specgauge.sweeps.counted import CountedBlock, baseline_ratio
+from specgauge.sweeps.decoded_tables import DecodedKey
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OTHER_CONTEXTS, SAME_CONTEXT = "other contexts", "same context"
+COLUMNS = (
+    "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "gamma", "blocks",
+    "rounds", "tokens", "lossless", "t_overhead_s", "overhead_from", "t_accept_rest_s", "t_round_s",
+    "tokens_per_round_predicted", "tokens_per_round_counted", "acceptance_error", "acceptance_error_low",
+    "acceptance_error_high", "speedup_predicted", "speedup_from_counts", "speedup_measured", "speedup_measured_low",
+    "speedup_measured_high", "cost_error", "error", "speedup_whole", "plain_over_generate", "plain_over_loop",
+    "rounds_counted", "rounds_expected", "rounds_standard_errors", "rounds_agree",
+)  # fmt: skip
+"""Columns of verification.csv, one row for every γ that was decoded in a cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overhead:
+    """ε of one cell."""
+
+    t_overhead_s: FloatArray
+    """(1 + R,) the estimate, then replicates that draw blocks."""
+    fitted_from: str
+
+
+def overheads(
+    blocks: Mapping[DecodedKey, Sequence[CountedBlock]],
+    keys: Iterable[DecodedKey],
+    *,
+    replicates: int,
+    seed: int,
+) -> dict[DecodedKey, Overhead]:
+    """ε of every key from the decoded blocks of its siblings; keys without any have none.
+
+    blocks: what was counted, by where; keys: the cells of the grid, decoded or not.
+    """
+    found = {}
+    for key in keys:
+        siblings = {other: own for other, own in blocks.items() if own and _is_sibling(key, other)}
+        others = [block for other, own in siblings.items() if other.start_context != key.start_context for block in own]
+        used = others or [block for own in siblings.values() for block in own]
+        if used:
+            found[key] = Overhead(
+                t_overhead_s=_implied_median_s(used, replicates, (seed, key.start_context)),
+                fitted_from=OTHER_CONTEXTS if others else SAME_CONTEXT,
+            )
+    return found
+
+
+def _is_sibling(key: DecodedKey, other: DecodedKey) -> bool:
+    """Whether two keys share everything that ε depends on; how drafts are drawn and judged is carried over."""
+    return (key.pair, key.mode, key.sampling, key.batch_size) == (
+        other.pair,
+        other.mode,
+        other.sampling,
+        other.batch_size,
+    )
+
+
+def _implied_median_s(blocks: Sequence[CountedBlock], replicates: int, seed: tuple[int, int]) -> FloatArray:
+    """(1 + R,) the median ε that the blocks' measured S imply."""
+    implied = np.array([block.t_overhead_implied_s for block in blocks])
+    result = np.full(1 + replicates, np.median(implied))
+    if implied.size > 1:
+        drawn = np.random.default_rng(seed).integers(0, implied.size, (replicates, implied.size))
+        result[1:] = np.median(implied[drawn], axis=1)
+    return result
+
+
+def acceptance_error(
+    rounds: pd.DataFrame, predicted: RenewalResult, prompts: Sequence[int], gamma: int, *, gamma_max: int, limit: int
+) -> RatioError | None:
+    """Ω predicted over Ω counted at one γ, from one cell's rounds of its arm; None where nothing was counted.
+
+    Counted are the rounds of single rows that start with `gamma_max` positions left, as the prediction counts them.
+    predicted: sums by prompt, whose numbers `prompts` gives; limit: max_new_tokens.
+    """
+    starts = rounds[(rounds["position"] - 1 + gamma_max <= limit - 1) & (rounds["gamma"] == rounds["gamma_asked"])]
+    if starts.empty:
+        return None
+    by_prompt = starts.groupby("prompt").agg(tokens=("emitted", "sum"), rounds=("emitted", "size"))
+    column = predicted.gammas.tolist().index(gamma)
+    return ratio_error(
+        {
+            int(p): (float(c), float(s))
+            for p, c, s in zip(prompts, predicted.committed[:, column], predicted.starts[:, column], strict=True)
+        },
+        {int(str(p)): (float(row["tokens"]), float(row["rounds"])) for p, row in by_prompt.iterrows()},
+    )
+
+
+def measured_interval(blocks: Sequence[CountedBlock], *, confidence: float, replicates: int, seed: int) -> FloatArray:
+    """(3,) S measured, pooled over blocks, and its interval from drawing blocks; NaN ends from a single block."""
+    tokens = np.array([b.tokens_per_round * b.rounds for b in blocks])
+    rounds_s = np.array([b.t_round_s * b.rounds for b in blocks])
+    steps_s = np.array([b.t_plain_step_s * b.rounds for b in blocks])
+    counts = np.array([b.rounds for b in blocks], dtype=np.float64)
+
+    def pooled(weights: FloatArray) -> FloatArray:
+        return np.asarray((weights @ tokens) * (weights @ steps_s) / ((weights @ rounds_s) * (weights @ counts)))
+
+    everything = float(pooled(np.ones((1, len(blocks))))[0])
+    if len(blocks) < 2:
+        return np.array([everything, np.nan, np.nan])
+    weights = np.random.default_rng(seed).multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks)), replicates)
+    low, high = percentile_interval(pooled(weights.astype(np.float64)), confidence)
+    return np.array([everything, float(low), float(high)])
+
+
+def request_figures(requests: pd.DataFrame, gamma: int) -> dict[str, Any]:
+    """Whole requests of one cell at one γ: tokens, losslessness, baselines, and rounds against those expected."""
+    arm = requests[requests["gamma"] == gamma]
+    counted = arm["rounds"].sum()
+    figures: dict[str, Any] = {
+        "tokens": int(arm["tokens"].map(len).sum()),
+        "lossless": bool(arm["lossless"].all()),
+        "speedup_whole": _whole(requests, str(arm["arm"].iloc[0])),
+        "plain_over_generate": _median(baseline_ratio(requests, PLAIN, GENERATE)),
+        "plain_over_loop": _median(baseline_ratio(requests, PLAIN, LOOP)),
+        "rounds_counted": int(counted),
+    }
+    known = arm[arm["expected_rounds"].notna()]
+    if not known.empty:
+        sums = known.groupby("prompt").agg(counted=("rounds", "sum"), expected=("expected_rounds", "sum"))
+        check = round_check(sums["counted"].to_numpy(dtype=np.int64), sums["expected"].to_numpy())
+        figures |= {
+            "rounds_expected": check.expected,
+            "rounds_standard_errors": check.standard_errors,
+            "rounds_agree": check.agrees,
+        }
+    return figures
+
+
+def _whole(requests: pd.DataFrame, arm: str) -> float | None:
+    """Prefills and ragged ends included: tokens a second over those of the plain loop."""
+    first = requests.assign(count=requests["tokens"].map(len), whole=requests["prefill_s"] + requests["decode_s"])
+    sums = first.groupby(["arm", "block"]).agg(tokens=("count", "sum"), seconds=("whole", "first"))
+    rates = sums.groupby("arm").sum()
+    if PLAIN not in rates.index or arm not in rates.index:
+        return None
+    rate = rates["tokens"] / rates["seconds"]
+    return finite_or_none(rate[arm] / rate[PLAIN])
+
+
+def _median(values: FloatArray) -> float | None:
+    return float(np.median(values)) if values.size else None
+
+
+def gammas_of(requests: pd.DataFrame) -> list[int]:
+    """The γ above 0 that a cell was decoded at."""
+    return sorted({arm_gamma(arm) for arm in requests["arm"]} - {0})

@@ -1,0 +1,224 @@
+"""What a run decoded end to end, cell by cell: ε for its predictions, and the rows of verification.csv. No torch.
+
+decoded = DecodedCells.read(run, cells, list(ways(run, {})))
+decoded.overhead(way, cell)       # ε of a cell, from other contexts where there are any
+decoded.rows()                    # prediction against measurement, one row for every γ decoded
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from specgauge.model.known import finite_or_none
+from specgauge.sweeps.counted import CountedBlock, cost_table, counted_blocks
+from specgauge.sweeps.decoded_tables import REQUESTS, ROUNDS, DecodedKey, read_requests, read_rounds
+from specgauge.sweeps.rounds import JudgedRounds
+from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.timings import CellTimings
+from specgauge.sweeps.verification import (
+    COLUMNS,
+    Overhead,
+    acceptance_error,
+    gammas_of,
+    measured_interval,
+    overheads,
+    request_figures,
+)
+from specgauge.sweeps.ways import Way, cells_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.schema import Config
+
+_KEY = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "start_context")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedCells:
+    """Everything decoded end to end, beside what the measured parts make of it."""
+
+    config: Config
+    requests: Mapping[DecodedKey, pd.DataFrame]
+    rounds: Mapping[DecodedKey, pd.DataFrame]
+    blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
+    judged: Mapping[DecodedKey, JudgedRounds]
+    """What the acceptance pass predicts, where it is known."""
+    fitted: Mapping[DecodedKey, Overhead]
+
+    @classmethod
+    def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[Way]) -> Self:
+        """Read requests.parquet and rounds.parquet, where the run has them.
+
+        Raises:
+            ValueError: a file is damaged, foreign or of another release.
+        """
+        config = run.config
+        requests, rounds = ({}, {}) if not (run.path / REQUESTS).is_file() else _read(run)
+        blocks: dict[DecodedKey, list[CountedBlock]] = {}
+        judged: dict[DecodedKey, JudgedRounds] = {}
+        keys: list[DecodedKey] = []
+        for way in found:
+            own = cells_of(way, cells)
+            table = cost_table(own) if requests else None
+            for cell in own:
+                key = way.decoded_key(cell.cell)
+                keys.append(key)
+                if key not in requests:
+                    continue
+                predicted = way.rounds_at(cell.cell.context)
+                if predicted is not None:
+                    judged[key] = predicted
+                if table is not None:
+                    blocks[key] = list(
+                        counted_blocks(
+                            table,
+                            rounds[key],
+                            batch_size=key.batch_size,
+                            gammas=gammas_of(requests[key]),
+                            gamma_max=max(config.grid.gamma),
+                            max_new_tokens=texts_length(config),
+                        )
+                    )
+        return cls(
+            config=config,
+            requests=requests,
+            rounds=rounds,
+            blocks=blocks,
+            judged=judged,
+            fitted=overheads(blocks, keys, replicates=config.precision.bootstrap_replicates, seed=config.seed),
+        )
+
+    def overhead(self, way: Way, cell: CellTimings) -> Overhead | None:
+        """ε of a cell; None where nothing like it was decoded."""
+        return self.fitted.get(way.decoded_key(cell.cell))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of verification.csv, in the order decoded; unknown is None."""
+        return [
+            self._row(key, requests, gamma) for key, requests in self.requests.items() for gamma in gammas_of(requests)
+        ]
+
+    def _row(self, key: DecodedKey, requests: pd.DataFrame, gamma: int) -> dict[str, Any]:
+        place = asdict(key)
+        row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        row |= {name: value for name, value in place.items() if name in COLUMNS}
+        row |= {"context": key.start_context, "gamma": gamma} | request_figures(requests, gamma)
+        own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
+        judged = self.judged.get(key)
+        if judged is not None and row["lossless"]:
+            row |= self._acceptance(key, judged, gamma)
+        if own:
+            row |= self._speedups(key, own, row["tokens_per_round_predicted"], judged)
+        return row
+
+    def _acceptance(self, key: DecodedKey, judged: JudgedRounds, gamma: int) -> dict[str, Any]:
+        rounds = self.rounds[key]
+        error = acceptance_error(
+            rounds[rounds["gamma_asked"] == gamma],
+            judged.by_prompt,
+            judged.prompts,
+            gamma,
+            gamma_max=max(self.config.grid.gamma),
+            limit=texts_length(self.config),
+        )
+        if error is None:
+            return {}
+        return {
+            "tokens_per_round_predicted": error.first,
+            "tokens_per_round_counted": error.second,
+            "acceptance_error": error.value,
+            "acceptance_error_low": error.low,
+            "acceptance_error_high": error.high,
+        }
+
+    def _speedups(
+        self, key: DecodedKey, own: Sequence[CountedBlock], predicted: float | None, judged: JudgedRounds | None
+    ) -> dict[str, Any]:
+        precision, fitted = self.config.precision, self.fitted[key]
+        overhead_s, gamma = float(fitted.t_overhead_s[0]), own[0].gamma
+        measured, low, high = measured_interval(
+            own,
+            confidence=precision.confidence,
+            replicates=precision.bootstrap_replicates,
+            seed=self.config.seed,
+        )
+        counts = np.array([block.rounds for block in own], dtype=np.float64)
+
+        def mean(values: Iterable[float]) -> float:
+            return float(np.average(np.fromiter(values, dtype=np.float64), weights=counts))
+
+        found: dict[str, Any] = {
+            "blocks": len(own),
+            "rounds": int(counts.sum()),
+            "t_overhead_s": overhead_s,
+            "overhead_from": fitted.fitted_from,
+            "t_accept_rest_s": mean(block.t_accept_rest_s for block in own),
+            "t_round_s": mean(block.t_round_s for block in own),
+            "speedup_from_counts": float(np.median([block.speedup_from_counts(overhead_s) for block in own])),
+            "speedup_measured": float(measured),
+            "speedup_measured_low": finite_or_none(low),
+            "speedup_measured_high": finite_or_none(high),
+            "cost_error": float(
+                np.median([block.speedup_from_counts(overhead_s) / block.speedup_measured - 1.0 for block in own])
+            ),
+        }
+        if predicted is not None and judged is not None:
+            full = float(np.clip(judged.full_acceptance[0, judged.gammas.index(gamma)], 0.0, 1.0))
+            follows = 1.0 - (1.0 - full) ** key.batch_size
+            parts_s = mean(
+                block.t_parts_s + (follows - block.catch_up_share) * block.t_draft_catch_up_s for block in own
+            )
+            speedup = predicted * mean(block.t_decode_s for block in own) / (parts_s + overhead_s)
+            found |= {"speedup_predicted": speedup, "error": speedup / float(measured) - 1.0}
+        return found
+
+
+def texts_length(config: Config) -> int:
+    """Tokens written for each prompt that is decoded end to end."""
+    wanted = None if config.verify is None else config.verify.max_new_tokens
+    return wanted or config.workload.max_new_tokens
+
+
+def _read(run: Run) -> tuple[dict[DecodedKey, pd.DataFrame], dict[DecodedKey, pd.DataFrame]]:
+    requests = dict(_by_key(read_requests(run.path / REQUESTS)))
+    rounds = dict(_by_key(read_rounds(run.path / ROUNDS))) if (run.path / ROUNDS).is_file() else {}
+    empty = next(iter(rounds.values())).iloc[:0] if rounds else None
+    for key in requests:  # texts that all end with their first token have no round
+        if key not in rounds:
+            if empty is None:
+                raise ValueError(f"{run.path / ROUNDS}: missing; delete {REQUESTS} to decode again")
+            rounds[key] = empty
+    return requests, rounds
+
+
+def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
+    for _, rows in frame.groupby(list(_KEY), sort=False):
+        place = rows[list(_KEY)].iloc[0].to_dict()
+        yield (
+            DecodedKey(
+                pair=place["pair"],
+                mode=place["mode"],
+                sampling=place["sampling"],
+                draft_sampling=place["draft_sampling"],
+                acceptance_rule=place["acceptance_rule"],
+                batch_size=int(place["batch_size"]),
+                start_context=int(place["start_context"]),
+            ),
+            rows,
+        )
+
+
+def verification_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The text of verification.csv; unknown is empty, floats come back exactly."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    return buffer.getvalue()
