@@ -68,6 +68,27 @@ def spill(chunks: Iterator[Tensor], folder: Path) -> list[Path]:
     return paths
 
 
+class Histories:
+    """What each position of padded texts has seen, chunk by chunk in their order; nothing without a penalty."""
+
+    def __init__(self, texts: Sequence[Text], settings: SamplingSettings, device: torch.device) -> None:
+        self._texts, self._needed, self._device = texts, settings.repetition_penalty != 1.0, device
+        self.fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, device)
+        """(B, T) the token before each position."""
+        self._seen: Tensor | None = None
+
+    def along(self, start: int, stop: int, vocabulary: int) -> Tensor | None:
+        """(B, N, V) tokens seen at positions start … stop − 1; ``start`` is where the last chunk stopped."""
+        if not self._needed:
+            return None
+        if self._seen is None:
+            prompts, in_prompt = pad_right([text.prompt_tokens for text in self._texts], 0, self._device)
+            self._seen = seen_tokens(prompts, in_prompt, vocabulary)
+        seen = seen_along(self._seen, self.fed[:, start:stop])
+        self._seen = seen[:, -1]
+        return seen
+
+
 def _columns(
     target_logits: Tensor,
     draft_logits: Tensor,
@@ -111,28 +132,20 @@ def _batch_rows(
 ) -> dict[str, list[Any]]:
     """The rows of one batch of texts, as columns of plain values."""
     judged, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
-    fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, device)
+    histories = Histories(texts, settings, device)
     columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
-    seen_so_far: Tensor | None = None
     start = 0
     for target_logits, draft_logits in zip(target_chunks, draft_chunks, strict=True):
         count = target_logits.shape[1]
         vocabulary = max(target_logits.shape[-1], draft_logits.shape[-1])
         stop = start + count
-        seen = None
-        if settings.repetition_penalty != 1.0:
-            if seen_so_far is None:
-                prompts, in_prompt = pad_right([text.prompt_tokens for text in texts], 0, device)
-                seen_so_far = seen_tokens(prompts, in_prompt, vocabulary)
-            seen = seen_along(seen_so_far, fed[:, start:stop])
-            seen_so_far = seen[:, -1]
         found = _columns(
             widen(target_logits.to(device), vocabulary),
             widen(draft_logits.to(device), vocabulary),
             judged[:, start:stop],
             settings,
-            seen,
-            fed[:, start:stop] >= draft_rows,
+            histories.along(start, stop, vocabulary),
+            histories.fed[:, start:stop] >= draft_rows,
         )
         mask = valid[:, start:stop].cpu().numpy()
         rows, offsets = (index.tolist() for index in np.nonzero(mask))

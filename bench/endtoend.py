@@ -163,7 +163,7 @@ class EndToEnd:
         """
         found = self.decode(arm, prompts, prompt_numbers=prompt_numbers, repetition=repetition)
         gamma = arm_gamma(arm)
-        if not gamma or self.forced is not None or self.pair.ngram is not None:
+        if not gamma or self.forced is not None:
             return found
         texts = [
             Text(

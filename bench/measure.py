@@ -115,7 +115,7 @@ class CellTimer:
         return True
 
     def _round_s(self, cell: TimingCell, arm: str) -> float | None:
-        """What an arm's precision is held against: its own median, but T_decode for lookups, microseconds of a round."""
+        """What an arm is held against: its own median (None), but T_decode for lookups, microseconds of a round."""
         if arm != "draft" or self.pair.ngram is None:
             return None
         return float(np.median(_samples(self.journal.blocks(cell.cell_id, "decode"))))

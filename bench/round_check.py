@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from specgauge.bench.acceptance import measure_acceptance
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.generate import Text
 from specgauge.bench.models import LoadedModel, LoadedPair
-from specgauge.model.acceptance import acceptance_probability, overlap, recorded_columns
+from specgauge.bench.pair_acceptance import pair_acceptance
 from specgauge.model.exact import AcceptanceRule, DraftSampling
-from specgauge.model.renewal import renewal
+from specgauge.model.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.round_check import RoundCheck, round_check, rounds_by_prompt
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.texts import pad_texts
@@ -85,26 +82,23 @@ def expected_rounds(
 ) -> list[float]:
     """Σ v_t of each text at one γ, from a teacher-forced pass over it; 0 for a text of one token."""
     expected = dict.fromkeys(((text.prompt, text.repetition) for text in texts), 0.0)
-    frame = measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=batch_size, chunk=chunk)
+    depth = max(gamma, 1)
+    frame = pair_acceptance(pair, texts, settings, gamma_max=depth, batch_size=batch_size, chunk=chunk)
     if frame.empty:
         return list(expected.values())
-    recorded = recorded_columns({name: frame[name].to_numpy() for name in frame.columns})
-    accepted = acceptance_probability(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
-    means = overlap(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
     padded = pad_texts(
         frame["prompt"].to_numpy(),
         frame["repetition"].to_numpy(),
         frame["position"].to_numpy(),
         frame["end_reason"].to_numpy(dtype=str),
-        {"acceptance": np.nan_to_num(accepted), "overlap": np.nan_to_num(means)},
+        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
     )
-    found = renewal(
-        padded.columns["acceptance"],
-        padded.columns["overlap"],
-        padded.lengths,
-        padded.ended_by_eos,
-        [gamma],
-        max(gamma, 1),
+    found = recorded_rounds(
+        padded,
+        acceptance_rule=acceptance_rule,
+        draft_sampling=draft_sampling,
+        gammas=[gamma],
+        gamma_max=depth,
         length_limits=max_new_tokens - 1,
     ).rounds[:, 0]
     for prompt, repetition, value in zip(padded.prompts, padded.repetitions, found.tolist(), strict=True):
