@@ -139,9 +139,9 @@ def test_rounds_counted_are_those_expected(
     assert expected == [float(rounds) for rounds in counted]
 
     frame = pair_acceptance(pair, found.texts, settings, gamma_max=gamma, batch_size=12, chunk=64)
-    by_place = frame.set_index(["prompt", "position"])
+    by_place = {(row["prompt"], row["position"]): row for row in frame.to_dict("records")}
     for row in found.rows:
-        place = by_place.loc[(row.prompt, row.position - 1)]
+        place = by_place[row.prompt, row.position - 1]
         assert row.drafted == min(row.gamma, place["proposed_length"])
         left = len(found.texts[row.prompt].tokens) - row.position
         assert row.accepted == min(row.drafted, place["match_length"], left)
@@ -157,7 +157,9 @@ def test_drafts_and_tokens_of_the_window_are_those_counted(tiny_model: Make) -> 
     found = decoder.run(prompts, gamma=gamma, max_new_tokens=NEW, prompt_numbers=range(20))
     frame = pair_acceptance(pair, found.texts, GREEDY, gamma_max=gamma, batch_size=20, chunk=64)
     padded = pad_texts(
-        *(frame[name].to_numpy() for name in ("prompt", "repetition", "position")),
+        frame["prompt"].to_numpy(),
+        frame["repetition"].to_numpy(),
+        frame["position"].to_numpy(),
         frame["end_reason"].to_numpy(dtype=str),
         {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
     )
