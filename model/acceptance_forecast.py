@@ -1,0 +1,217 @@
+"""What a draft's own confidence says of its acceptance, learnt from recorded texts: plain data, and cheap to ask.
+
+    z_t              acceptance at the draft's largest probability: a rising step-by-step fit, straight between steps
+    r, e             running means of z and of acceptance over the positions judged so far in this call; they fade, and
+                     begin at the mean over texts
+    this  draft      a_t     ~ 1, z_t, r, e
+    next  draft      a_{t+1} ~ 1, z_t, r, e       given that this one was accepted
+    first draft      a_t     ~ 1, r, e            before anything of the round is seen
+
+each by least squares (weights: a_t for the next draft, 1 otherwise; a little ridge), cut to [0, 1]. So a forecast has
+what decides whether another draft pays: how sure the draft is now, and how this text has gone.
+
+    forecast = fit_forecast(texts)
+    z = forecast.confidence(top_probs)
+    forecast.this_draft(z, forecast.start(calls=1))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specgauge.model.checks import FloatArray, IntArray, probabilities
+from specgauge.model.replay_texts import ReplayTexts
+from specgauge.model.uniforms import uniforms
+
+BINS = 16
+"""Equal shares of positions, ranked by confidence, in which acceptance is counted."""
+_RIDGE = 1e-3
+_FIRST_COIN = 1 << 20
+"""The purpose of the coins that stand for acceptance in e while fitting; FIRST_COIN + replicate."""
+_REPLICATES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """Faded sums over the positions judged so far, (L,) each."""
+
+    judged: FloatArray
+    confidence: FloatArray
+    accepted: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceForecast:
+    """A fitted forecast."""
+
+    top_probs: tuple[float, ...]
+    """Rising: where the fit of z has its steps."""
+    acceptance: tuple[float, ...]
+    """z there, never falling."""
+    mean: float
+    """Mean acceptance over positions, where a call begins."""
+    this_weights: tuple[float, float, float, float]
+    """Of 1, z, r, e."""
+    next_weights: tuple[float, float, float, float]
+    first_weights: tuple[float, float, float]
+    """Of 1, r, e."""
+    memory: float = 0.9
+    """What a judged position leaves of earlier ones."""
+    prior_weight: float = 4.0
+    """How many judged positions the mean counts for."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for steps that do not rise, an acceptance that falls, and values outside [0, 1]."""
+        places, values = probabilities("top_probs", self.top_probs), probabilities("acceptance", self.acceptance)
+        if places.ndim != 1 or not places.size or places.shape != values.shape:
+            raise ValueError(f"forecast: found {places.size} top_probs, {values.size} acceptance; allowed is as many")
+        if bool((np.diff(places) <= 0).any()) or bool((np.diff(values) < 0).any()):
+            raise ValueError("forecast: found steps out of order; allowed are rising top_probs and acceptance")
+        probabilities("forecast: mean", self.mean)
+        probabilities("forecast: memory", self.memory)
+        if self.prior_weight <= 0:
+            raise ValueError(f"forecast: found prior_weight {self.prior_weight:g}; allowed is above 0")
+
+    def confidence(self, top_probs: FloatArray) -> FloatArray:
+        """Z, in the shape of the draft's largest probabilities; NaN stays."""
+        return np.asarray(np.interp(top_probs, self.top_probs, self.acceptance), dtype=np.float64)
+
+    def start(self, calls: int) -> History:
+        """Nothing judged yet."""
+        return History(judged=np.zeros(calls), confidence=np.zeros(calls), accepted=np.zeros(calls))
+
+    def first_draft(self, history: History) -> FloatArray:
+        """(L,) P(the first draft of a round is accepted)."""
+        one, r, e = self.first_weights
+        confidence, accepted = self._means(history)
+        return np.clip(one + r * confidence + e * accepted, 0.0, 1.0)
+
+    def this_draft(self, confidence: FloatArray, history: History) -> FloatArray:
+        """(L, B) P(the draft that z (L, B) belongs to is accepted), given those before it."""
+        return self._forecast(self.this_weights, confidence, history)
+
+    def next_draft(self, confidence: FloatArray, history: History) -> FloatArray:
+        """(L, B) P(the draft after the one that z (L, B) belongs to is accepted), given that this one is."""
+        return self._forecast(self.next_weights, confidence, history)
+
+    def judged(self, history: History, confidence: FloatArray, accepted: FloatArray, rows: FloatArray) -> History:
+        """One more position judged in each of `rows` (L,) rows, z and acceptance (L,) summed over them."""
+        kept = np.where(rows > 0, self.memory, 1.0)
+        return History(
+            judged=kept * history.judged + rows,
+            confidence=kept * history.confidence + confidence,
+            accepted=kept * history.accepted + accepted,
+        )
+
+    def faded(self, history: History, passed: IntArray) -> History:
+        """After `passed` (L,) positions of which nothing was seen."""
+        kept = self.memory**passed
+        return History(
+            judged=kept * history.judged, confidence=kept * history.confidence, accepted=kept * history.accepted
+        )
+
+    def _means(self, history: History) -> tuple[FloatArray, FloatArray]:
+        total = self.prior_weight + history.judged
+        lean = self.prior_weight * self.mean
+        return (lean + history.confidence) / total, (lean + history.accepted) / total
+
+    def _forecast(
+        self, weights: tuple[float, float, float, float], confidence: FloatArray, history: History
+    ) -> FloatArray:
+        one, z, r, e = weights
+        steady, accepted = self._means(history)
+        return np.clip((one + r * steady + e * accepted)[:, None] + z * confidence, 0.0, 1.0)
+
+
+def fit_forecast(
+    texts: ReplayTexts, *, memory: float = 0.9, prior_weight: float = 4.0, seed: int = 0
+) -> AcceptanceForecast:
+    """Fit on all positions of `texts`, on the path.
+
+    e is learnt from thrown coins, as a decoder sees accepted drafts and not their probability. Raises ValueError for
+    texts without a position.
+    """
+    inside, acceptance = texts.inside, texts.judged.acceptance
+    if not bool(inside.any()):
+        raise ValueError("forecast: found no position to learn from; allowed is at least one")
+    steps, values = _rising_fit(texts.top_probs[inside], acceptance[inside])
+    flat = (0.0, 1.0, 0.0, 0.0)
+    forecast = AcceptanceForecast(
+        top_probs=tuple(steps.tolist()),
+        acceptance=tuple(values.tolist()),
+        mean=float(np.clip(acceptance[inside].mean(), 0.0, 1.0)),
+        this_weights=flat,
+        next_weights=flat,
+        first_weights=(0.0, 1.0, 0.0),
+        memory=memory,
+        prior_weight=prior_weight,
+    )
+    return _with_weights(forecast, texts, seed)
+
+
+def _with_weights(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> AcceptanceForecast:
+    acceptance, inside = texts.judged.acceptance, texts.inside
+    count, longest = acceptance.shape
+    z = forecast.confidence(texts.top_probs)
+    coins = uniforms(
+        seed,
+        texts.prompts[:, None, None],
+        texts.repetitions[:, None, None],
+        np.arange(longest)[:, None],
+        _FIRST_COIN + np.arange(_REPLICATES),
+    )
+    passed = coins < acceptance[:, :, None]
+    features = np.ones((longest, count * _REPLICATES, 4))
+    history = forecast.start(count * _REPLICATES)
+    for t in range(longest):
+        own = np.repeat(z[:, t], _REPLICATES)
+        features[t, :, 1] = own
+        features[t, :, 2], features[t, :, 3] = forecast._means(history)
+        history = forecast.judged(history, own, passed[:, t].ravel().astype(np.float64), np.ones(own.size))
+    here = np.repeat(inside, _REPLICATES, axis=0).T
+    accepted = np.repeat(acceptance, _REPLICATES, axis=0).T
+    following = here[1:]
+    first = _least_squares(features[here][:, [0, 2, 3]], accepted[here], np.ones(int(here.sum())))
+    this = _least_squares(features[here], accepted[here], np.ones(int(here.sum())))
+    after = _least_squares(features[:-1][following], accepted[1:][following], accepted[:-1][following])
+    return AcceptanceForecast(
+        top_probs=forecast.top_probs,
+        acceptance=forecast.acceptance,
+        mean=forecast.mean,
+        this_weights=(this[0], this[1], this[2], this[3]),
+        next_weights=(after[0], after[1], after[2], after[3]),
+        first_weights=(first[0], first[1], first[2]),
+        memory=forecast.memory,
+        prior_weight=forecast.prior_weight,
+    )
+
+
+def _least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray) -> list[float]:
+    """Weighted, with a ridge on slopes around their means; the weighted mean alone where there is no weight."""
+    total = float(weights.sum())
+    if total <= 0:
+        return [float(wanted.mean()) if wanted.size else 0.0] + [0.0] * (features.shape[1] - 1)
+    slopes = features[:, 1:]
+    centre, level = weights @ slopes / total, float(weights @ wanted / total)
+    spread = slopes - centre
+    normal = (spread * weights[:, None]).T @ spread / total + _RIDGE * np.eye(slopes.shape[1])
+    found = np.linalg.solve(normal, (spread * weights[:, None]).T @ (wanted - level) / total)
+    return [float(level - found @ centre), *found.tolist()]
+
+
+def _rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means in `BINS` shares of ranked positions, made to rise (pool adjacent violators): (K,) places and values."""
+    from scipy.optimize import isotonic_regression
+
+    order = np.argsort(top_probs, kind="stable")
+    bins = (np.arange(order.size) * min(BINS, order.size)) // order.size
+    sizes = np.bincount(bins).astype(np.float64)
+    places = np.bincount(bins, weights=top_probs[order]) / sizes
+    means = np.bincount(bins, weights=acceptance[order]) / sizes
+    distinct, index = np.unique(np.round(places, 12), return_inverse=True)
+    total = np.bincount(index, weights=sizes)
+    pooled = np.bincount(index, weights=means * sizes) / total
+    rising = isotonic_regression(pooled, weights=total).x
+    return np.clip(distinct, 0.0, 1.0), np.clip(np.maximum.accumulate(rising), 0.0, 1.0)
