@@ -43,6 +43,9 @@ class Watcher:
     def begin(self) -> Watcher:
         return self
 
+    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
+        return depth < self.gamma
+
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
         self.lengths.append((list(self.caches[0].lengths), list(self.drafter.cache.lengths)))
 
