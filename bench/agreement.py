@@ -12,13 +12,15 @@ Shapes: B rows, L tokens, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.cache import RowCache, new_cache, prefill
+from specgauge.bench.fixed import FixedForward
 from specgauge.bench.loading import one_line
 from specgauge.bench.memory import is_out_of_memory
 
@@ -38,13 +40,15 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
     on it than by its own means; lets a lack of memory through as it is.
     """
     kind = type(model).__name__
-    rows = int(model.config.get_text_config().vocab_size)
-    tokens = (5 * torch.arange(len(_LENGTHS) * _TOKENS, device=device).reshape(len(_LENGTHS), _TOKENS) + 3) % rows
+    tokens = _tokens(model, device)
     try:
         expected = _own_logits(model, tokens)
         has_nan = bool(expected.isnan().any())
         model.set_attn_implementation(attention)
-        difference, limit = _difference(_cached_logits(model, tokens), expected)
+        cache = new_cache(model, batch_size=len(_LENGTHS), tokens=_TOKENS)
+        prefill(model, cache, tokens[:, : max(_LENGTHS) + 1])
+        found = _cached_logits(cache, tokens, lambda fed: prefill(model, cache, fed))
+        difference, limit = _difference(found, expected)
     except Exception as error:  # whatever a foreign forward raises means that it does not take this cache
         if is_out_of_memory(error):
             raise
@@ -65,22 +69,44 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
         )
 
 
+@torch.inference_mode()
+def check_fixed_forward(fixed: FixedForward) -> None:
+    """Raise ValueError, in one line, where a model computes other logits over fixed shapes than eagerly.
+
+    The shapes' computation is checked as it stands, neither compiled nor captured; that takes no time to speak of.
+    """
+    tokens = _tokens(fixed.model, fixed.device)
+    cache = fixed.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
+    expected = prefill(fixed.model, cache, tokens)
+    found = _cached_logits(cache, tokens, lambda fed: fixed.run_plainly(cache, fed))
+    difference, limit = _difference(found, expected)
+    if not difference <= limit:
+        raise ValueError(
+            f"{fixed.name}: {type(fixed.model).__name__} computes other logits over fixed shapes than eagerly (they "
+            f"differ by {difference:.2g} of their spread, rounding explains {limit:g}); use mode: eager"
+        )
+
+
+def _tokens(model: PreTrainedModel, device: torch.device) -> Tensor:
+    """(B, L) ids all over the vocabulary."""
+    rows = int(model.config.get_text_config().vocab_size)
+    return (5 * torch.arange(len(_LENGTHS) * _TOKENS, device=device).reshape(len(_LENGTHS), _TOKENS) + 3) % rows
+
+
 def _own_logits(model: Any, tokens: Tensor) -> Tensor:
     """(B, L, V) logits of (B, L) tokens by the model's own attention, without a cache."""
     logits: Tensor = model(input_ids=tokens, use_cache=False).logits
     return logits
 
 
-def _cached_logits(model: PreTrainedModel, tokens: Tensor) -> dict[int, tuple[Tensor, int]]:
-    """For each row, (logits, first position) of what it was fed after rolling back to its own length."""
-    cache = new_cache(model, batch_size=len(_LENGTHS), tokens=_TOKENS)
-    forward(model, cache, tokens[:, : max(_LENGTHS) + 1])
+def _cached_logits(cache: RowCache, tokens: Tensor, run: Callable[[Tensor], Tensor]) -> dict[int, tuple[Tensor, int]]:
+    """For each row, (logits, first position) of what it was fed after rolling a filled cache back to its own length."""
     cache.set_lengths(list(_LENGTHS))
     parts = []
     for new in (1, 2):
         starts = cache.lengths
         fed = torch.stack([tokens[row, start : start + new] for row, start in enumerate(starts)])
-        parts.append(forward(model, cache, fed))
+        parts.append(run(fed))
     logits = torch.cat(parts, dim=1)
     return {row: (logits[row], start) for row, start in enumerate(_LENGTHS)}
 

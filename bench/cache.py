@@ -8,13 +8,17 @@ The mask and the position of every new token are computed once a forward, from t
     logits = forward(model, cache, tokens)            # writes, then moves every row's length by tokens.shape[1]
     cache.set_lengths(lengths)                        # roll back
 
+A forward here is eager, over the narrowest views that hold the rows.  Caches of a model in another mode
+(`specgauge.bench.fixed`) run theirs over fixed shapes, but for prompts: those are `prefill`ed eagerly in every mode.
+
 Shapes: B batch, N new tokens, S cached tokens (view), K key/value heads, D head size, V vocabulary.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,9 +43,11 @@ class RowLayer(CacheLayerMixin):
 
     is_sliding = False
 
-    def __init__(self, owner: RowCache) -> None:
+    owner: RowCache
+    """The cache it belongs to, held weakly, so that buffers are freed with their cache."""
+
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.owner = owner
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate zeroed buffers of the owner's capacity, shaped and placed as the first keys and values."""
@@ -97,13 +103,18 @@ class RowLayer(CacheLayerMixin):
 class RowCache(Cache):
     """Buffers for all layers of one model, and each row's length (tokens that count) on the host."""
 
-    def __init__(self, *, layers: int, batch_size: int, capacity: int) -> None:
+    fixed: Callable[[PreTrainedModel, RowCache, Tensor, int], Tensor] | None = None
+    """Runs a forward (model, cache, tokens, keep) over fixed shapes; None where forwards are eager."""
+
+    def __init__(self, *, layers: Sequence[RowLayer], batch_size: int, capacity: int) -> None:
         self.capacity = capacity
         self.lengths = [0] * batch_size
         self.positions: Tensor = torch.empty(0, dtype=torch.long)
         self.uniform_start: int | None = 0
         self.view_length = 0
-        super().__init__(layers=[RowLayer(self) for _ in range(layers)])
+        for layer in layers:
+            layer.owner = weakref.proxy(self)
+        super().__init__(layers=list(layers))
 
     @property
     def batch_size(self) -> int:
@@ -117,17 +128,25 @@ class RowCache(Cache):
         assert all(0 <= length <= self.capacity for length in rows), (rows, self.capacity)
         self.lengths = rows
 
-    def begin(self, new_tokens: int, device: torch.device) -> Tensor | None:
-        """Fix positions and mask for a forward of ``new_tokens`` per row; (B or 1, 1, N, S) boolean mask, or None.
+    def reserve(self, tokens: int) -> None:
+        """Say that forwards reach ``tokens`` at most; only what runs over fixed shapes needs to know."""
 
-        Raises ValueError where a row would not fit into the capacity.
-        """
+    def check_room(self, new_tokens: int) -> None:
+        """Raise ValueError where a row would not fit into the capacity."""
         longest = max(self.lengths)
         if longest + new_tokens > self.capacity:
             raise ValueError(
                 f"cache: {longest} tokens and {new_tokens} more do not fit into a capacity of {self.capacity}; "
                 "allocate a larger cache"
             )
+
+    def begin(self, new_tokens: int, device: torch.device) -> Tensor | None:
+        """Fix positions and mask for a forward of ``new_tokens`` per row; (B or 1, 1, N, S) boolean mask, or None.
+
+        Raises ValueError where a row would not fit into the capacity.
+        """
+        self.check_room(new_tokens)
+        longest = max(self.lengths)
         self.view_length = longest + new_tokens
         uniform = min(self.lengths) == longest
         self.uniform_start = longest if uniform else None
@@ -161,26 +180,32 @@ def refuse_cache_that_cannot_roll_back(model: PreTrainedModel, name: str) -> Non
 
 
 def new_cache(model: PreTrainedModel, *, batch_size: int, tokens: int) -> RowCache:
-    """An empty cache for ``batch_size`` rows of up to ``tokens`` tokens each, in the smallest capacity bucket."""
-    layers = int(model.config.get_text_config().num_hidden_layers)
+    """An empty cache for ``batch_size`` rows of up to ``tokens`` tokens each, in the smallest capacity bucket.
+
+    Its forwards are eager; `LoadedModel.new_cache` gives one whose forwards run in the model's mode.
+    """
+    layers = [RowLayer() for _ in range(layer_count(model))]
     return RowCache(layers=layers, batch_size=batch_size, capacity=capacity_bucket(tokens))
 
 
-def _sliding_window(model: PreTrainedModel) -> tuple[int | None, bool]:
-    """(window in tokens, whether full-attention layers stand beside the sliding ones)."""
+def layer_count(model: PreTrainedModel) -> int:
+    """Layers that keep keys and values."""
+    return int(model.config.get_text_config().num_hidden_layers)
+
+
+def sliding_window(model: PreTrainedModel) -> int | None:
+    """The window in tokens of the layers that have one; None where no layer has."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if window is None or getattr(config, "use_sliding_window", True) is False:
-        return None, True
-    if kinds is None:
-        return int(window), False
-    return (int(window) if "sliding_attention" in kinds else None), "full_attention" in kinds
+        return None
+    return int(window) if kinds is None or "sliding_attention" in kinds else None
 
 
 def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tensor | dict[str, Tensor | None] | None:
     """The mask in the form the model takes: one for all layers, or one for each kind of attention layer."""
-    window, has_full = _sliding_window(model)
+    window = sliding_window(model)
     if window is None:
         return mask
     if cache.view_length <= window:
@@ -190,17 +215,31 @@ def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tens
         reach = slots > cache.positions[:, :, None] - window
         causal = (slots <= cache.positions[:, :, None]) if mask is None else mask[:, 0]
         sliding = (causal & reach)[:, None]
-    if getattr(model.config.get_text_config(), "layer_types", None) is None:
-        return sliding
-    return {"full_attention": mask, "sliding_attention": sliding} if has_full else sliding
+    return mask_argument(model, mask, sliding)
+
+
+def mask_argument(
+    model: PreTrainedModel, full: Tensor | None, sliding: Tensor | None
+) -> Tensor | dict[str, Tensor | None] | None:
+    """What a model with a sliding window takes: the window's mask, or one mask for each kind of attention layer."""
+    if "full_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
+        return {"full_attention": full, "sliding_attention": sliding}
+    return sliding
 
 
 def forward(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: int = 0) -> Tensor:
-    """One forward of (B, N) tokens placed after each row's length; every length grows by N.
+    """One forward of (B, N) tokens placed after each row's length, in the cache's mode; every length grows by N.
 
     ``keep`` limits the logits to the last ``keep`` positions (0 keeps all).  Returns (B, keep or N, V) logits in the
     model's dtype.  Raises ValueError where a row would overflow the cache.
     """
+    if cache.fixed is not None:
+        return cache.fixed(model, cache, tokens, keep)
+    return prefill(model, cache, tokens, keep=keep)
+
+
+def prefill(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: int = 0) -> Tensor:
+    """As `forward`, eagerly whatever the mode: for prompts, whose lengths are too many to fix a shape for each."""
     mask = cache.begin(tokens.shape[1], tokens.device)
     output = model(
         input_ids=tokens,

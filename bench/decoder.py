@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 
 from specgauge.bench.batch import Batch, Row
-from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.cache import forward
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoded import Decoded, GammaLimit, NonFiniteLogitsError, RowRound
 from specgauge.bench.drafters import Drafter, Proposal
@@ -126,7 +126,7 @@ class SpeculativeDecoder:
             history = History(len(rows), self.verifier.vocabulary, self.target.device)
         return Batch(
             rows=rows,
-            cache=new_cache(self.target.model, batch_size=len(rows), tokens=longest + max_new_tokens),
+            cache=self.target.new_cache(batch_size=len(rows), tokens=longest + max_new_tokens),
             draws=Draws(
                 self.verifier.purposes(),
                 seed=self.seed,

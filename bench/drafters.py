@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specgauge.bench.cache import RowCache, forward, new_cache
+from specgauge.bench.cache import RowCache, forward, prefill
 from specgauge.bench.draws import History
 from specgauge.bench.generate import feedable, prefill_rows
 from specgauge.bench.models import LoadedModel
@@ -31,6 +31,8 @@ NO_LIMIT = 1 << 40
 """Room where nothing bounds the context."""
 _CHUNK_TOKENS = 2048
 """Tokens of each row that one forward takes at most."""
+_ROUND_TOKENS = 2
+"""Tokens that a round's first step feeds at most; a row that lags by more is brought up as a prompt is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ class ModelDrafter:
     def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         """Prefill the prompts, with the target's first token where the option says so."""
         tokens = max(len(row) for row in committed) + max_new_tokens
-        self.cache = new_cache(self.draft.model, batch_size=len(committed), tokens=tokens)
+        self.cache = self.draft.new_cache(batch_size=len(committed), tokens=tokens)
         limit = self.draft.max_context
         self._places = self.cache.capacity if limit is None else min(limit, self.cache.capacity)
         if self.settings.repetition_penalty != 1.0:
@@ -161,7 +163,8 @@ class ModelDrafter:
         fed = feedable(torch.tensor(block, device=self.draft.device), self.draft)
         self.cache.set_lengths(starts)
         for first in range(0, count, _CHUNK_TOKENS):
-            logits = forward(self.draft.model, self.cache, fed[:, first : first + _CHUNK_TOKENS], keep=1)
+            run = forward if count <= _ROUND_TOKENS else prefill
+            logits = run(self.draft.model, self.cache, fed[:, first : first + _CHUNK_TOKENS], keep=1)
         return logits[:, -1]
 
     def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor | None) -> Proposal:

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from specgauge.bench.cache import RowCache, forward, new_cache
+from specgauge.bench.cache import RowCache, forward, prefill
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.draws import Draws
 from specgauge.bench.models import LoadedModel
@@ -66,7 +66,7 @@ def prefill_rows(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
     tokens = feedable(tokens, model)
     cache.set_lengths(0)
     for start in range(0, tokens.shape[1], chunk):
-        forward(model.model, cache, tokens[:, start : start + chunk], keep=1)
+        prefill(model.model, cache, tokens[:, start : start + chunk], keep=1)
     cache.set_lengths([len(prompt) for prompt in prompts])
 
 
@@ -139,7 +139,7 @@ def decode_plain(
         check_room(model, len(prompt), max_new_tokens, number)
         _check_ids(model, prompt, number)
     clock = clock_for(model.device) if clock is None else clock
-    cache = new_cache(model.model, batch_size=rows, tokens=max(len(p) for p in prompts) + max_new_tokens)
+    cache = model.new_cache(batch_size=rows, tokens=max(len(p) for p in prompts) + max_new_tokens)
     seen = None
     if settings.repetition_penalty != 1.0:
         seen = seen_tokens(*pad_right(prompts, 0, model.device), model.vocabulary_rows)

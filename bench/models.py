@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from specgauge.bench.agreement import take_over_attention
 from specgauge.bench.attention import ATTENTION_NAMES
-from specgauge.bench.cache import refuse_cache_that_cannot_roll_back
+from specgauge.bench.cache import RowCache, new_cache, refuse_cache_that_cannot_roll_back
+from specgauge.bench.fixed import FixedForward
 from specgauge.bench.loading import (
     check_config_file,
     check_tokenizer,
@@ -28,7 +29,7 @@ from specgauge.bench.loading import (
     refuse_incomplete_weights,
 )
 from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
-from specgauge.configs.schema import ModelConfig, PairConfig
+from specgauge.configs.schema import Mode, ModelConfig, PairConfig
 
 EMBEDDED = Path(__file__).parent / "embedded"
 
@@ -46,6 +47,23 @@ class LoadedModel:
     max_context: int | None
     """Positions it takes; None where its configuration does not say."""
     eos_token_ids: tuple[int, ...]
+    mode: Mode = "eager"
+    """How forwards on caches of `new_cache` run."""
+    fixed: FixedForward | None = field(init=False, repr=False, compare=False)
+    """What runs them; None where they are eager."""
+
+    def __post_init__(self) -> None:
+        """Another mode, or another model under it, has its own compiled or captured forwards."""
+        fixed = None
+        if self.mode != "eager":
+            fixed = FixedForward(self.model, self.mode, name=self.name, device=self.device)
+        object.__setattr__(self, "fixed", fixed)
+
+    def new_cache(self, *, batch_size: int, tokens: int) -> RowCache:
+        """An empty cache for ``batch_size`` rows of up to ``tokens`` tokens each; forwards on it run in this mode."""
+        if self.fixed is not None:
+            return self.fixed.new_cache(batch_size=batch_size, tokens=tokens)
+        return new_cache(self.model, batch_size=batch_size, tokens=tokens)
 
     @property
     def vocabulary_rows(self) -> int:

@@ -7,7 +7,7 @@ Config holds is always the full form.  ``specgauge schema`` prints the same rule
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, JsonValue, WrapValidator, model_validator
 
@@ -17,6 +17,7 @@ from specgauge.configs.faults import Fault, Keys, value_fault
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
 from specgauge.configs.section import Section
 
+Mode = Literal["eager", "compile", "cuda_graph"]
 EMBEDDED = "embedded"
 LARGEST_GAMMA = 64
 LARGEST_BATCH_SIZE = 65_536
@@ -296,11 +297,8 @@ class Config(Section):
     """The cells that are measured."""
     precision: PrecisionConfig = PrecisionConfig()
     """When timing is good enough."""
-    mode: Annotated[
-        Literal["eager"],
-        Choice(words=("eager",), remark="the only execution mode this release measures"),
-    ] = "eager"
-    """Execution mode of both models."""
+    mode: Annotated[Mode, Choice(words=get_args(Mode))] = "eager"
+    """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs."""
     threads: Annotated[int | None, Whole(at_least=1, at_most=4096, or_null=True, null_means="torch's own choice")] = (
         None
     )

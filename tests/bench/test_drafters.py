@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel
 
-from specgauge.bench import decoder as decoder_module
 from specgauge.bench.attention import ATTENTION_NAMES
 from specgauge.bench.cache import RowCache, forward, new_cache
 from specgauge.bench.decoder import SpeculativeDecoder
@@ -65,11 +64,11 @@ def test_caches_hold_the_committed_tokens(
     """The target's: all but the last; the draft's: all but the last, or the last two after full acceptance."""
     caches: list[RowCache] = []
 
-    def kept(*arguments: Any, **options: Any) -> RowCache:
-        caches.append(new_cache(*arguments, **options))
+    def kept(loaded: LoadedModel, **options: Any) -> RowCache:
+        caches.append(new_cache(loaded.model, **options))
         return caches[-1]
 
-    monkeypatch.setattr(decoder_module, "new_cache", kept)
+    monkeypatch.setattr(LoadedModel, "new_cache", kept)
     target, draft = tiny_model(scale=0.4), tiny_model(seed=draft_seed, scale=0.4)
     drafter = ModelDrafter(draft, GREEDY, prefill_takes_first_token=takes_first)
     watcher = Watcher(gammas, drafter, caches)
@@ -101,8 +100,9 @@ def test_taking_the_first_token_along_saves_the_first_step(tiny_model: Make, mon
             count += 1
             return forward(model, *arguments, **options)
 
-        monkeypatch.setattr("specgauge.bench.drafters.forward", counted)
-        monkeypatch.setattr("specgauge.bench.generate.forward", counted)
+        for module in ("drafters", "generate"):
+            monkeypatch.setattr(f"specgauge.bench.{module}.forward", counted)
+            monkeypatch.setattr(f"specgauge.bench.{module}.prefill", counted)
         decoder = SpeculativeDecoder(target, drafter, DRAWN, seed=3)
         found.append(decoder.run([PROMPTS[0]], gamma=2, max_new_tokens=8, prompt_numbers=[0]))
         forwards.append(count)

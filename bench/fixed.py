@@ -1,0 +1,199 @@
+"""Forwards over fixed shapes, compiled or captured once for each (batch size, new tokens, bucket).
+
+A bucket is the smallest multiple of 64 slots that holds what a cell or a text needs, so that cost follows the context.
+The keys and values of all its slots are read, and a mask hides those past a row's length.  Lengths, tokens, positions
+and masks are buffers: lengths and tokens are copied in before the call, positions and masks are computed from them on
+the device, inside.  Nothing is read back, and no buffer ever moves; rolling back changes lengths and nothing else.
+
+    fixed = FixedForward(model, "compile", name="pair 'qwen' target", device=device)
+    cache = fixed.new_cache(batch_size=2, tokens=200)          # 256 slots a row, lent until the cache is dropped
+    logits = forward(model, cache, tokens)                     # `specgauge.bench.cache.forward`
+
+Shapes: B batch, N new tokens, S slots of a bucket, K key/value heads, D head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specgauge.bench.builds import compilations, count_build
+from specgauge.bench.cache import (
+    RowCache,
+    capacity_bucket,
+    layer_count,
+    prefill,
+    sliding_window,
+)
+from specgauge.bench.fixed_step import fixed_step
+from specgauge.bench.loading import one_line
+from specgauge.bench.memory import is_out_of_memory
+from specgauge.bench.slots import Shape, Slots
+from specgauge.configs.schema import Mode
+
+BACKEND = "inductor"
+"""What torch.compile compiles with."""
+_KEPT = 4
+"""Sets of buffers kept for the next cache of their size."""
+_MOST_SHAPES = 4096
+"""Shapes that torch.compile may hold for one forward; each is compiled once, so its own limit of 8 means nothing."""
+_CAPTURE_WARM_UPS = 3
+
+
+class FixedCache(RowCache):
+    """A cache on lent slots, whose forwards run over a fixed bucket of them."""
+
+    def __init__(self, forwards: FixedForward, slots: Slots) -> None:
+        super().__init__(layers=slots.layers, batch_size=slots.batch_size, capacity=slots.capacity)
+        self.slots, self.bucket, self.fixed = slots, slots.capacity, forwards.run
+
+    def reserve(self, tokens: int) -> None:
+        """Run over the smallest bucket that holds ``tokens``; where a forward reaches further, over a larger one."""
+        self.bucket = min(capacity_bucket(tokens), self.capacity)
+
+
+class FixedForward:
+    """One model's forwards in one mode."""
+
+    def __init__(self, model: PreTrainedModel, mode: Mode, *, name: str, device: torch.device) -> None:
+        """Take a model; ``name`` is who it is in messages, ``device`` where its inputs go."""
+        assert mode in ("compile", "cuda_graph")
+        self.model, self.mode, self.name, self.device = model, mode, name, device
+        self._step = fixed_step(model)
+        self._has_window = sliding_window(model) is not None
+        self._idle: list[Slots] = []
+        self._pool: Any = None
+        if mode == "compile":
+            import torch._dynamo.config as limits
+
+            limits.recompile_limit = max(limits.recompile_limit, _MOST_SHAPES)
+            limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, _MOST_SHAPES)
+            self._compiled = torch.compile(self._step, fullgraph=True, dynamic=False, backend=BACKEND)
+
+    def new_cache(self, *, batch_size: int, tokens: int) -> FixedCache:
+        """An empty cache, on slots that an earlier one of its size has left where there are any."""
+        capacity = capacity_bucket(tokens)
+        self._idle = [slots for slots in self._idle if slots.batch_size == batch_size][-_KEPT:]
+        slots = next((one for one in self._idle if one.capacity == capacity), None)
+        if slots is None:
+            layers = layer_count(self.model)
+            slots = Slots(layers=layers, batch_size=batch_size, capacity=capacity, device=self.device)
+        else:
+            self._idle.remove(slots)
+            slots.clear()
+        cache = FixedCache(self, slots)
+        weakref.finalize(cache, self._idle_again, slots).atexit = False
+        return cache
+
+    def _idle_again(self, slots: Slots) -> None:
+        self._idle.append(slots)
+
+    def release(self) -> None:
+        """Give up the slots that no cache uses, and what was captured on them."""
+        self._idle.clear()
+
+    @torch.inference_mode()
+    def run(self, model: PreTrainedModel, cache: RowCache, tokens: Tensor, keep: int) -> Tensor:
+        """`specgauge.bench.cache.forward` of a cache of this model."""
+        return self._run(model, cache, tokens, keep, self._compile if self.mode == "compile" else self._replay)
+
+    @torch.inference_mode()
+    def run_plainly(self, cache: RowCache, tokens: Tensor, keep: int = 0) -> Tensor:
+        """The same computation over the same shapes, neither compiled nor captured: to check what it computes."""
+        return self._run(self.model, cache, tokens, keep, self._plain)
+
+    def _run(
+        self, model: PreTrainedModel, cache: RowCache, tokens: Tensor, keep: int, execute: Callable[[Shape], Tensor]
+    ) -> Tensor:
+        assert model is self.model
+        assert isinstance(cache, FixedCache)
+        new, slots = tokens.shape[1], cache.slots
+        cache.check_room(new)
+        if not slots.layers[0].is_initialized:
+            self._allocate(cache, tokens[:, :1])
+        bucket = max(cache.bucket, capacity_bucket(max(cache.lengths) + new))
+        shape = slots.shape(new, keep if keep < new else 0, bucket, has_window=self._has_window)
+        shape.lengths.copy_(_on_host(cache.lengths, self.device), non_blocking=True)
+        shape.tokens.copy_(tokens)
+        logits = self._built(shape, execute) if shape.is_built else self._build(shape, execute)
+        cache.advance(new)
+        return logits
+
+    def _allocate(self, cache: FixedCache, tokens: Tensor) -> None:
+        """Let a forward that counts for nothing allocate every layer's buffers, in whatever form the model has."""
+        lengths = cache.lengths
+        cache.set_lengths(0)
+        prefill(self.model, cache, tokens, keep=1)
+        cache.set_lengths(lengths)
+
+    def _built(self, shape: Shape, execute: Callable[[Shape], Tensor]) -> Tensor:
+        """Run what was compiled or captured before; should torch compile all the same, its seconds are counted."""
+        before, start = compilations(), time.perf_counter()
+        logits = execute(shape)
+        if compilations() != before:
+            count_build(captures=0, seconds=time.perf_counter() - start)
+        return logits
+
+    def _build(self, shape: Shape, execute: Callable[[Shape], Tensor]) -> Tensor:
+        """The first run over a shape's buffers; raises ValueError, in one line, where the model cannot be built."""
+        try:
+            logits = self._built(shape, execute)
+        except Exception as error:  # whatever torch raises means that this model does not run in this mode
+            if is_out_of_memory(error):
+                raise
+            done = "compiled as one graph" if self.mode == "compile" else "captured as a CUDA graph"
+            raise ValueError(
+                f"{self.name}: {type(self.model).__name__} cannot be {done} ({type(error).__name__}: "
+                f"{one_line(error)}); use mode: eager"
+            ) from error
+        shape.is_built = execute != self._plain
+        return logits
+
+    def _plain(self, shape: Shape) -> Tensor:
+        return self._step(*shape.arguments())
+
+    def _compile(self, shape: Shape) -> Tensor:
+        logits: Tensor = self._compiled(*shape.arguments())
+        return logits
+
+    def _replay(self, shape: Shape) -> Tensor:
+        """Logits are copied out: the next replay writes over the graph's own, and over those of its neighbours."""
+        if shape.graph is None:
+            self._capture(shape)
+        assert shape.logits is not None
+        shape.graph.replay()
+        return shape.logits.clone()
+
+    def _capture(self, shape: Shape) -> None:
+        """Capture the step on a side stream, after runs that let libraries choose kernels and allocate.
+
+        All graphs of a model share one memory pool, which is safe as they run one after the other and no result stays
+        in it.  Running the step more than once writes the same keys to the same slots.
+        """
+        start = time.perf_counter()
+        with torch.cuda.device(self.device):
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            side = torch.cuda.Stream(self.device)
+            side.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(side):
+                for _ in range(_CAPTURE_WARM_UPS):
+                    self._step(*shape.arguments())
+            torch.cuda.current_stream(self.device).wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=side):
+                shape.logits = self._step(*shape.arguments())
+            torch.cuda.synchronize(self.device)
+        shape.graph = graph
+        count_build(captures=1, seconds=time.perf_counter() - start)
+
+
+def _on_host(lengths: list[int], device: torch.device) -> Tensor:
+    """Lengths ready to be copied to the device without waiting for it: in pinned memory where there is such."""
+    return torch.tensor(lengths, dtype=torch.long, pin_memory=device.type == "cuda")
