@@ -1,7 +1,8 @@
 """What is timed in a cell: decode, the draft chain, its catch-up step, verify γ, and both prefills.
 
-Every arm starts from the same state, a cache holding exactly ``context`` tokens a row, and is preceded by one untimed
-forward of whatever ran before it in a real round, so that weights are as hot or as cold as they would be there:
+Every arm starts from the same state, a cache holding exactly ``context`` tokens a row (the parts of a round: in its
+longest rows, as rounds leave a batch ragged), and is preceded by one untimed forward of whatever ran before it in a
+real round, so that weights are as hot or as cold as they would be there:
 
     decode          after a target forward of 1 token      one mark: T_decode
     draft           after a target forward of 1 token      γ_max marks: C(1) … C(γ_max), no wait between steps
@@ -28,7 +29,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specgauge.bench.cache import RowCache, forward, new_cache
+from specgauge.bench.cache import RowCache, forward, prefill
 from specgauge.bench.clock import Clock, timed_marks
 from specgauge.bench.generate import feedable
 from specgauge.bench.models import LoadedModel, LoadedPair
@@ -45,6 +46,8 @@ from specgauge.model.sampling import SamplingSettings
 
 PREFILL_TOKENS = 16384
 """Tokens of all rows together that one prefill forward takes at most."""
+RAGGED_OVER = 3
+"""Places over which the rows of a batch are spread when a round is timed."""
 
 
 def timing_rows(prompts: Sequence[Sequence[int]], batch_size: int, length: int) -> Tensor:
@@ -70,6 +73,7 @@ class Workbench:
     draft_text: Tensor
     draft_cache: RowCache
 
+    @torch.inference_mode()
     def __init__(
         self,
         pair: LoadedPair,
@@ -84,7 +88,7 @@ class Workbench:
         length = max_context + gamma_max + 1
         text = timing_rows(prompts, batch_size, length)
         self.target_text = feedable(text.to(self.target.device), self.target)
-        self.target_cache = new_cache(self.target.model, batch_size=batch_size, tokens=length)
+        self.target_cache = self.target.new_cache(batch_size=batch_size, tokens=length)
         generator = torch.Generator().manual_seed(seed)
         self.uniforms = torch.rand(gamma_max + 1, batch_size, dtype=torch.float64, generator=generator)
         self._target_uniforms = self.uniforms.to(self.target.device)
@@ -95,37 +99,63 @@ class Workbench:
         else:
             self.draft = pair.draft_model
             self.draft_text = feedable(text.to(self.draft.device), self.draft)
-            self.draft_cache = new_cache(self.draft.model, batch_size=batch_size, tokens=length)
+            self.draft_cache = self.draft.new_cache(batch_size=batch_size, tokens=length)
             self._draft_uniforms = self.uniforms.to(self.draft.device)
             self._fill(False, length)
+
+    @property
+    def _caches(self) -> list[RowCache]:
+        return [self.target_cache] if self.lookups is not None else [self.target_cache, self.draft_cache]
 
     @property
     def draft_capacity(self) -> int | None:
         """Places of the draft's cache; None where no model drafts."""
         return None if self.lookups is not None else self.draft_cache.capacity
 
-    def _feed(self, is_target: bool, start: int, stop: int, keep: int = 0) -> Tensor:
-        """Feed the text's tokens start … stop−1 on top of a cache of ``start`` tokens."""
+    def _stand(self, context: int) -> list[int]:
+        """Tokens each row holds when a round starts: the longest the context, the others less, as rounds leave them.
+
+        Rows that accepted different numbers of drafts need a mask and scattered writes, which a round then pays for.
+        """
+        return [max(1, context - row % RAGGED_OVER) for row in range(self.target_cache.batch_size)]
+
+    def _own(self, is_target: bool, starts: Sequence[int], count: int) -> Tensor:
+        """(B, count) tokens of each row's own text from its place on."""
+        text = self.target_text if is_target else self.draft_text
+        index = torch.tensor(starts, device=text.device)[:, None] + torch.arange(count, device=text.device)
+        return text.gather(1, index)
+
+    def _forward(
+        self, is_target: bool, starts: int | Sequence[int], tokens: Tensor, keep: int = 0, *, in_round: bool = True
+    ) -> Tensor:
+        """Feed (B, N) tokens at each row's own place, as a round or a prefill does."""
         model = self.target if is_target else self.draft
         cache = self.target_cache if is_target else self.draft_cache
+        cache.set_lengths(starts)
+        run = forward if in_round else prefill
+        return run(model.model, cache, tokens, keep=keep)
+
+    def _feed(self, is_target: bool, start: int, stop: int, keep: int = 0, *, in_round: bool = True) -> Tensor:
+        """Feed the text's tokens start … stop−1 on top of a cache of ``start`` tokens."""
         text = self.target_text if is_target else self.draft_text
-        cache.set_lengths(start)
-        return forward(model.model, cache, text[:, start:stop], keep=keep)
+        return self._forward(is_target, start, text[:, start:stop], keep, in_round=in_round)
 
     def _fill(self, is_target: bool, length: int) -> Tensor:
         """Prefill ``length`` tokens, in chunks that bound memory; logits of the last position (B, 1, V)."""
         chunk = max(1, PREFILL_TOKENS // self.target_cache.batch_size)
         for start in range(0, length, chunk):
-            logits = self._feed(is_target, start, min(start + chunk, length), keep=1)
+            logits = self._feed(is_target, start, min(start + chunk, length), keep=1, in_round=False)
         return logits
 
-    def _seen(self, is_target: bool, context: int, settings: SamplingSettings) -> Tensor | None:
-        """(B, V) history before the round's own tokens, where the chain needs one."""
+    def _seen(self, is_target: bool, starts: Sequence[int], settings: SamplingSettings) -> Tensor | None:
+        """(B, V) history of each row including the token fed at its place, where the chain needs one."""
         if settings.repetition_penalty == 1.0:
             return None
-        text = (self.target_text if is_target else self.draft_text)[:, : context + 1]
+        text = (self.target_text if is_target else self.draft_text)[:, : max(starts) + 1]
         model = self.target if is_target else self.draft
-        return seen_tokens(text, torch.ones_like(text, dtype=torch.bool), model.vocabulary_rows)
+        place = torch.arange(text.shape[1], device=text.device)
+        inside = place <= torch.tensor(starts, device=text.device)[:, None]
+        return seen_tokens(text, inside, model.vocabulary_rows)
 
     def _draw(
         self, logits: Tensor, settings: SamplingSettings, step: int, is_target: bool, seen: Tensor | None
@@ -136,6 +166,8 @@ class Workbench:
     @torch.inference_mode()
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
         """One sample of an arm: cumulative seconds at each of its marks."""
+        for cache in self._caches:
+            cache.reserve(context + self.gamma_max + 1)
         if arm == "decode":
             return self._sample_decode(context, settings, clock)
         if arm == "draft":
@@ -154,13 +186,14 @@ class Workbench:
         return self._sample_prefill(arm == "prefill_target", context, settings, clock)
 
     def _sample_decode(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(True, context, settings)
+        seen = self._seen(True, [context] * len(self.target_text), settings)
         self._feed(True, context - 1, context)
         return timed_marks(clock, [lambda: self._draw(self._feed(True, context, context + 1), settings, 0, True, seen)])
 
     def _sample_chain(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(False, context, settings)
-        current = self.draft_text[:, context : context + 1]
+        starts = self._stand(context)
+        seen = self._seen(False, starts, settings)
+        current, rest = self._own(False, starts, 1), self._own(False, starts, self.gamma_max)
 
         def step(index: int) -> Callable[[], None]:
             def run() -> None:
@@ -174,10 +207,10 @@ class Workbench:
 
             return run
 
-        self._feed(True, context, context + 1)
-        self.draft_cache.set_lengths(context)
+        self._forward(True, starts, self._own(True, starts, 1))
+        self.draft_cache.set_lengths(starts)
         marks = timed_marks(clock, [step(index) for index in range(self.gamma_max)])
-        self._feed(False, context, context + self.gamma_max, keep=1)
+        self._forward(False, starts, rest, keep=1, in_round=False)
         return marks
 
     def _sample_lookups(self, lookups: TimedLookups, context: int, clock: Clock) -> list[float]:
@@ -189,18 +222,22 @@ class Workbench:
         return marks
 
     def _sample_catch_up(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(False, context, settings)
-        self._feed(True, context, context + 1)
+        starts = self._stand(context)
+        seen = self._seen(False, starts, settings)
+        before = [start - 1 for start in starts]
+        both = self._own(False, before, 2)
+        self._forward(True, starts, self._own(True, starts, 1))
         return timed_marks(
-            clock, [lambda: self._draw(self._feed(False, context - 1, context + 1, keep=1), settings, 0, False, seen)]
+            clock, [lambda: self._draw(self._forward(False, before, both, keep=1), settings, 0, False, seen)]
         )
 
     def _sample_verify(self, gamma: int, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(True, context, settings)
+        starts = self._stand(context)
+        seen = self._seen(True, starts, settings)
+        fed = self._own(True, starts, gamma + 1)
 
         def verify() -> Tensor:
-            fed = self.target_text[:, context : context + gamma + 1]
-            logits = self._feed(True, context, context + gamma + 1)
+            logits = self._forward(True, starts, fed)
             history = None if seen is None else seen_along(seen, fed)
             if settings.temperature == 0.0:
                 return lowest_argmax(processed_logits(logits, settings, history))
@@ -209,9 +246,10 @@ class Workbench:
         if self.lookups is not None:
             self.lookups.round(context, gamma)()
         else:
-            self._feed(False, context - 1, context, keep=1)
+            before = [start - 1 for start in starts]
+            self._forward(False, before, self._own(False, before, 1), keep=1)
         return timed_marks(clock, [verify])
 
     def _sample_prefill(self, is_target: bool, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(is_target, context - 1, settings)
+        seen = self._seen(is_target, [context - 1] * len(self.target_text), settings)
         return timed_marks(clock, [lambda: self._draw(self._fill(is_target, context), settings, 0, is_target, seen)])

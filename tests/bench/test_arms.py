@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -57,18 +57,19 @@ class Log:
     def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[Any] = []
         self.tokens: list[Tensor] = []
+        self.behind: list[list[int]] = []
         real = forward
 
         def logged(model: Any, cache: Any, tokens: Tensor, *, keep: int = 0) -> Tensor:
             who = {id(bench.target.model): "target", id(bench.draft.model): "draft"}[id(model)]
             assert cache is (bench.target_cache if who == "target" else bench.draft_cache)
-            lengths = set(cache.lengths)
-            assert len(lengths) == 1
-            self.lines.append((who, tokens.shape[1], lengths.pop()))
+            self.lines.append((who, tokens.shape[1], max(cache.lengths)))
+            self.behind.append([max(cache.lengths) - length for length in cache.lengths])
             self.tokens.append(tokens.clone())
             return real(model, cache, tokens, keep=keep)
 
         monkeypatch.setattr(arms, "forward", logged)
+        monkeypatch.setattr(arms, "prefill", logged)
 
     def synchronize(self) -> None:
         self.lines.append("wait")
@@ -79,6 +80,11 @@ class Log:
 
     def elapsed_s(self, start: int, end: int) -> float:
         return float(end - start)
+
+
+def own(text: Tensor, start: int, stop: int, behind: Sequence[int] = (0, 1, 2)) -> Tensor:
+    """Each row's tokens from its own place on."""
+    return torch.stack([row[start - less : stop - less] for row, less in zip(text, behind, strict=True)])
 
 
 def fresh_logits(model: LoadedModel, tokens: Tensor) -> Tensor:
@@ -163,6 +169,16 @@ def test_the_forwards_of_an_arm(
     found = [line if isinstance(line, str) else (line[0], line[1], line[2] - context) for line in log.lines]
     assert found == expected
     assert marks == [float(step + 1) for step in range(GAMMA_MAX if arm == "draft" else 1)]
+    ragged = [0, 1, min(2, context - 1)]
+    assert all(behind == ([0, 0, 0] if arm == "decode" else ragged) for behind in log.behind)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "context", "stands"),
+    [(1, 9, [9]), (2, 9, [9, 8]), (5, 9, [9, 8, 7, 9, 8]), (4, 2, [2, 1, 1, 2]), (3, 1, [1, 1, 1])],
+)
+def test_rows_stand_as_rounds_leave_them(bench: Bench, batch_size: int, context: int, stands: list[int]) -> None:
+    assert bench(batch_size=batch_size)._stand(context) == stands
 
 
 @pytest.mark.parametrize("who", ["target", "draft"])
@@ -198,13 +214,15 @@ def test_the_target_is_fed_the_text_and_the_draft_its_own_tokens(bench: Bench, m
     ]:
         log = Log(opened, monkeypatch)
         opened.sample(arm, 7, SAMPLED, log)
-        assert [tokens.tolist() for tokens in log.tokens] == [text[:, a:b].tolist() for a, b in positions]
+        spread = (0, 0, 0) if arm == "decode" else (0, 1, 2)
+        wanted = [own(text, a, b, spread).tolist() for a, b in positions]
+        assert [tokens.tolist() for tokens in log.tokens] == wanted
     log = Log(opened, monkeypatch)
     opened.sample("draft", 7, SAMPLED, log)
     warm, first, *_, repair = log.tokens
-    assert torch.equal(warm, text[:, 7:8])
-    assert torch.equal(first, text[:, 7:8])
-    assert torch.equal(repair, text[:, 7 : 7 + GAMMA_MAX])
+    assert torch.equal(warm, own(text, 7, 8))
+    assert torch.equal(first, own(text, 7, 8))
+    assert torch.equal(repair, own(text, 7, 7 + GAMMA_MAX))
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
@@ -215,13 +233,14 @@ def test_the_chain_feeds_what_the_draft_drew(
     opened = bench()
     log = Log(opened, monkeypatch)
     opened.sample("draft", 7, settings, log)
-    text = opened.draft_text[:, :8]
-    for step in range(1, GAMMA_MAX):
-        seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.vocabulary_rows)
-        logits = fresh_logits(opened.draft, text)[:, -1]
-        drawn = next_tokens(logits, settings, opened.uniforms[step - 1], seen)
-        assert log.tokens[1 + step].tolist() == drawn[:, None].tolist()
-        text = torch.cat([text, drawn[:, None]], dim=1)
+    for row in range(3):
+        text = opened.draft_text[row : row + 1, : 8 - row]
+        for step in range(1, GAMMA_MAX):
+            seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.vocabulary_rows)
+            logits = fresh_logits(opened.draft, text)[:, -1]
+            drawn = next_tokens(logits, settings, opened.uniforms[step - 1, row : row + 1], seen)
+            assert log.tokens[1 + step][row].tolist() == drawn.tolist()
+            text = torch.cat([text, drawn[:, None]], dim=1)
 
 
 def test_draws_follow_the_seed(bench: Bench) -> None:
@@ -248,7 +267,8 @@ def test_verifying_ends_with_every_row_of_probabilities(
     opened.sample(f"verify:{gamma}", 7, SAMPLED, HostClock())
     opened.sample(f"verify:{gamma}", 7, GREEDY, HostClock())
     probs, tokens = rows
-    expected = fresh_logits(opened.target, opened.target_text)[:, 7 : 8 + gamma]
+    whole = fresh_logits(opened.target, opened.target_text)
+    expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
     assert probs.shape == (3, gamma + 1, 11)
     torch.testing.assert_close(probs.sum(-1), torch.ones(3, gamma + 1, dtype=torch.float64))
     assert tokens.tolist() == expected.argmax(-1).tolist()
@@ -272,7 +292,8 @@ def test_verifying_penalises_by_the_history_of_each_row_of_logits(
     (found,) = histories
     for row in range(3):
         for step in range(gamma + 1):
-            assert set(found[row, step].nonzero()[:, 0].tolist()) == set(opened.target_text[row, : 3 + step].tolist())
+            before = opened.target_text[row, : [3, 2, 2][row] + step].tolist()
+            assert set(found[row, step].nonzero()[:, 0].tolist()) == set(before)
 
 
 # Caches stay what they were
