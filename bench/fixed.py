@@ -121,7 +121,8 @@ class FixedForward:
         shape = slots.shape(new, keep if keep < new else 0, bucket, has_window=self._has_window)
         shape.lengths.copy_(_on_host(cache.lengths, self.device), non_blocking=True)
         shape.tokens.copy_(tokens)
-        logits = self._built(shape, execute) if shape.is_built else self._build(shape, execute)
+        first = not shape.is_built and execute != self._plain
+        logits = self._build(shape, execute) if first else self._built(shape, execute)
         cache.advance(new)
         return logits
 
@@ -152,7 +153,7 @@ class FixedForward:
                 f"{self.name}: {type(self.model).__name__} cannot be {done} ({type(error).__name__}: "
                 f"{one_line(error)}); use mode: eager"
             ) from error
-        shape.is_built = execute != self._plain
+        shape.is_built = True
         return logits
 
     def _plain(self, shape: Shape) -> Tensor:

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 
 from specgauge.bench.arms import Workbench
+from specgauge.bench.builds import Built, built, nothing_built
+from specgauge.bench.cache import capacity_bucket
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.memory import free_memory, is_out_of_memory, peak_memory_bytes
 from specgauge.bench.models import LoadedPair
@@ -60,7 +62,7 @@ class BlockRecord:
     """The first call of this shape in this process (allocation, kernel selection); never part of the samples."""
     warmup_s: list[list[float]] = field(default_factory=list)
     device_s: float = 0.0
-    """Wall time spent on this block."""
+    """Wall time spent on this block, less what compiling and capturing took."""
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -129,13 +131,15 @@ class CellTimer:
         def sample() -> list[float]:
             return bench.sample(arm, cell.context, cell.settings, self.clock)
 
-        prefill = is_prefill(arm)
+        prefill, before = is_prefill(arm), built()
         if arm not in state.warm:
             first_call = sample()[-1]
             if not prefill:
                 warmups.append(sample())
             state.warm.add(arm)
-        samples = [sample() for _ in range(1 if prefill else self.precision.block_samples)]
+        building = built().since(before)
+        with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
+            samples = [sample() for _ in range(1 if prefill else self.precision.block_samples)]
         self.journal.record(
             BlockRecord(
                 cell_id=cell.cell_id,
@@ -145,16 +149,27 @@ class CellTimer:
                 samples_s=samples,
                 first_call_s=first_call,
                 warmup_s=warmups,
-                device_s=time.monotonic() - started,
+                device_s=time.monotonic() - started - building.seconds,
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.target.device),
                     "capacity_target": bench.target_cache.capacity,
                     "capacity_draft": bench.draft_capacity,
+                    **self._mode_notes(cell, building),
                 },
             )
         )
         if self.progress is not None:
             self.progress(arm)
+
+    def _mode_notes(self, cell: TimingCell, building: Built) -> dict[str, Any]:
+        """What a mode other than eager adds: the slots that forwards cover, and what this block's first calls built."""
+        if self.pair.target.mode == "eager":
+            return {}
+        return {
+            "bucket": capacity_bucket(cell.context + max(self.gammas) + 1),
+            "graphs_built": building.count,
+            "build_s": building.seconds,
+        }
 
     def give_up(self, state: _CellState, status: Status, reason: str) -> None:
         """Record a reason for every arm of the cell that has no block yet, and leave the cell."""
@@ -164,6 +179,12 @@ class CellTimer:
                 self.journal.record(
                     BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=0, status=status, reason=reason)
                 )
+
+    def _free(self) -> None:
+        """Give back the memory of what failed, and of buffers that wait for the next cache of their size."""
+        free_memory()
+        self.pair.release()
+        free_memory()
 
     def spent_s(self, cells: Sequence[TimingCell]) -> float:
         """Seconds already spent on these cells, in this run and the ones it resumes."""
@@ -213,7 +234,7 @@ class CellTimer:
             except Exception as error:
                 status: Status = "oom" if is_out_of_memory(error) else "failed"
                 reason = first_line(error)
-            free_memory()
+            self._free()
             for state in todo:
                 if status == "failed" or state.cell.context == largest:
                     self.give_up(state, status, reason)
@@ -263,7 +284,7 @@ class CellTimer:
         except Exception as error:
             status: Status = "oom" if is_out_of_memory(error) else "failed"
             reason = first_line(error)
-        free_memory()
+        self._free()
         self.journal.record(BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=block, status=status, reason=reason))
         self.give_up(state, status, reason)
         if status == "oom":

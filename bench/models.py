@@ -65,6 +65,11 @@ class LoadedModel:
             return self.fixed.new_cache(batch_size=batch_size, tokens=tokens)
         return new_cache(self.model, batch_size=batch_size, tokens=tokens)
 
+    def release(self) -> None:
+        """Give up buffers, and graphs on them, that wait for the next cache of their size."""
+        if self.fixed is not None:
+            self.fixed.release()
+
     @property
     def vocabulary_rows(self) -> int:
         """Rows of the embedding: ids below this can be fed."""
@@ -109,6 +114,11 @@ class LoadedPair:
         """The smaller of the two context limits, where known."""
         limits = [m.max_context for m in self.models if m.max_context is not None]
         return min(limits) if limits else None
+
+    def release(self) -> None:
+        """Give up what no cache uses; see `LoadedModel.release`."""
+        for model in self.models:
+            model.release()
 
 
 def _source(spec: ModelConfig, role: str, name: str) -> str:

@@ -48,6 +48,8 @@ def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
     refuse_mode(
         mode, loaded.device, loaded.name, spread=len(set(getattr(loaded.model, "hf_device_map", {}).values())) > 1
     )
+    if loaded.mode == mode:
+        return loaded
     found = replace(loaded, mode=mode)
     if found.fixed is not None:
         check_fixed_forward(found.fixed)
@@ -56,8 +58,8 @@ def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
 
 def pair_in_mode(pair: LoadedPair, mode: Mode) -> LoadedPair:
     """The same pair, the forwards of its models in ``mode``; raises ValueError as `in_mode` does."""
-    draft = None if pair.draft is None else in_mode(pair.draft, mode)
-    return replace(pair, target=in_mode(pair.target, mode), draft=draft)
+    target, draft = in_mode(pair.target, mode), None if pair.draft is None else in_mode(pair.draft, mode)
+    return replace(pair, target=target, draft=draft)
 
 
 def refuse_mode_of(pair: PairConfig, mode: Mode) -> None:

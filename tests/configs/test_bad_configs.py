@@ -374,9 +374,9 @@ VALUES = {
         MINIMAL + "sampling:\n  - {name: t1}\n  - {name: t2}\n  - {name: T1}\n",
         "file.yaml:7: sampling[2].name: found 'T1', allowed: a name that sampling[0] does not have already",
     ),
-    "mode of another release": (
-        MINIMAL + "mode: compile\n",
-        "file.yaml:4: mode: found 'compile', allowed: eager (the only execution mode this release measures)",
+    "no such mode": (
+        MINIMAL + "mode: cudagraph\n",
+        "file.yaml:4: mode: found 'cudagraph', allowed: eager | compile | cuda_graph",
     ),
     "no such device": (
         "name: x\npairs:\n  - {name: a, target: {model: o/m, device: gpu}, draft: embedded}\n",

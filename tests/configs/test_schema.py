@@ -28,6 +28,12 @@ def test_several_words_keep_the_rules_order_without_repeats() -> None:
     assert config(acceptance_rule=["match", "ratio", "match"]).acceptance_rule == ("ratio", "match")
 
 
+@pytest.mark.parametrize("mode", ["eager", "compile", "cuda_graph"])
+def test_execution_modes(mode: str) -> None:
+    assert config().mode == "eager"
+    assert config(mode=mode).mode == mode
+
+
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config().seed = 1
