@@ -17,11 +17,12 @@ All times in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostCell, CostTable, cost_tables
@@ -30,6 +31,12 @@ from specgauge.sweeps.timings import CellTimings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_USED = (
+    "round", "active_rows", "position", "context", "gamma_asked", "gamma", "drafted", "accepted", "emitted",
+    "t_round_s", "t_accept_s", "t_rest_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,21 +127,26 @@ class BatchRounds:
     """(R,) zero where phases were not timed."""
 
 
-def batch_rounds(rows: pd.DataFrame) -> BatchRounds:
-    """The rows of one block and arm, added up by round."""
-    by_round = rows.groupby("round", sort=True)
-    accepts_all = (rows["drafted"] > 0) & (rows["accepted"] == rows["drafted"])
-    full = accepts_all.groupby(rows["round"], sort=True).any().to_numpy()
+def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
+    """The rows of one block and arm, columns by name, added up by round."""
+    order = np.argsort(rows["round"], kind="stable")
+    column = {name: rows[name][order] for name in _USED}
+    first = np.flatnonzero(np.diff(column["round"], prepend=-1))
+
+    def largest(values: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(np.maximum.reduceat(values, first))
+
+    full = largest((column["drafted"] > 0) & (column["accepted"] == column["drafted"]))
     return BatchRounds(
-        context=by_round["context"].max().to_numpy(),
-        active_rows=by_round["active_rows"].first().to_numpy(),
-        emitted=by_round["emitted"].sum().to_numpy(),
-        drafted=by_round["drafted"].max().to_numpy(),
+        context=largest(column["context"]),
+        active_rows=column["active_rows"][first],
+        emitted=np.add.reduceat(column["emitted"], first),
+        drafted=largest(column["drafted"]),
         follows_full=np.concatenate([[False], full[:-1]]),
-        asked_in_force=(rows["gamma"] == rows["gamma_asked"]).groupby(rows["round"], sort=True).all().to_numpy(),
-        furthest=by_round["position"].max().to_numpy(),
-        t_round_s=by_round["t_round_s"].first().to_numpy(),
-        t_accept_rest_s=(by_round["t_accept_s"].first() + by_round["t_rest_s"].first()).fillna(0.0).to_numpy(),
+        asked_in_force=np.logical_and.reduceat(column["gamma"] == column["gamma_asked"], first),
+        furthest=largest(column["position"]),
+        t_round_s=column["t_round_s"][first],
+        t_accept_rest_s=np.nan_to_num(column["t_accept_s"][first] + column["t_rest_s"][first]),
     )
 
 
@@ -152,36 +164,39 @@ def counted_blocks(
     rounds: the rows of rounds.parquet of one cell. gamma_max: what the acceptance is compared at, which sets how many
     positions a round must have left.
     """
-    for block, rows in rounds.groupby("block", sort=True):
-        arms = dict(iter(rows.groupby("arm")))
-        if PLAIN not in arms:
-            continue
-        plain = batch_rounds(arms[PLAIN])
+    columns = {name: rounds[name].to_numpy() for name in _USED}
+    places: Mapping[Any, Any] = rounds.groupby(["block", "arm"], sort=True).indices
+    costs = _costs_along(table, batch_size, columns["context"], columns["drafted"]) if places else None
+    found = {
+        place: batch_rounds({name: values[indices] for name, values in columns.items()})
+        for place, indices in places.items()
+    }
+    for (block, arm), plain in found.items():
         steps = plain.active_rows == batch_size
-        if not steps.any():
+        if arm != PLAIN or not steps.any():
             continue
-        t_decode_s = _decode_s(table, batch_size, plain.context[steps])
+        assert costs is not None
+        t_decode_s = costs.t_decode_s[plain.context[steps] - costs.first_context].mean()
         for gamma in gammas:
-            arm = arms.get(speculate_arm(gamma))
-            if arm is None:
+            decoded = found.get((block, speculate_arm(gamma)))
+            if decoded is None:
                 continue
-            found = batch_rounds(arm)
-            full = full_rounds(found, batch_size, gamma_max=gamma_max, max_new_tokens=max_new_tokens)
+            full = full_rounds(decoded, batch_size, gamma_max=gamma_max, max_new_tokens=max_new_tokens)
             if not full.any():
                 continue
-            parts_s, catch_up_s = _parts_s(table, batch_size, found)
+            parts_s, catch_up_s = costs.parts_s(decoded)
             yield CountedBlock(
                 gamma=gamma,
-                block=int(str(block)),
+                block=int(block),
                 rounds=int(full.sum()),
-                tokens_per_round=float(found.emitted[full].sum() / (full.sum() * batch_size)),
+                tokens_per_round=float(decoded.emitted[full].sum() / (full.sum() * batch_size)),
                 t_plain_step_s=float(plain.t_round_s[steps].mean()),
-                t_round_s=float(found.t_round_s[full].mean()),
-                t_decode_s=float(t_decode_s.mean()),
+                t_round_s=float(decoded.t_round_s[full].mean()),
+                t_decode_s=float(t_decode_s),
                 t_parts_s=float(parts_s[full].mean()),
                 t_draft_catch_up_s=float(catch_up_s[full].mean()),
-                catch_up_share=float(found.follows_full[full].mean()),
-                t_accept_rest_s=float(found.t_accept_rest_s[full].mean()),
+                catch_up_share=float(decoded.follows_full[full].mean()),
+                t_accept_rest_s=float(decoded.t_accept_rest_s[full].mean()),
             )
 
 
@@ -191,28 +206,41 @@ def full_rounds(found: BatchRounds, batch_size: int, *, gamma_max: int, max_new_
     return np.asarray((found.active_rows == batch_size) & found.asked_in_force & room, dtype=np.bool_)
 
 
-def _decode_s(table: CostTable, batch_size: int, context: IntArray) -> FloatArray:
-    return table.at(batch_size, context, [1]).t_decode_s
+@dataclass(frozen=True, kw_only=True)
+class _CellCosts:
+    """The measured parts at every context from the first on, S of them; W widths of what is drafted."""
+
+    first_context: int
+    widths: IntArray
+    """(W,) drafts, rising, above 0."""
+    t_decode_s: FloatArray
+    """(S,)"""
+    t_drafting_s: FloatArray
+    """(S, W) C + T_verify."""
+    t_draft_catch_up_s: FloatArray
+    """(S,)"""
+
+    def parts_s(self, decoded: BatchRounds) -> tuple[FloatArray, FloatArray]:
+        """(R,) seconds that the parts give each round, and Δ₂ there; a round that verifies nothing is a plain step."""
+        at = decoded.context - self.first_context
+        catch_up_s = self.t_draft_catch_up_s[at]
+        if self.widths.size == 0:
+            return self.t_decode_s[at], catch_up_s
+        place = np.clip(np.searchsorted(self.widths, decoded.drafted), 0, self.widths.size - 1)
+        drafting_s = self.t_drafting_s[at, place] + np.where(decoded.follows_full, catch_up_s, 0.0)
+        return np.where(decoded.drafted > 0, drafting_s, self.t_decode_s[at]), catch_up_s
 
 
-def _parts_s(table: CostTable, batch_size: int, found: BatchRounds) -> tuple[FloatArray, FloatArray]:
-    """(R,) seconds that the parts give each round, and Δ₂ there; a round that verifies nothing costs a plain step."""
-    widths = np.unique(found.drafted[found.drafted > 0])
-    if widths.size == 0:
-        return _decode_s(table, batch_size, found.context), np.zeros(found.context.size)
-    costs = table.at(batch_size, found.context, widths)
-    place = np.clip(np.searchsorted(widths, found.drafted), 0, widths.size - 1)
-    index = np.arange(place.size)
-    drafting_s = costs.t_draft_total_s[index, place] + costs.t_verify_s[index, place]
-    drafting_s = drafting_s + np.where(found.follows_full, costs.t_draft_catch_up_s, 0.0)
-    return np.where(found.drafted > 0, drafting_s, costs.t_decode_s), costs.t_draft_catch_up_s
-
-
-def baseline_ratio(requests: pd.DataFrame, arm: str, other: str) -> FloatArray:
-    """(blocks,) tokens a second of `arm` over those of `other`, after the first tokens, in blocks that have both."""
-    first = requests.assign(later=requests["tokens"].map(len) - 1)
-    found = first.groupby(["block", "arm"], sort=True).agg(tokens=("later", "sum"), seconds=("decode_s", "first"))
-    rate = (found["tokens"] / found["seconds"].where(found["seconds"] > 0)).unstack("arm")
-    if arm not in rate or other not in rate:
-        return np.empty(0)
-    return (rate[arm] / rate[other]).dropna().to_numpy(dtype=np.float64)
+def _costs_along(table: CostTable, batch_size: int, context: IntArray, drafted: IntArray) -> _CellCosts:
+    """The costs at every context that rounds have, and of every number of drafts that one has."""
+    first, last = int(context.min()), int(context.max())
+    widths = np.unique(drafted[drafted > 0]).astype(np.int64)
+    costs = table.at(batch_size, np.arange(first, last + 1), widths if widths.size else [1])
+    drafting_s = costs.t_draft_total_s + costs.t_verify_s
+    return _CellCosts(
+        first_context=first,
+        widths=widths,
+        t_decode_s=costs.t_decode_s,
+        t_drafting_s=drafting_s if widths.size else drafting_s[:, :0],
+        t_draft_catch_up_s=costs.t_draft_catch_up_s,
+    )

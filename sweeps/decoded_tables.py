@@ -8,18 +8,18 @@ every block, rounds first: a block counts once its requests are there, so a kill
 
     log = DecodedLog.open(run.path)
     if not log.has(key, block=0): log.append(key, 0, requests, rounds)
-    read_requests(path / "requests.parquet"), read_rounds(path / "rounds.parquet")
+    requests, rounds = read_decoded(run.path)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from specgauge.model.end_to_end import end_to_end_arms
+from specgauge.model.end_to_end import arm_gamma
 from specgauge.sweeps.files import atomic_path
 from specgauge.sweeps.records import SCHEMA
 
@@ -87,25 +87,16 @@ class DecodedLog:
     def __init__(self, path: Path, requests: pa.Table, rounds: pa.Table) -> None:
         """Use `DecodedLog.open`."""
         self._path, self._requests, self._rounds = path, requests, rounds
-        names = list(KEY_COLUMNS)
-        self._blocks: set[tuple[Any, ...]] = set(
-            zip(*(requests.column(name).to_pylist() for name in names), strict=True)
-        )
+        self._blocks = _blocks(requests)
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Take up the tables in the run directory `path`; rounds of a block that was not finished are dropped.
 
         Raises:
-            ValueError: a file is damaged, foreign or of another release.
+            ValueError: a file is damaged, foreign, of another release or missing beside the other.
         """
-        import pyarrow as pa
-
-        tables = [_read(path / name) if (path / name).is_file() else _schema(name).empty_table() for name in _NAMES]
-        log = cls(path, *tables)
-        keys = list(zip(*(log._rounds.column(name).to_pylist() for name in KEY_COLUMNS), strict=True))
-        log._rounds = log._rounds.filter(pa.array([key in log._blocks for key in keys], type=pa.bool_()))
-        return log
+        return cls(path, *_both(path))
 
     def has(self, key: DecodedKey, block: int) -> bool:
         """Whether a block is kept already."""
@@ -129,6 +120,7 @@ class DecodedLog:
         """
         import pyarrow as pa
 
+        assert not self.has(key, block), (key, block)
         place = asdict(key) | {"block": block}
         added = {
             name: pa.Table.from_pylist([place | dict(row) for row in rows], schema=_schema(name))
@@ -151,9 +143,6 @@ class DecodedLog:
         return sum(first_rows)
 
 
-_NAMES = (REQUESTS, ROUNDS)
-
-
 def _write(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
@@ -161,48 +150,81 @@ def _write(path: Path, table: pa.Table) -> None:
         pq.write_table(table, temporary)
 
 
+_AGAIN = f"delete {REQUESTS} and {ROUNDS} to decode again"
+
+
 def _read(path: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    refusals = (OSError, ValueError, KeyError, NotImplementedError, pa.ArrowException)
     try:
         table = pq.read_table(path)
-    except (OSError, ValueError, KeyError, NotImplementedError, pa.ArrowException) as error:
-        what = str(error).partition("\n")[0][:200]
-        raise ValueError(
-            f"{path}: truncated or not a parquet file: {what}; delete {REQUESTS} and {ROUNDS} to decode again"
-        ) from error
+    except refusals as error:
+        raise ValueError(f"{path}: truncated or not a parquet file: {_words(error)}; {_AGAIN}") from error
     wanted = _schema(path.name)
     release = (table.schema.metadata or {}).get(_RELEASE)
+    if release is None:
+        raise ValueError(f"{path}: no table of specgauge; {_AGAIN}")
     if release != str(SCHEMA).encode():
-        found = "no release of specgauge" if release is None else f"schema {release.decode(errors='replace')}"
         raise ValueError(
-            f"{path}: found {found}, this one reads schema {SCHEMA}; read it with the release that wrote it"
+            f"{path}: found schema {release.decode(errors='replace')}, this release reads schema {SCHEMA}; read it "
+            f"with the release that wrote it"
         )
     missing = [name for name in wanted.names if name not in table.column_names]
     if missing:
-        raise ValueError(f"{path}: the column {missing[0]!r} is missing; delete the file to decode again")
-    return table.select(wanted.names).cast(wanted)
+        raise ValueError(f"{path}: the column {missing[0]!r} is missing; {_AGAIN}")
+    try:
+        return table.select(wanted.names).cast(wanted)
+    except refusals as error:
+        raise ValueError(f"{path}: a column has another type: {_words(error)}; {_AGAIN}") from error
 
 
-def read_requests(path: Path) -> pd.DataFrame:
-    """The table of requests, in the order decoded; unknown is NaN or None.
+def _words(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
+
+
+def _blocks(table: pa.Table) -> set[tuple[Any, ...]]:
+    """The keys and numbers of the blocks in a table."""
+    distinct = table.group_by(list(KEY_COLUMNS)).aggregate([])
+    return set(zip(*(distinct.column(name).to_pylist() for name in KEY_COLUMNS), strict=True))
+
+
+def _both(path: Path) -> tuple[pa.Table, pa.Table]:
+    """Requests and rounds in a run directory, empty where nothing was decoded, without rounds of unfinished blocks."""
+    import pyarrow as pa
+
+    if not (path / REQUESTS).is_file():
+        return _schema(REQUESTS).empty_table(), _schema(ROUNDS).empty_table()
+    requests = _read(path / REQUESTS)
+    if not (path / ROUNDS).is_file():
+        raise ValueError(f"{path / ROUNDS}: missing beside {REQUESTS}; delete {REQUESTS} to decode again")
+    rounds = _read(path / ROUNDS)
+    done = _blocks(requests)
+    if _blocks(rounds) <= done:
+        return requests, rounds
+    keys = zip(*(rounds.column(name).to_pylist() for name in KEY_COLUMNS), strict=True)
+    return requests, rounds.filter(pa.array([key in done for key in keys], type=pa.bool_()))
+
+
+def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Requests and rounds of a run directory, in the order decoded; unknown is NaN or None.
+
+    Both are empty where nothing was decoded; rounds of a block that was not finished are left out.
 
     Raises:
-        ValueError: damaged, foreign, of another release, or with an arm that does not exist.
+        ValueError: a file is damaged, foreign, of another release, missing beside the other, or with an arm that does
+            not exist.
     """
-    return _frame(path)
+    requests, rounds = _both(path)
+    return _frame(path / REQUESTS, requests), _frame(path / ROUNDS, rounds)
 
 
-def read_rounds(path: Path) -> pd.DataFrame:
-    """The table of rounds; errors as `read_requests`."""
-    return _frame(path)
-
-
-def _frame(path: Path) -> pd.DataFrame:
-    frame: pd.DataFrame = _read(path).to_pandas()
-    known = {*end_to_end_arms(range(1, 65))}
-    foreign: Sequence[str] = sorted(set(frame["arm"]) - known)
-    if foreign:
-        raise ValueError(f"{path}: arm {foreign[0]!r} is unknown; it was written by another release or by hand")
+def _frame(path: Path, table: pa.Table) -> pd.DataFrame:
+    for arm in table.column("arm").unique().to_pylist():
+        try:
+            arm_gamma(str(arm))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; {_AGAIN}") from error
+    frame: pd.DataFrame = table.to_pandas()
     return frame

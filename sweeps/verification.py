@@ -14,18 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specgauge.model.bootstrap import percentile_interval
 from specgauge.model.checks import FloatArray
-from specgauge.model.end_to_end import GENERATE, LOOP, PLAIN, arm_gamma
-from specgauge.model.known import finite_or_none
 from specgauge.model.ratio_error import RatioError, ratio_error
 from specgauge.model.renewal_result import RenewalResult
-from specgauge.model.round_check import round_check
-from specgauge.sweeps.counted import CountedBlock, baseline_ratio
+from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.decoded_tables import DecodedKey
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 OTHER_CONTEXTS, SAME_CONTEXT = "other contexts", "same context"
 COLUMNS = (
     "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "gamma", "blocks",
-    "rounds", "tokens", "lossless", "t_overhead_s", "overhead_from", "t_accept_rest_s", "t_round_s",
+    "rounds", "tokens", "lossless", "why_not_lossless", "t_overhead_s", "overhead_from", "t_accept_rest_s", "t_round_s",
     "tokens_per_round_predicted", "tokens_per_round_counted", "acceptance_error", "acceptance_error_low",
     "acceptance_error_high", "speedup_predicted", "speedup_from_counts", "speedup_measured", "speedup_measured_low",
     "speedup_measured_high", "cost_error", "error", "speedup_whole", "plain_over_generate", "plain_over_loop",
@@ -99,22 +96,22 @@ def _implied_median_s(blocks: Sequence[CountedBlock], replicates: int, seed: tup
 def acceptance_error(
     rounds: pd.DataFrame, predicted: RenewalResult, prompts: Sequence[int], gamma: int, *, gamma_max: int, limit: int
 ) -> RatioError | None:
-    """Ω predicted over Ω counted at one γ, from one cell's rounds of its arm; None where nothing was counted.
+    """Ω predicted over Ω counted at one γ, from one cell's rounds of all arms; None where nothing was counted.
 
     Counted are the rounds of single rows that start with `gamma_max` positions left, as the prediction counts them.
     predicted: sums by prompt, whose numbers `prompts` gives; limit: max_new_tokens.
     """
-    starts = rounds[(rounds["position"] - 1 + gamma_max <= limit - 1) & (rounds["gamma"] == rounds["gamma_asked"])]
-    if starts.empty:
+    position, asked = rounds["position"].to_numpy(), rounds["gamma_asked"].to_numpy()
+    starts = (asked == gamma) & (rounds["gamma"].to_numpy() == asked) & (position - 1 + gamma_max <= limit - 1)
+    if not starts.any():
         return None
-    by_prompt = starts.groupby("prompt").agg(tokens=("emitted", "sum"), rounds=("emitted", "size"))
+    decoded, of_prompt = np.unique(rounds["prompt"].to_numpy()[starts], return_inverse=True)
+    tokens, counts = np.bincount(of_prompt, rounds["emitted"].to_numpy()[starts]), np.bincount(of_prompt)
     column = predicted.gammas.tolist().index(gamma)
+    expected = predicted.committed[:, column].tolist(), predicted.starts[:, column].tolist()
     return ratio_error(
-        {
-            int(p): (float(c), float(s))
-            for p, c, s in zip(prompts, predicted.committed[:, column], predicted.starts[:, column], strict=True)
-        },
-        {int(str(p)): (float(row["tokens"]), float(row["rounds"])) for p, row in by_prompt.iterrows()},
+        dict(zip(prompts, zip(*expected, strict=True), strict=True)),
+        dict(zip(decoded.tolist(), zip(tokens.tolist(), counts.tolist(), strict=True), strict=True)),
     )
 
 
@@ -134,47 +131,3 @@ def measured_interval(blocks: Sequence[CountedBlock], *, confidence: float, repl
     weights = np.random.default_rng(seed).multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks)), replicates)
     low, high = percentile_interval(pooled(weights.astype(np.float64)), confidence)
     return np.array([everything, float(low), float(high)])
-
-
-def request_figures(requests: pd.DataFrame, gamma: int) -> dict[str, Any]:
-    """Whole requests of one cell at one γ: tokens, losslessness, baselines, and rounds against those expected."""
-    arm = requests[requests["gamma"] == gamma]
-    counted = arm["rounds"].sum()
-    figures: dict[str, Any] = {
-        "tokens": int(arm["tokens"].map(len).sum()),
-        "lossless": bool(arm["lossless"].all()),
-        "speedup_whole": _whole(requests, str(arm["arm"].iloc[0])),
-        "plain_over_generate": _median(baseline_ratio(requests, PLAIN, GENERATE)),
-        "plain_over_loop": _median(baseline_ratio(requests, PLAIN, LOOP)),
-        "rounds_counted": int(counted),
-    }
-    known = arm[arm["expected_rounds"].notna()]
-    if not known.empty:
-        sums = known.groupby("prompt").agg(counted=("rounds", "sum"), expected=("expected_rounds", "sum"))
-        check = round_check(sums["counted"].to_numpy(dtype=np.int64), sums["expected"].to_numpy())
-        figures |= {
-            "rounds_expected": check.expected,
-            "rounds_standard_errors": check.standard_errors,
-            "rounds_agree": check.agrees,
-        }
-    return figures
-
-
-def _whole(requests: pd.DataFrame, arm: str) -> float | None:
-    """Prefills and ragged ends included: tokens a second over those of the plain loop."""
-    first = requests.assign(count=requests["tokens"].map(len), whole=requests["prefill_s"] + requests["decode_s"])
-    sums = first.groupby(["arm", "block"]).agg(tokens=("count", "sum"), seconds=("whole", "first"))
-    rates = sums.groupby("arm").sum()
-    if PLAIN not in rates.index or arm not in rates.index:
-        return None
-    rate = rates["tokens"] / rates["seconds"]
-    return finite_or_none(rate[arm] / rate[PLAIN])
-
-
-def _median(values: FloatArray) -> float | None:
-    return float(np.median(values)) if values.size else None
-
-
-def gammas_of(requests: pd.DataFrame) -> list[int]:
-    """The γ above 0 that a cell was decoded at."""
-    return sorted({arm_gamma(arm) for arm in requests["arm"]} - {0})

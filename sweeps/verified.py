@@ -11,13 +11,13 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from specgauge.model.known import finite_or_none
 from specgauge.sweeps.counted import CountedBlock, cost_table, counted_blocks
-from specgauge.sweeps.decoded_tables import REQUESTS, ROUNDS, DecodedKey, read_requests, read_rounds
+from specgauge.sweeps.decoded_tables import DecodedKey, read_decoded
 from specgauge.sweeps.rounds import JudgedRounds
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import CellTimings
@@ -25,12 +25,11 @@ from specgauge.sweeps.verification import (
     COLUMNS,
     Overhead,
     acceptance_error,
-    gammas_of,
     measured_interval,
     overheads,
-    request_figures,
 )
 from specgauge.sweeps.ways import Way, cells_of
+from specgauge.sweeps.whole_requests import gammas_of, request_figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +59,10 @@ class DecodedCells:
             ValueError: a file is damaged, foreign or of another release.
         """
         config = run.config
-        requests, rounds = ({}, {}) if not (run.path / REQUESTS).is_file() else _read(run)
+        every_request, every_round = read_decoded(run.path)
+        requests, rounds = dict(_by_key(every_request)), dict(_by_key(every_round))
+        for key in requests:  # texts that all end with their first token have no round
+            rounds.setdefault(key, every_round.iloc[:0])
         blocks: dict[DecodedKey, list[CountedBlock]] = {}
         judged: dict[DecodedKey, JudgedRounds] = {}
         keys: list[DecodedKey] = []
@@ -102,14 +104,16 @@ class DecodedCells:
     def rows(self) -> list[dict[str, Any]]:
         """The rows of verification.csv, in the order decoded; unknown is None."""
         return [
-            self._row(key, requests, gamma) for key, requests in self.requests.items() for gamma in gammas_of(requests)
+            self._row(key, gamma, figures)
+            for key, requests in self.requests.items()
+            for gamma, figures in request_figures(requests).items()
         ]
 
-    def _row(self, key: DecodedKey, requests: pd.DataFrame, gamma: int) -> dict[str, Any]:
+    def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
         place = asdict(key)
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row |= {name: value for name, value in place.items() if name in COLUMNS}
-        row |= {"context": key.start_context, "gamma": gamma} | request_figures(requests, gamma)
+        row |= {"context": key.start_context, "gamma": gamma} | dict(figures)
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         judged = self.judged.get(key)
         if judged is not None and row["lossless"]:
@@ -119,9 +123,8 @@ class DecodedCells:
         return row
 
     def _acceptance(self, key: DecodedKey, judged: JudgedRounds, gamma: int) -> dict[str, Any]:
-        rounds = self.rounds[key]
         error = acceptance_error(
-            rounds[rounds["gamma_asked"] == gamma],
+            self.rounds[key],
             judged.by_prompt,
             judged.prompts,
             gamma,
@@ -186,33 +189,11 @@ def texts_length(config: Config) -> int:
     return wanted or config.workload.max_new_tokens
 
 
-def _read(run: Run) -> tuple[dict[DecodedKey, pd.DataFrame], dict[DecodedKey, pd.DataFrame]]:
-    requests = dict(_by_key(read_requests(run.path / REQUESTS)))
-    rounds = dict(_by_key(read_rounds(run.path / ROUNDS))) if (run.path / ROUNDS).is_file() else {}
-    empty = next(iter(rounds.values())).iloc[:0] if rounds else None
-    for key in requests:  # texts that all end with their first token have no round
-        if key not in rounds:
-            if empty is None:
-                raise ValueError(f"{run.path / ROUNDS}: missing; delete {REQUESTS} to decode again")
-            rounds[key] = empty
-    return requests, rounds
-
-
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
-    for _, rows in frame.groupby(list(_KEY), sort=False):
-        place = rows[list(_KEY)].iloc[0].to_dict()
-        yield (
-            DecodedKey(
-                pair=place["pair"],
-                mode=place["mode"],
-                sampling=place["sampling"],
-                draft_sampling=place["draft_sampling"],
-                acceptance_rule=place["acceptance_rule"],
-                batch_size=int(place["batch_size"]),
-                start_context=int(place["start_context"]),
-            ),
-            rows,
-        )
+    for values, rows in frame.groupby(list(_KEY), sort=False):
+        place: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
+        place |= {name: int(place[name]) for name in ("batch_size", "start_context")}
+        yield DecodedKey(**place), rows
 
 
 def verification_csv(rows: Iterable[Mapping[str, Any]]) -> str:
