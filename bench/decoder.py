@@ -22,7 +22,7 @@ from specgauge.bench.batch import Batch, Row
 from specgauge.bench.cache import forward
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoded import Decoded, GammaLimit, NonFiniteLogitsError, RowRound
-from specgauge.bench.drafters import Drafter, Proposal
+from specgauge.bench.drafters import Drafter, ModelDrafter, Proposal
 from specgauge.bench.draws import Draws, History
 from specgauge.bench.generate import check_room, prefill_rows
 from specgauge.bench.models import LoadedModel
@@ -99,6 +99,15 @@ class SpeculativeDecoder:
             error.decoded = batch.decoded(self.clock, marks, forced=forced)
             raise
         return batch.decoded(self.clock, marks, forced=forced)
+
+    def build(self, *, batch_size: int, prompt_tokens: int, gamma: int, max_new_tokens: int) -> None:
+        """Compile or capture every forward that rounds of up to γ drafts need, before they are timed.
+
+        prompt_tokens: of the longest prompt.  Nothing where the models' mode is eager.
+        """
+        self.target.build(batch_size=batch_size, tokens=prompt_tokens + max_new_tokens, new_tokens=range(1, gamma + 2))
+        if gamma and isinstance(self.drafter, ModelDrafter):
+            self.drafter.build(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
 
     def _begin(
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, numbers: Sequence[int], repetition: int

@@ -110,6 +110,11 @@ class ModelDrafter:
         self._reach: list[int] = []
         self._steps = 0
 
+    def build(self, *, batch_size: int, prompt_tokens: int, max_new_tokens: int) -> None:
+        """Compile or capture the forwards of such a batch, the longest prompt being of so many tokens."""
+        tokens = prompt_tokens + 1 + max_new_tokens  # as `start` counts: the target's first token is there already
+        self.draft.build(batch_size=batch_size, tokens=tokens, new_tokens=range(1, _ROUND_TOKENS + 1), keep=1)
+
     def room(self, context: int) -> int:
         """Positions left in the draft's context: its last draft is never fed."""
         limit = self.draft.max_context

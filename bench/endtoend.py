@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specgauge.bench.baselines import generate_with_transformers
+from specgauge.bench.builds import nothing_built
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.decoder import SpeculativeDecoder
@@ -140,8 +141,17 @@ class EndToEnd:
         check_room(self.pair.target, context, self.max_new_tokens, 0)
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]]) -> None:
-        """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run."""
-        tokens = min(self.max_new_tokens, 2 * (arm_gamma(arm) + 1) + WARM_UP_TOKENS)
+        """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.
+
+        Where forwards are compiled or captured, all of an arm's are before the call.
+        """
+        gamma, longest = arm_gamma(arm), max(len(prompt) for prompt in prompts)
+        self.decoder.build(
+            batch_size=len(prompts), prompt_tokens=longest, gamma=gamma, max_new_tokens=self.max_new_tokens
+        )
+        tokens = min(self.max_new_tokens, 2 * (gamma + 1) + WARM_UP_TOKENS)
+        if self.pair.target.mode != "eager":
+            tokens = self.max_new_tokens  # another number would need other buckets
         short = EndToEnd(
             self.pair,
             self.settings,
@@ -159,9 +169,10 @@ class EndToEnd:
     ) -> ArmRun:
         """Decode a batch and record it; a speculative text is teacher-forced afterwards for the rounds it should take.
 
-        Raises ValueError as the decoder and `generate` do.
+        Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
         """
-        found = self.decode(arm, prompts, prompt_numbers=prompt_numbers, repetition=repetition)
+        with nothing_built(f"{arm}, {len(prompts)} prompts,"):
+            found = self.decode(arm, prompts, prompt_numbers=prompt_numbers, repetition=repetition)
         gamma = arm_gamma(arm)
         if not gamma or self.forced is not None:
             return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -90,6 +90,14 @@ class FixedForward:
         cache = FixedCache(self, slots)
         weakref.finalize(cache, self._idle_again, slots).atexit = False
         return cache
+
+    def build(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int) -> None:
+        """Compile or capture the forwards of so many new tokens each, on a cache of that size."""
+        cache = self.new_cache(batch_size=batch_size, tokens=tokens)
+        for new in new_tokens:
+            cache.set_lengths(0)
+            fed = torch.zeros(batch_size, new, dtype=torch.long, device=self.device)
+            self.run(self.model, cache, fed, keep)
 
     def _idle_again(self, slots: Slots) -> None:
         self._idle.append(slots)

@@ -7,7 +7,7 @@ cannot roll back, tokenizers that map the same id to different tokens, a model t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +64,11 @@ class LoadedModel:
         if self.fixed is not None:
             return self.fixed.new_cache(batch_size=batch_size, tokens=tokens)
         return new_cache(self.model, batch_size=batch_size, tokens=tokens)
+
+    def build(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int = 0) -> None:
+        """Compile or capture the forwards of so many new tokens on caches of ``tokens`` tokens; nothing where eager."""
+        if self.fixed is not None:
+            self.fixed.build(batch_size=batch_size, tokens=tokens, new_tokens=new_tokens, keep=keep)
 
     def release(self) -> None:
         """Give up buffers, and graphs on them, that wait for the next cache of their size."""
