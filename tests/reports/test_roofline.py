@@ -4,16 +4,33 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.reports.roofline import Comparison, compare, main, read_groups, report
+from specgauge.model.measured_steps import Axis
+from specgauge.reports import roofline
+from specgauge.reports.roofline import Comparison, TableGroup, compare, main, report
 
 TABLE = Path(__file__).parents[1] / "golden" / "magicdec.csv"
 HEAD = "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\n"
 
 
 @pytest.fixture(scope="module")
-def comparisons() -> dict[str, Comparison]:
-    groups = read_groups(TABLE, shapes={}, hardware={})
-    return {group.target: compare(group) for group in groups if group.gpu == "8xA100"}
+def printed() -> tuple[str, dict[str, Comparison]]:
+    """What the command prints of the table, with every form, and the comparisons behind it by target."""
+    texts: list[str] = []
+    found: dict[str, Comparison] = {}
+
+    def kept(group: TableGroup, *, by: Axis) -> Comparison:
+        found[group.target] = compare(group, by=by)
+        return found[group.target]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(roofline, "compare", kept)
+        assert main([str(TABLE), "--forms"], texts.append) == 0
+    return texts[0], found
+
+
+@pytest.fixture(scope="module")
+def comparisons(printed: tuple[str, dict[str, Comparison]]) -> dict[str, Comparison]:
+    return printed[1]
 
 
 def test_both_targets_are_compared_on_all_their_rows(comparisons: dict[str, Comparison]) -> None:
@@ -55,19 +72,17 @@ def test_few_numbers_that_a_machine_can_have(comparisons: dict[str, Comparison])
     assert max(launches) < 1.1 * min(launches)
 
 
-def test_the_report_says_where_the_roofline_misses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(TABLE)]) == 0
-    text = capsys.readouterr().out
+def test_the_report_says_where_the_roofline_misses(printed: tuple[str, dict[str, Comparison]]) -> None:
+    text = printed[0]
     assert "misses T_decode at B = 64, s = 8000" in text
     assert "no roofline fits both T_decode at B = 64, s = 8000 and s = 16000" in text
     assert "2.79 TB/s, the card's peak is 2.04" in text
     assert "the line is nearer for T_verify at B = 64" in text
     assert "8xH100" in text
-    assert "Forms tried" not in text
 
 
-def test_the_forms_that_were_tried_can_be_printed() -> None:
-    text = report(TABLE, forms=True)
+def test_the_forms_that_were_tried_can_be_printed(printed: tuple[str, dict[str, Comparison]]) -> None:
+    text = printed[0][printed[0].index("Forms tried") :]
     assert text.index("sum, waves ") < text.index("sum, balanced ") < text.index("maximum, waves ")
 
 
@@ -108,10 +123,14 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 
 
 def test_names_of_the_table_can_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = TABLE.read_text(encoding="utf-8").replace("Llama2-7B-32K", "mine").replace("A100", "Z100")
+    head, *rows = TABLE.read_text(encoding="utf-8").splitlines()
+    kept = [row for row in rows if "Llama2-7B-32K" in row and "8xA100" in row]
     path = tmp_path / "renamed.csv"
-    path.write_text(text, encoding="utf-8")
+    text = "\n".join([head, *kept]).replace("Llama2-7B-32K", "mine").replace("A100", "Z100")
+    path.write_text(text + "\n", encoding="utf-8")
     assert main([str(path), "--shape", "mine=llama-2-7b", "--hardware", "Z100=a100-80gb-sxm"]) == 0
-    assert "mine on 8xZ100, 30 rows" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "mine on 8xZ100, 30 rows" in printed
+    assert "Forms tried" not in printed
     assert main([str(path), "--shape", "mine"]) == 2
     assert capsys.readouterr().err == "--shape: found 'mine', allowed: NAME=VALUE\n"
