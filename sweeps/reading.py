@@ -112,6 +112,28 @@ def read_acceptance(path: Path) -> pd.DataFrame:
     return frame.astype({name: "float64" for name in frame.columns if frame[name].dtype == "float32"})
 
 
+def read_csv_rows(path: Path, wanted: Sequence[str], what: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a run's CSV file, which holds the columns `wanted`; `what` names its rows (`predictions`).
+
+    Raises:
+        ValueError: missing, truncated, foreign, or a row with more or fewer fields than the header.
+    """
+    text = read_text(path)
+    if not text.endswith("\n"):
+        raise ValueError(f"{path}: truncated (its last line has no end); make it anew with `specgauge run`")
+    try:
+        header, *rows = csv.reader(io.StringIO(text), strict=True)
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a CSV file: {error}; make it anew with `specgauge run`") from error
+    missing = _missing_columns(header, wanted)
+    if missing:
+        raise ValueError(f"{path}: not a table of {what} of this release: the column {missing[0]!r} is missing")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path}, line {number}: found {len(row)} fields, {len(header)} are expected")
+    return header, rows
+
+
 def read_predictions(path: Path) -> pd.DataFrame:
     """The table of a predictions.csv: whole numbers, floats (nothing is NaN), booleans, text (nothing is '').
 
@@ -120,19 +142,7 @@ def read_predictions(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    text = read_text(path)
-    if not text.endswith("\n"):
-        raise ValueError(f"{path}: truncated (its last line has no end); make it anew with `specgauge run`")
-    try:
-        header, *rows = csv.reader(io.StringIO(text), strict=True)
-    except csv.Error as error:
-        raise ValueError(f"{path}: not a CSV file: {error}; make it anew with `specgauge run`") from error
-    missing = _missing_columns(header, PREDICTION_COLUMNS)
-    if missing:
-        raise ValueError(f"{path}: not a table of predictions of this release: the column {missing[0]!r} is missing")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise ValueError(f"{path}, line {number}: found {len(row)} fields, {len(header)} are expected")
+    header, rows = read_csv_rows(path, PREDICTION_COLUMNS, "predictions")
     columns = zip(*rows, strict=True) if rows else ((),) * len(header)
     return pd.DataFrame(
         {name: _column(path, name, values) for name, values in zip(header, columns, strict=True)}, columns=header

@@ -4,7 +4,8 @@
     print(answers_text(answers))                 # or answers_json(answers)
 
 `max_itl_s` bounds T_round, since the tokens of a round arrive together: γ whose round takes longer cannot win, and the
-decision is taken again among the others.
+decision is taken again among the others. Where the γ of an answer was decoded end to end, the speed-up measured stands
+beside the one predicted; S is called optimistic only where no decoder has measured ε.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from specgauge.sweeps.predictions import recommendation
 from specgauge.sweeps.rounds import answer_cell
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import collect_timings
+from specgauge.sweeps.verification_summary import VerificationSummary, cell_of, summarise
 from specgauge.sweeps.verified import DecodedCells
 from specgauge.sweeps.ways import cells_of, ways
 
@@ -37,6 +39,21 @@ class Answers:
     confidence: float
     """Of the intervals."""
     warnings: tuple[Mapping[str, Any], ...]
+    verification: tuple[Mapping[str, Any], ...] = ()
+    """The rows of verification.csv that match, whatever their γ."""
+
+    @property
+    def summary(self) -> VerificationSummary | None:
+        """What decoding these places end to end found; None where none was."""
+        return summarise(self.verification)
+
+    def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The row that decoded an entry at its γ, as the models decide; None where there is none."""
+        for row in self.verification:
+            same = cell_of(row) == cell_of(entry) and row["gamma"] == entry["recommended_gamma"]
+            if same and row["lossless"] and row["speedup_measured"] is not None:
+                return row
+        return None
 
 
 def recommend(
@@ -61,15 +78,18 @@ def recommend(
     _known_number("context", context, grid.context)
     wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
     entries = run.recommendations() if max_itl_s is None else _limited(run, max_itl_s)
+
+    def matching(found: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+        return tuple(
+            one for one in found if all(value is None or one.get(name) == value for name, value in wanted.items())
+        )
+
     return Answers(
-        entries=tuple(
-            entry
-            for entry in entries
-            if all(value is None or entry.get(name) == value for name, value in wanted.items())
-        ),
+        entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
         warnings=run.warnings,
+        verification=matching(run.verification()),
     )
 
 
@@ -106,15 +126,43 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
 
 
 def answers_json(answers: Answers) -> str:
-    """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`."""
+    """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`, and
+
+    `label`: that of every known speed-up, null where they differ or have none (each recommendation has its own);
+    `verification`: what decoding end to end found, null where nothing was decoded. Each recommendation has
+    `speedup_measured` (value, low, high) and `speedup_whole` (prefills and ragged ends included), null where its γ was
+    not decoded.
+    """
+    labels = {_label(entry) for entry in answers.entries if _is_known(entry)}
+    summary = answers.summary
     content = {
-        "recommendations": [dict(entry) for entry in answers.entries],
+        "recommendations": [dict(entry) | _more(answers, entry) for entry in answers.entries],
         "max_itl_s": answers.max_itl_s,
         "confidence": answers.confidence,
-        "label": OPTIMISTIC,
+        "label": labels.pop() if len(labels) == 1 else None,
+        "verification": None if summary is None else summary.as_mapping(),
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _more(answers: Answers, entry: Mapping[str, Any]) -> dict[str, Any]:
+    row = answers.measured(entry)
+    names = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
+    return {
+        "label": _label(entry),
+        "speedup_measured": None if row is None else {name: row[column] for name, column in names.items()},
+        "speedup_whole": None if row is None else row["speedup_whole"],
+    }
+
+
+def _is_known(entry: Mapping[str, Any]) -> bool:
+    return entry["speedup"]["value"] is not None
+
+
+def _label(entry: Mapping[str, Any]) -> str | None:
+    """What an entry's speed-up is called: optimistic where ε is unknown."""
+    return OPTIMISTIC if _is_known(entry) and entry.get("t_overhead_s") is None else None
 
 
 def answers_text(answers: Answers) -> str:
@@ -126,8 +174,8 @@ def answers_text(answers: Answers) -> str:
         if heading != title:
             lines += [*([""] if lines else []), heading]
             title = heading
-        lines.append(f"  {entry_text(entry, answers.confidence)}")
-    lines += ["", f"S is {OPTIMISTIC}; no speed-up was verified end to end."]
+        lines.append(f"  {entry_text(entry, answers.confidence, answers.measured(entry))}")
+    lines += ["", *_standing(answers)]
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
     if answers.warnings:
@@ -135,6 +183,23 @@ def answers_text(answers: Answers) -> str:
         for warning in answers.warnings:
             lines += [f"  {warning['message']}", f"    → {warning['remedy']}"]
     return "\n".join(lines)
+
+
+def _standing(answers: Answers) -> Iterable[str]:
+    """How far the speed-ups can be relied on: where ε is unknown, and what decoding end to end found."""
+    known = [entry for entry in answers.entries if _is_known(entry)]
+    optimistic = sum(_label(entry) is not None for entry in known)
+    summary = answers.summary
+    unverified = "no speed-up was verified end to end"
+    if summary is not None:
+        yield f"{summary.text()}."
+    if not optimistic:
+        if summary is None:
+            yield f"{unverified.capitalize()}."
+    elif optimistic == len(known):
+        yield f"S is {OPTIMISTIC}{'' if summary else f'; {unverified}'}."
+    else:
+        yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} places."
 
 
 def answer_text(run: Run) -> str:
@@ -153,13 +218,14 @@ def title_text(entry: Mapping[str, Any]) -> str:
     return ", ".join([f"pair {pair}", f"sampling {sampling}", *extras])
 
 
-def entry_text(entry: Mapping[str, Any], confidence: float) -> str:
-    """One recommendation in a line a person can act on."""
+def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[str, Any] | None = None) -> str:
+    """One recommendation in a line a person can act on; measured: the row of verification.csv that decoded its γ."""
     place = f"batch size {entry['batch_size']}, context {entry['context']}: "
     value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))
     if value is None:
         return f"{place}unknown, {entry['reason']}"
     interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
+    interval += "" if measured is None else f", measured end to end: {measured['speedup_measured']:.2f} ×"
     gamma = entry["recommended_gamma"]
     if entry["decision"] == "speculate":
         loss = entry["expected_loss"]

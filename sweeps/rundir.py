@@ -130,6 +130,17 @@ class Run:
         """
         return tuple(self._answers["recommendations"])
 
+    def verification(self) -> tuple[dict[str, Any], ...]:
+        """The rows of verification.csv, one for every γ decoded in a cell; empty where nothing was decoded.
+
+        Raises:
+            ValueError: the file is truncated, foreign or of another release.
+        """
+        from specgauge.sweeps.verification_file import read_verification  # late: it imports numpy
+
+        path = self.path / VERIFICATION
+        return read_verification(path) if path.is_file() else ()
+
     @property
     def warnings(self) -> tuple[dict[str, Any], ...]:
         """What a reader must know before believing the numbers: mappings of code, message and remedy.

@@ -1,0 +1,65 @@
+"""Read verification.csv back: the rows as `predict(run).verification` made them, or one line that says what is wrong.
+
+rows = read_verification(Path("runs/quickstart/verification.csv"))
+rows[0]["gamma"], rows[0]["speedup_measured"]                       # unknown is None
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from specgauge.sweeps.reading import read_csv_rows
+from specgauge.sweeps.verification import COLUMNS
+
+_TEXT = frozenset({"pair", "mode", "sampling", "draft_sampling", "acceptance_rule"})
+_TEXT_OR_NOTHING = frozenset({"overhead_from", "why_not_lossless"})
+_FLAGS = frozenset({"lossless"})
+_FLAGS_OR_NOTHING = frozenset({"rounds_agree"})
+_WHOLE = frozenset({"batch_size", "context", "gamma", "tokens", "rounds_counted"})
+_WHOLE_OR_NOTHING = frozenset({"blocks", "rounds"})
+_WORDS = {"True": True, "False": False}
+
+
+def read_verification(path: Path) -> tuple[dict[str, Any], ...]:
+    """The rows of a verification.csv, one for every γ that was decoded in a cell; unknown is None.
+
+    Raises:
+        ValueError: missing, truncated, foreign, of another release, or a field that holds something else than it
+            should; the line names file, line and column.
+    """
+    header, rows = read_csv_rows(path, COLUMNS, "verification")
+    found = []
+    for number, fields in enumerate(rows, start=2):
+        row = dict(zip(header, fields, strict=True))
+        found.append({name: _value(path, number, name, row[name]) for name in COLUMNS})
+    return tuple(found)
+
+
+def _value(path: Path, line: int, name: str, field: str) -> Any:
+    if name in _TEXT | _TEXT_OR_NOTHING:
+        return field if name in _TEXT else field or None
+    may_lack = name not in _FLAGS | _WHOLE
+    if not field and may_lack:
+        return None
+    try:
+        if name in _FLAGS | _FLAGS_OR_NOTHING:
+            return _WORDS[field]
+        if name in _WHOLE | _WHOLE_OR_NOTHING:
+            return int(field)
+        number = float(field)
+        if not math.isfinite(number):
+            raise ValueError(field)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{path}, line {line}, column {name}: found {field!r}, allowed: {_allowed(name)}"
+            f"{', or nothing' if may_lack else ''}; make it anew with `specgauge run`"
+        ) from error
+    return number
+
+
+def _allowed(name: str) -> str:
+    if name in _FLAGS | _FLAGS_OR_NOTHING:
+        return "True or False"
+    return "a whole number" if name in _WHOLE | _WHOLE_OR_NOTHING else "a number"
