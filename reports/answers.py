@@ -8,22 +8,30 @@ Output: `AnswerGroup`s and a `Headline`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specgauge.model.speedup import RECOMMENDED_TOLERANCE
 from specgauge.reports.formatting import (
     TIMES,
     count,
     interval,
     listed,
-    number,
     percent,
     ranges,
     speedup,
     speedup_decimals,
 )
-from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Curves, Strategy, best_of
+from specgauge.reports.next_steps import following, shown_gamma
+from specgauge.reports.records import (
+    DO_NOT,
+    NOTHING_MEASURED,
+    SPECULATE,
+    UNDECIDED,
+    Answer,
+    Curves,
+    Measured,
+    Strategy,
+)
 
 UNKNOWN_ANSWER = "no answer"
 """Stands where a decision would, at places without a number."""
@@ -39,7 +47,9 @@ class AnswerGroup:
     what: str
     """The answer itself: `speculate with γ = 3`."""
     gain: str
-    """Its speed-up with the interval."""
+    """Its speed-up with the interval, as predicted."""
+    measured: str
+    """The speed-up measured where this gamma was decoded end to end; empty where it was not."""
     doubt: str
     """How sure it is; empty when nothing is known about that."""
     following: str
@@ -59,7 +69,12 @@ class Headline:
 
 
 def answer_groups(
-    answers: Iterable[Answer], curves: Curves, batch_sizes: Sequence[int], contexts: Sequence[int], confidence: float
+    answers: Iterable[Answer],
+    curves: Curves,
+    batch_sizes: Sequence[int],
+    contexts: Sequence[int],
+    confidence: float,
+    measured: Measured = NOTHING_MEASURED,
 ) -> dict[Strategy, list[AnswerGroup]]:
     """The groups of every strategy, in order of batch size and context.
 
@@ -73,7 +88,7 @@ def answer_groups(
         sorted({*contexts, *(one.place.context for ones in by_strategy.values() for one in ones)}),
     )
     return {
-        strategy: [_group(members, curves, grid, confidence) for members in merged(ones)]
+        strategy: [_group(members, curves, grid, confidence, measured) for members in merged(ones)]
         for strategy, ones in by_strategy.items()
     }
 
@@ -92,7 +107,13 @@ def merged(answers: Sequence[Answer]) -> list[list[Answer]]:
     return list(groups.values())
 
 
-def headline(answers: Sequence[Answer], curves: Curves, unanswered: int, confidence: float) -> Headline:
+def headline(
+    answers: Sequence[Answer],
+    curves: Curves,
+    unanswered: int,
+    confidence: float,
+    measured: Measured = NOTHING_MEASURED,
+) -> Headline:
     """The whole run in one sentence; `unanswered` is the number of settings that have no answer."""
     answers = [one for one in answers if one.is_known]
     by_decision = {
@@ -122,9 +143,10 @@ def headline(answers: Sequence[Answer], curves: Curves, unanswered: int, confide
     else:
         sentence = f"Undecided: the data do not say whether speculation pays in {total}."
     tone = SPECULATE if pays else DO_NOT if counts[DO_NOT] else UNDECIDED
-    return Headline(
-        tone=tone, sentence=sentence, detail=_detail(answers, curves, counts, unanswered, confidence), counts=counts
+    detail = " ".join(
+        [_best(answers, curves, confidence, measured), *_remarks(counts, unanswered, _common_label(curves))]
     )
+    return Headline(tone=tone, sentence=sentence, detail=detail, counts=counts)
 
 
 def strategy_words(strategy: Strategy, among: Iterable[Strategy]) -> str:
@@ -142,31 +164,37 @@ def strategy_words(strategy: Strategy, among: Iterable[Strategy]) -> str:
     return ", ".join(words)
 
 
-def _detail(
-    answers: Sequence[Answer], curves: Curves, counts: Mapping[str, int], unanswered: int, confidence: float
-) -> str:
+def _best(answers: Sequence[Answer], curves: Curves, confidence: float, measured: Measured) -> str:
+    """The answer with the largest speed-up, and what was measured there."""
     top = max(answers, key=lambda one: one.speedup or 0.0)
     words = strategy_words(top.strategy, [one.strategy for one in answers])
-    parts = [
+    decoded = _measured([top], curves, confidence, measured)
+    return (
         f"Best: {speedup(top.speedup)} ({percent(confidence)} interval "
-        f"{interval(top.speedup_low, top.speedup_high)}) with {words}, γ = {_shown_gamma(top, curves)}, "
-        f"batch {top.place.batch_size}, {count(top.place.context, 'token')} of context."
-    ]
-    label = _common_label(curves)
-    pays = counts[SPECULATE]
-    if pays and counts[DO_NOT]:
-        parts.append(f"It does not pay in {counts[DO_NOT]}.")
-    if pays and counts[UNDECIDED]:
-        parts.append(f"{counts[UNDECIDED]} {'is' if counts[UNDECIDED] == 1 else 'are'} undecided.")
+        f"{interval(top.speedup_low, top.speedup_high)}) with {words}, γ = {shown_gamma(top, curves)}, "
+        f"batch {top.place.batch_size}, {count(top.place.context, 'token')} of context"
+        f"{decoded and f'; {decoded}'}."
+    )
+
+
+def _remarks(counts: Mapping[str, int], unanswered: int, label: str) -> Iterator[str]:
+    """Sentences on the settings where speculation does not pay or nothing is known, and what every speed-up is."""
+    if counts[SPECULATE] and counts[DO_NOT]:
+        yield f"It does not pay in {counts[DO_NOT]}."
+    if counts[SPECULATE] and counts[UNDECIDED]:
+        yield f"{counts[UNDECIDED]} {'is' if counts[UNDECIDED] == 1 else 'are'} undecided."
     if unanswered:
-        parts.append(f"{count(unanswered, 'setting')} of the grid {'has' if unanswered == 1 else 'have'} no answer.")
+        yield f"{count(unanswered, 'setting')} of the grid {'has' if unanswered == 1 else 'have'} no answer."
     if label:
-        parts.append(f"Every speed-up is {label}.")
-    return " ".join(parts)
+        yield f"Every speed-up is {label}."
 
 
 def _group(
-    members: Sequence[Answer], curves: Curves, grid: tuple[list[int], list[int]], confidence: float
+    members: Sequence[Answer],
+    curves: Curves,
+    grid: tuple[list[int], list[int]],
+    confidence: float,
+    measured: Measured,
 ) -> AnswerGroup:
     first = members[0]
     batch_sizes = sorted({one.place.batch_size for one in members})
@@ -174,19 +202,25 @@ def _group(
     where = _where(batch_sizes, contexts, grid)
     if not first.is_known:
         return AnswerGroup(
-            decision=UNKNOWN_ANSWER, where=where, what=UNKNOWN_ANSWER, gain=first.reason, doubt="", following=""
+            decision=UNKNOWN_ANSWER,
+            where=where,
+            what=UNKNOWN_ANSWER,
+            gain=first.reason,
+            measured="",
+            doubt="",
+            following="",
         )
     what = {SPECULATE: f"speculate with γ = {first.gamma}", DO_NOT: DO_NOT, UNDECIDED: UNDECIDED}[first.decision]
     gain = f"{_values(members)} ({_intervals(members, confidence)})"
     if first.decision != SPECULATE:
-        gammas = sorted({gamma for one in members if (gamma := _shown_gamma(one, curves)) is not None})
+        gammas = sorted({gamma for one in members if (gamma := shown_gamma(one, curves)) is not None})
         gain = f"γ = {listed([str(gamma) for gamma in gammas], 'or')} would give {gain}" if gammas else gain
-    following = {SPECULATE: _when_it_pays, DO_NOT: _when_it_does_not, UNDECIDED: _when_undecided}[first.decision]
     return AnswerGroup(
         decision=first.decision,
         where=where,
         what=what,
         gain=gain,
+        measured=_measured(members, curves, confidence, measured),
         doubt="; ".join([*_doubt(members), *_labels(members, curves)]),
         following=following(members, curves),
     )
@@ -199,21 +233,37 @@ def _where(batch_sizes: Sequence[int], contexts: Sequence[int], grid: tuple[list
     return f"At batch {ranges(batch_sizes, grid[0])}{joint} {ranges(contexts, grid[1])} {tokens} of context"
 
 
-def _shown_gamma(one: Answer, curves: Curves) -> int | None:
-    """The gamma that an answer's speed-up belongs to: the one recommended, else the one of the largest speed-up."""
-    for gamma in (one.gamma, one.recommended_gamma, one.best_gamma):
-        if gamma:
-            return gamma
-    best = best_of(curves.get(one.strategy, {}).get(one.place, ()))
-    return None if best is None else best.gamma
-
-
 def _values(answers: Sequence[Answer]) -> str:
-    known = sorted(one.speedup for one in answers if one.speedup is not None)
+    return _span(one.speedup for one in answers) or "an unknown speed-up"
+
+
+def _span(speedups: Iterable[float | None]) -> str:
+    """`1.42 ×`, or `1.10 to 1.42 ×`; empty where none is known."""
+    known = sorted(value for value in speedups if value is not None)
     if not known:
-        return "an unknown speed-up"
+        return ""
     low, high = speedup(known[0]), speedup(known[-1])
     return high if low == high else f"{low.removesuffix(TIMES)} to {high}"
+
+
+def _measured(members: Sequence[Answer], curves: Curves, confidence: float, measured: Measured) -> str:
+    """`measured end to end: 1.38 × (90 % interval 1.31–1.45)` of the places whose gamma was decoded; empty of none."""
+    gammas = [(one, shown_gamma(one, curves)) for one in members]
+    found = [
+        measured[one.strategy, one.place, gamma]
+        for one, gamma in gammas
+        if gamma is not None and (one.strategy, one.place, gamma) in measured
+    ]
+    if not found:
+        return ""
+    words = f"measured end to end: {_span(one.speedup_measured for one in found)}"
+    first = found[0]
+    if len(members) > 1:
+        return words if len(found) == len(members) else f"{words} in {len(found)} of these {len(members)} places"
+    if first.speedup_measured_low is None:
+        return words
+    ends = interval(first.speedup_measured_low, first.speedup_measured_high)
+    return f"{words} ({percent(confidence)} interval {ends})"
 
 
 def _intervals(answers: Sequence[Answer], confidence: float) -> str:
@@ -253,60 +303,3 @@ def _doubt(members: Sequence[Answer]) -> list[str]:
     if members[0].decision == SPECULATE and loss:
         parts.append(f"expected loss against the best {'' if len(loss) == 1 else 'at most '}{percent(max(loss), 1)}")
     return parts
-
-
-def _when_it_pays(members: Sequence[Answer], _curves: Curves) -> str:
-    gamma = members[0].gamma
-    words = f"Set the engine's number of speculative tokens to {gamma}."
-    faster = sorted({one.best_gamma for one in members if one.best_gamma not in (None, gamma)})
-    if faster:
-        words += (
-            f" γ = {listed([str(one) for one in faster])} measures highest; γ = {gamma} is within "
-            f"{percent(RECOMMENDED_TOLERANCE)} of it and drafts less."
-        )
-    return words
-
-
-def _when_it_does_not(members: Sequence[Answer], curves: Curves) -> str:
-    words = "Decode plainly here."
-    shortest = None
-    for one in members:
-        for row in curves.get(one.strategy, {}).get(one.place, ()):
-            if row.gamma == _shown_gamma(one, curves) and row.t_round_s and row.t_decode_s and row.tokens_per_round:
-                needed = row.t_round_s / row.t_decode_s
-                if shortest is None or needed / row.tokens_per_round < shortest[0] / shortest[1]:
-                    shortest = (needed, row.tokens_per_round, row)
-    if shortest is not None and shortest[0] > shortest[1]:
-        needed, commits, row = shortest
-        words += (
-            f" Nearest to paying (batch {row.place.batch_size}, context {row.place.context}, γ = {row.gamma}): "
-            f"a round costs {number(needed)} plain steps and commits {number(commits)} tokens."
-        )
-        if needed > row.gamma + 1:
-            return (
-                words + " Even perfect acceptance would not pay for that: only a cheaper draft or a smaller batch can."
-            )
-    return words + " A faster draft, one closer to the target, or a smaller batch would change that."
-
-
-def _when_undecided(members: Sequence[Answer], curves: Curves) -> str:
-    """Where the doubt comes from: squared relative half-widths, acceptance against all of it."""
-    acceptance, total = 0.0, 0.0
-    for one in members:
-        for row in curves.get(one.strategy, {}).get(one.place, ()):
-            if row.gamma == _shown_gamma(one, curves):
-                acceptance += _spread(row.tokens_per_round_low, row.tokens_per_round, row.tokens_per_round_high)
-                total += _spread(row.speedup_low, row.speedup, row.speedup_high)
-    words = "Decode plainly until more is measured, and start a new run with"
-    prompts = "more prompts (workload.prompts, workload.limit, workload.repetitions)"
-    timings = "more timing blocks (precision.min_blocks, precision.max_blocks, precision.max_seconds)"
-    if total <= 0:
-        return f"{words} {prompts} or {timings}."
-    share = min(1.0, acceptance / total)
-    if share >= 0.5:
-        return f"{words} {prompts}, since {percent(share)} of the variance comes from acceptance."
-    return f"{words} {timings}, since {percent(1 - share)} of the variance comes from the timings."
-
-
-def _spread(low: float | None, value: float | None, high: float | None) -> float:
-    return ((high - low) / (2 * value)) ** 2 if low is not None and high is not None and value else 0.0

@@ -6,24 +6,26 @@ A run that stopped early still gives a report: it is predicted from what there i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specgauge.reports.records import Answer, Prediction, answer, prediction
+from specgauge.reports.records import Answer, Prediction, Verified, answer, prediction, verified
+from specgauge.sweeps.decoded_tables import REQUESTS
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import predict
+from specgauge.sweeps.predictions import Predictions, predict
 from specgauge.sweeps.records import JournalLine
-from specgauge.sweeps.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run
+from specgauge.sweeps.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
+from specgauge.sweeps.verification_summary import VerificationSummary, summarise
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specgauge.configs.schema import Config
 
-Record = TypeVar("Record", Prediction, Answer)
+Record = TypeVar("Record", Prediction, Answer, Verified)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,10 @@ class ReportData:
     """Recorded positions by (pair, sampling)."""
     predictions: Sequence[Prediction]
     answers: Sequence[Answer]
+    verified: Sequence[Verified]
+    """What was decoded end to end; empty where nothing was."""
+    verification: VerificationSummary | None
+    """All of it in a few numbers."""
     warnings: Sequence[Mapping[str, Any]]
     """What the run warns of: mappings of code, message and remedy."""
     gaps: Sequence[Gap]
@@ -66,7 +72,7 @@ def read_report_data(run_dir: Path) -> ReportData:
     """
     run = Run.open(run_dir)
     lines = run.journal() if (run_dir / CELLS).is_file() else ()
-    rows, entries, warnings = _predicted(run, lines)
+    predicted = _predicted(run, lines)
     return ReportData(
         path=run_dir,
         config=run.config,
@@ -80,24 +86,26 @@ def read_report_data(run_dir: Path) -> ReportData:
             for sampling in run.config.sampling
             if run.has_acceptance(pair.name, sampling.name)
         },
-        predictions=[_made(prediction, row, run_dir / PREDICTIONS) for row in rows],
-        answers=[_made(answer, entry, run_dir / RECOMMENDATION) for entry in entries],
-        warnings=warnings,
+        predictions=[_made(prediction, row, run_dir / PREDICTIONS) for row in predicted.rows],
+        answers=[_made(answer, entry, run_dir / RECOMMENDATION) for entry in predicted.recommendations],
+        verified=[_made(verified, row, run_dir / VERIFICATION) for row in predicted.verification],
+        verification=summarise(predicted.verification),
+        warnings=predicted.warnings,
         gaps=_gaps(run, lines),
     )
 
 
-def _predicted(
-    run: Run, lines: Sequence[JournalLine]
-) -> tuple[Iterable[Mapping[str, Any]], Iterable[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-    """Rows, recommendations and warnings: those written, or, where the run stopped before, made from what it has."""
+def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
+    """What is predicted: as written, or, where the run stopped before, made from what it has."""
     if _is_predicted(run):
         rows = run.predictions().to_dict("records")
-        return [{str(name): value for name, value in row.items()} for row in rows], run.recommendations(), run.warnings
-    if not lines:
-        return [], [], []
-    made = predict(run)
-    return made.rows, made.recommendations, made.warnings
+        return Predictions(
+            rows=tuple({str(name): value for name, value in row.items()} for row in rows),
+            recommendations=run.recommendations(),
+            warnings=run.warnings,
+            verification=run.verification(),
+        )
+    return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())
 
 
 def _is_predicted(run: Run) -> bool:
@@ -124,4 +132,7 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> list[Gap]:
     if lines and not _is_predicted(run):
         message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
         gaps.append(Gap(code="stopped", message=message))
+    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VERIFICATION).is_file():
+        message = "Texts were decoded end to end, but the predictions have not been held against them yet."
+        gaps.append(Gap(code="not_compared", message=message))
     return gaps

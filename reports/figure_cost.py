@@ -1,7 +1,7 @@
 """The cost of a round against plain decoding: gamma drafts and one verification stacked, T_decode as a line.
 
-A bar's parts are C(gamma), the whole draft chain, T_verify(gamma), and what is left of T_round (catch-up and, where
-measured, overhead). For every sampling setting a marker stands at Omega(gamma) · T_decode, the time plain decoding
+A bar's parts are C(gamma), the whole draft chain, T_verify(gamma), the overhead where it is known, and what is left of
+T_round (catching up). For every sampling setting a marker stands at Omega(gamma) · T_decode, the time plain decoding
 needs for the tokens such a round commits: where it stands over the bar, speculation pays. Output: one `<svg>` a panel.
 """
 
@@ -23,17 +23,19 @@ _ROOM = 1.06
 
 @dataclass(frozen=True, kw_only=True)
 class CostBar:
-    """One bar; parts in seconds. `rest_s` is the largest among the series, which share the other two."""
+    """One bar; parts in seconds. The last two are the largest among the series, which share the others."""
 
     gamma: int
     draft_s: float
     verify_s: float
     rest_s: float
+    overhead_s: float | None
+    """ε; None where no decoder has measured it. Noise can make it negative, which takes nothing off the bar."""
 
     @property
     def total_s(self) -> float:
         """The whole round."""
-        return self.draft_s + self.verify_s + self.rest_s
+        return self.draft_s + self.verify_s + self.rest_s + max(0.0, self.overhead_s or 0.0)
 
 
 def cost_bars(series: Mapping[str, Sequence[Prediction]]) -> list[CostBar]:
@@ -42,13 +44,15 @@ def cost_bars(series: Mapping[str, Sequence[Prediction]]) -> list[CostBar]:
     for one in (one for curve in series.values() for one in curve):
         if one.t_draft_total_s is None or one.t_verify_s is None:
             continue
-        rest_s = max(0.0, (one.t_round_s or 0.0) - one.t_draft_total_s - one.t_verify_s)
-        known = bars.get(one.gamma)
+        left_s = (one.t_round_s or 0.0) - one.t_draft_total_s - one.t_verify_s - max(0.0, one.t_overhead_s or 0.0)
+        before = [bars[one.gamma]] if one.gamma in bars else []
+        overheads_s = [value for value in (one.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
         bars[one.gamma] = CostBar(
             gamma=one.gamma,
             draft_s=one.t_draft_total_s,
             verify_s=one.t_verify_s,
-            rest_s=max(rest_s, known.rest_s if known else 0.0),
+            rest_s=max(0.0, left_s, *(bar.rest_s for bar in before)),
+            overhead_s=max(overheads_s, default=None),
         )
     return [bars[gamma] for gamma in sorted(bars)]
 
@@ -103,7 +107,7 @@ def cost_panel(
                 centre = (frame.x(one.gamma) + offset, frame.y(length_s / unit.seconds))
                 hover = f"{name}, γ = {one.gamma}: plain decoding of the same tokens takes {duration(length_s)}"
                 parts.append(marker(centre, styles[name].index, css=f"dot {styles[name].css}", hover=hover, radius=4))
-    words = [f"γ = {bar.gamma}: drafts {duration(bar.draft_s)}, verification {duration(bar.verify_s)}." for bar in bars]
+    words = [_in_words(bar) for bar in bars]
     description = f"T_decode is {duration(decode_s)}. {' '.join(words)}"
     return figure(parts, width=size.width, height=size.height, key=key, title=title, description=description)
 
@@ -112,7 +116,9 @@ def _bar(frame: Frame, bar: CostBar, unit: TimeUnit) -> list[Markup]:
     width = _BAR * _column(frame)
     left = frame.x(bar.gamma) - width / 2
     parts, below_s = [], 0.0
-    names = (("C(γ)", "draft", bar.draft_s), ("T_verify", "verify", bar.verify_s), ("rest", "rest", bar.rest_s))
+    names = [("C(γ)", "draft", bar.draft_s), ("T_verify", "verify", bar.verify_s), ("π·Δ₂", "rest", bar.rest_s)]
+    if bar.overhead_s is not None:
+        names.append(("ε", "overhead", max(0.0, bar.overhead_s)))
     for name, css, length_s in names:
         upper = frame.y((below_s + length_s) / unit.seconds)
         lower = frame.y(below_s / unit.seconds)
@@ -120,6 +126,11 @@ def _bar(frame: Frame, bar: CostBar, unit: TimeUnit) -> list[Markup]:
         parts.append(rect(left, upper, width, lower - upper, css=f"bar {css}", hover=hover))
         below_s += length_s
     return parts
+
+
+def _in_words(bar: CostBar) -> str:
+    overhead = "" if bar.overhead_s is None else f", overhead {duration(max(0.0, bar.overhead_s))}"
+    return f"γ = {bar.gamma}: drafts {duration(bar.draft_s)}, verification {duration(bar.verify_s)}{overhead}."
 
 
 def _column(frame: Frame) -> float:

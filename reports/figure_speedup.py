@@ -1,7 +1,8 @@
 """S(gamma) with its interval, one panel a place: is a curve over the plain-decoding line at 1, and where is its top?
 
-Input: the curves of one (pair, mode, draft sampling, rule), a series per sampling setting. Every panel of the block
-shares the y axis, so that panels can be compared. Output: one `<svg>` a panel.
+Input: the curves of one (pair, mode, draft sampling, rule), a series per sampling setting, and what was measured end to
+end, which stands as open markers with their intervals beside the predicted ones. Every panel of the block shares the
+y axis, so that panels can be compared. Output: one `<svg>` a panel.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from markupsafe import Markup
 
 from specgauge.reports.formatting import interval, number, speedup
 from specgauge.reports.panel import Frame, PanelSize, SeriesStyle, band, gamma_range
-from specgauge.reports.records import Prediction
-from specgauge.reports.svg import figure, line, marker, polyline
+from specgauge.reports.records import Prediction, Verified
+from specgauge.reports.svg import error_bar, figure, line, marker, polyline
 
 _ROOM = 0.06
 _TALLEST_INTERVAL = 1.5
+_ASIDE, _APART = 0.4, 8.0
+"""Measured markers stand within this share of a column beside their gamma, and at most this far apart."""
 
 
-def speedup_domain(predictions: Iterable[Prediction]) -> tuple[float, float]:
+def speedup_domain(predictions: Iterable[Prediction], measured: Iterable[Verified] = ()) -> tuple[float, float]:
     """A y range that shows every speed-up, the line at 1, and the intervals unless they dwarf the curves."""
-    rows = [one for one in predictions if one.speedup is not None]
-    values = [1.0, *(one.speedup for one in rows if one.speedup is not None)]
-    lows = [one.speedup_low for one in rows if one.speedup_low is not None]
-    highs = [one.speedup_high for one in rows if one.speedup_high is not None]
+    rows = [(one.speedup, one.speedup_low, one.speedup_high) for one in predictions]
+    rows += [(one.speedup_measured, one.speedup_measured_low, one.speedup_measured_high) for one in measured]
+    values = [1.0, *(value for value, _, _ in rows if value is not None)]
+    lows = [low for value, low, _ in rows if value is not None and low is not None]
+    highs = [high for value, _, high in rows if value is not None and high is not None]
     low = max(min(values + lows), min(values) / _TALLEST_INTERVAL)
     high = min(max(values + highs), max(values) * _TALLEST_INTERVAL)
     room = _ROOM * (high - low) or 0.1
@@ -36,12 +40,16 @@ def speedup_panel(
     styles: Mapping[str, SeriesStyle],
     marked: Mapping[str, int],
     y_range: tuple[float, float],
+    measured: Sequence[Verified] = (),
     *,
     size: PanelSize,
     key: str,
     title: str,
 ) -> Markup:
-    """One panel: a curve with its band for every series of `series`, a ring at `marked[name]` (the gamma to use)."""
+    """One panel: a curve with its band for every series, a ring at `marked[name]` (the gamma to use), what is measured.
+
+    `measured` are the rows of this place.
+    """
     gammas = sorted({one.gamma for curve in series.values() for one in curve})
     frame = Frame.over(size, gamma_range(gammas), y_range)
     parts = frame.axes(gammas, "γ, draft tokens per round", "speed-up over plain decoding")
@@ -50,7 +58,11 @@ def speedup_panel(
     parts.append(line((frame.x.start, frame.y(1.0)), (frame.x.end, frame.y(1.0)), css="plain"))
     for name, curve in series.items():
         parts += _curve(frame, name, curve, styles[name], marked.get(name))
+    for order, name in enumerate(series):
+        found = [one for one in measured if one.strategy.sampling == name]
+        parts += _measured(frame, found, styles[name], (order + 1) * _apart(frame, len(series)))
     words = [_in_words(name, curve, marked.get(name)) for name, curve in series.items()]
+    words += [_measured_words(one) for one in measured]
     return figure(parts, width=size.width, height=size.height, key=key, title=title, description=" ".join(words))
 
 
@@ -86,6 +98,31 @@ def _curve(
                 parts.append(marker(point, 0, css=f"ring {style.css}", radius=8))
             parts.append(marker(point, style.index, css=f"dot {style.css}", hover=hover))
     return parts
+
+
+def _apart(frame: Frame, series: int) -> float:
+    """Drawing units from one measured marker to the next of the same gamma."""
+    column = (frame.x.end - frame.x.start) / (frame.x.high - frame.x.low)
+    return min(_APART, _ASIDE * column / series)
+
+
+def _measured(frame: Frame, rows: Sequence[Verified], style: SeriesStyle, aside: float) -> list[Markup]:
+    """Open markers with their intervals, `aside` drawing units to the right of their gamma."""
+    parts = []
+    for one in rows:
+        x = frame.x(one.gamma) + aside
+        if one.speedup_measured_low is not None and one.speedup_measured_high is not None:
+            low, high = frame.y(one.speedup_measured_low), frame.y(one.speedup_measured_high)
+            parts.append(error_bar((x, low), (x, high), css=f"measured-bar {style.css}"))
+        centre = (x, frame.y(one.speedup_measured or 0.0))
+        hover = _measured_words(one)
+        parts.append(marker(centre, style.index, css=f"measured {style.css}", hover=hover))
+    return parts
+
+
+def _measured_words(one: Verified) -> str:
+    ends = interval(one.speedup_measured_low, one.speedup_measured_high)
+    return f"{one.strategy.sampling}, γ = {one.gamma}, measured end to end: {speedup(one.speedup_measured)} ({ends})."
 
 
 def _runs(curve: Sequence[Prediction]) -> list[list[Prediction]]:

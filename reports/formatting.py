@@ -16,6 +16,9 @@ UNKNOWN = "–"
 TIMES = "\u202f×"
 """A narrow no-break space and the multiplication sign, as in `1.42 ×`."""
 
+PER_CENT = "\u202f%"
+"""A narrow no-break space and the sign, as in `12 %`."""
+
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _SIGNIFICANT_DIGITS = 3
 
@@ -80,7 +83,19 @@ def percent(share: float | None, decimals: int = 0) -> str:
         text = f"<{step:.{decimals}f}"
     elif share < 1 and float(text) == 100:
         text = f">{100 - step:.{decimals}f}"
-    return f"{text}\u202f%"
+    return f"{text}{PER_CENT}"
+
+
+def change(share: float | None, decimals: int = 1) -> str:
+    """A signed share as a percentage: 0.034 is `+3.4 %`."""
+    return UNKNOWN if share is None else f"{100 * share:+.{decimals}f}{PER_CENT}"
+
+
+def change_interval(low: float | None, high: float | None, decimals: int = 1) -> str:
+    """`-7.2 to +13.4 %`, or the dash for unknown where an end is not known."""
+    if low is None or high is None:
+        return UNKNOWN
+    return f"{change(low, decimals).removesuffix(PER_CENT)} to {change(high, decimals)}"
 
 
 def speedup(value: float | None) -> str:

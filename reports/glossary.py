@@ -15,8 +15,8 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ("T_verify(γ)", "time of one target forward over γ + 1 tokens per sequence, which checks γ drafts at once."),
     (
         "ε, overhead",
-        "wall time of a round beyond its parts: accepting, rolling back, host work. Unknown (–) until a decoder has "
-        "measured it; every speed-up is labelled optimistic then.",
+        "wall time of a round beyond its parts: accepting, rolling back, host work. Fitted to what was decoded end to "
+        "end, at other contexts where there are any. Unknown (–) without that, and S is labelled optimistic then.",
     ),
     ("T_round", "C(γ) + π·Δ₂ + T_verify(γ) + ε, with π = A_γ for one sequence and 1 − (1 − A_γ)ᴮ for a batch of B."),
     ("a, acceptance", "probability that a draft token is accepted, given that all before it in its round were."),
@@ -30,6 +30,20 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "expected tokens a round commits, bonus or replacement included: 1 + A_1 + … + A_γ. Accepted drafts are Ω − 1.",
     ),
     ("S, speed-up", "Ω(γ)·T_decode / T_round: tokens per second over plain decoding while the whole batch is active."),
+    (
+        "S from counts",
+        "S with the measured parts and ε for the rounds and tokens that were counted; over S measured it is the cost "
+        "error.",
+    ),
+    (
+        "acceptance error",
+        "Ω predicted over Ω counted, minus one; its 95\u202f% interval is over prompts.",
+    ),
+    (
+        "lossless",
+        "the texts follow the distribution of the target alone, as if there were no draft. Not so where acceptance is "
+        "forced by coin.",
+    ),
     ("best γ, recommended γ", "the γ with the largest S; the smallest γ whose S is within 1 % of it."),
     ("P(best)", "share of the resampled data sets in which this γ has the largest S."),
     (

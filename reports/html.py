@@ -18,14 +18,15 @@ from markupsafe import Markup
 from specgauge import __version__
 from specgauge.reports.acceptance_curves import acceptance_curves
 from specgauge.reports.answers import UNKNOWN_ANSWER, answer_groups, headline, strategy_words
+from specgauge.reports.blocks import MOST_PANELS
 from specgauge.reports.data import ReportData, read_report_data
 from specgauge.reports.environment import environment_sections
 from specgauge.reports.figure_heatmap import colour_key
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import duration, percent, sentence
 from specgauge.reports.glossary import GLOSSARY
-from specgauge.reports.records import Curves, Place, Strategy, curves
-from specgauge.reports.sections import MOST_PANELS, acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
+from specgauge.reports.records import Curves, Measured, Place, Strategy, curves, measured
+from specgauge.reports.sections import acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
 from specgauge.reports.tables import (
     acceptance_table,
     broken_table,
@@ -33,6 +34,7 @@ from specgauge.reports.tables import (
     timing_table,
 )
 from specgauge.reports.timings import part_timings
+from specgauge.reports.verification_section import verification_section
 from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.rundir import REPORT
 
@@ -78,7 +80,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
     timings = part_timings(data.timings, precision.confidence)
     samplings = _sampling_names(data)
     unanswered = _unanswered(data)
-    strategies = _strategies(data, by_strategy)
+    decoded = measured(data.verified)
+    strategies = _strategies(data, by_strategy, decoded)
     broken = broken_table(timings)
     gamma_max = max(data.config.grid.gamma)
     acceptance = acceptance_curves(data.acceptance, by_strategy or _configured(data), data.config)
@@ -88,7 +91,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "measured": _measured(data),
         "pairs": _pairs(data),
         "tones": _TONES,
-        "headline": headline(data.answers, by_strategy, unanswered, precision.confidence),
+        "headline": headline(data.answers, by_strategy, unanswered, precision.confidence, decoded),
         "unanswered": unanswered,
         "strategies": strategies,
         "no_answer": sentence(data.gaps[0].remedy) if data.gaps else "",
@@ -96,7 +99,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "warnings": findings(data, by_strategy),
         "confidence": percent(precision.confidence),
         "wanted": f"±{percent(precision.relative_ci, 1)}",
-        "speedups": speedup_blocks(by_strategy, data.answers, samplings),
+        "speedups": speedup_blocks(by_strategy, data.answers, samplings, decoded),
+        "verification": verification_section(data, samplings),
         "costs": cost_blocks(by_strategy, samplings),
         "gamma_max": gamma_max,
         "most_panels": MOST_PANELS,
@@ -119,6 +123,7 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("answers", "What to do", True),
         ("warnings", "Warnings", True),
         ("speedup", "Speed-up", bool(values["speedups"])),
+        ("verification", "Prediction against measurement", True),
         ("cost", "Cost of a round", bool(values["costs"])),
         ("acceptance", "Acceptance", True),
         ("predictions", "Predictions", True),
@@ -131,10 +136,11 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(anchor, words) for anchor, words, there in everything if there]
 
 
-def _strategies(data: ReportData, by_strategy: Curves) -> list[dict[str, Any]]:
+def _strategies(data: ReportData, by_strategy: Curves, decoded: Measured) -> list[dict[str, Any]]:
     """One entry a strategy: its name, what its sampling is, its answers and its heat map."""
     grid = data.config.grid
-    groups = answer_groups(data.answers, by_strategy, grid.batch_size, grid.context, data.config.precision.confidence)
+    confidence = data.config.precision.confidence
+    groups = answer_groups(data.answers, by_strategy, grid.batch_size, grid.context, confidence, decoded)
     places = sorted({Place(b, c) for b in grid.batch_size for c in grid.context} | {one.place for one in data.answers})
     batch_sizes = sorted({place.batch_size for place in places})
     contexts = sorted({place.context for place in places})
@@ -173,7 +179,7 @@ def _settings(data: ReportData, strategy: Strategy) -> str:
 
 def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
-    return list(dict.fromkeys([*named, *(one.strategy.sampling for one in data.predictions)]))
+    return list(dict.fromkeys([*named, *(one.strategy.sampling for one in (*data.predictions, *data.verified))]))
 
 
 def _configured(data: ReportData) -> list[Strategy]:

@@ -71,8 +71,14 @@ class Frame:
             y=Scale(low=y_range[0], high=y_range[1], start=size.height - _BOTTOM, end=_TOP),
         )
 
-    def axes(self, x_values: Sequence[int], x_title: str, y_title: str) -> list[Markup]:
-        """Horizontal grid lines with their values, the base line, labels under `x_values`, and both titles."""
+    def axes(
+        self, x_values: Sequence[float], x_title: str, y_title: str, x_labels: Sequence[str] | None = None
+    ) -> list[Markup]:
+        """Horizontal grid lines with their values, the base line, labels under `x_values`, and both titles.
+
+        `x_labels` are what is written under `x_values`, where that is not the values themselves.
+        """
+        labels = [str(value) for value in x_values] if x_labels is None else x_labels
         parts = [text(2, 12, y_title, css="axis-title")]
         levels = ticks(self.y.low, self.y.high)
         for level, label in zip(levels, tick_labels(levels), strict=True):
@@ -81,7 +87,10 @@ class Frame:
             parts.append(text(self.x.start - 6, height + 4, label, anchor="end"))
         parts.append(line((self.x.start, self.y.start), (self.x.end, self.y.start), css="axis"))
         every = -(-len(x_values) // _MOST_X_LABELS)
-        parts.extend(text(self.x(value), self.y.start + 16, str(value), anchor="middle") for value in x_values[::every])
+        parts.extend(
+            text(self.x(value), self.y.start + 16, label, anchor="middle")
+            for value, label in list(zip(x_values, labels, strict=True))[::every]
+        )
         parts.append(
             text((self.x.start + self.x.end) / 2, self.size.height - 4, x_title, css="axis-title", anchor="middle")
         )

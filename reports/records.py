@@ -1,14 +1,15 @@
 """The report's own records: predictions and answers as typed values, and the keys that group them.
 
 A `Strategy` is one way to speculate with one pair (pair, mode, sampling, draft sampling, acceptance rule); a `Place`
-is where it was asked (batch size, context). Records are made from the rows of `predictions.csv` and
-`recommendation.yaml`; unknown is None, and None stays None until it is printed as a dash.
+is where it was asked (batch size, context). Records are made from the rows of `predictions.csv`, `recommendation.yaml`
+and `verification.csv`; unknown is None, and None stays None until it is printed as a dash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 SPECULATE = "speculate"
@@ -90,7 +91,52 @@ class Answer:
         return self.speedup is not None
 
 
-_NUMBERS = tuple(field.name for field in fields(Prediction) if field.type == "float | None")
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """One row of verification.csv: what decoding one place at one gamma end to end found, beside the prediction."""
+
+    strategy: Strategy
+    place: Place
+    gamma: int
+    lossless: bool
+    """Whether the texts follow the target's distribution; not so where acceptance was forced."""
+    why_not_lossless: str
+    t_overhead_s: float | None
+    overhead_from: str
+    """Where ε was fitted: `other contexts`, `same context`, or empty where it is unknown."""
+    tokens_per_round_predicted: float | None
+    tokens_per_round_counted: float | None
+    acceptance_error: float | None
+    """Ω predicted / Ω counted − 1, with its 95 % interval."""
+    acceptance_error_low: float | None
+    acceptance_error_high: float | None
+    speedup_predicted: float | None
+    speedup_from_counts: float | None
+    speedup_measured: float | None
+    speedup_measured_low: float | None
+    speedup_measured_high: float | None
+    cost_error: float | None
+    """S from counts / S measured − 1."""
+    error: float | None
+    """S predicted / S measured − 1."""
+    speedup_whole: float | None
+    """Tokens a second over plain decoding for whole requests, prefills and ragged ends included."""
+    plain_over_generate: float | None
+    plain_over_loop: float | None
+    rounds_counted: int
+    rounds_expected: float | None
+    rounds_standard_errors: float | None
+    rounds_agree: bool | None
+
+    @property
+    def key(self) -> tuple[Strategy, Place, int]:
+        """What was decoded."""
+        return self.strategy, self.place, self.gamma
+
+
+_NUMBERS, _VERIFIED_NUMBERS = (
+    tuple(field.name for field in fields(made) if field.type == "float | None") for made in (Prediction, Verified)
+)
 
 
 def prediction(row: Mapping[str, Any]) -> Prediction:
@@ -142,6 +188,31 @@ def answer(entry: Mapping[str, Any]) -> Answer:
         p_speculation_pays=_number(entry, "p_speculation_pays"),
         reason=_text(entry, "reason"),
     )
+
+
+def verified(row: Mapping[str, Any]) -> Verified:
+    """The record of one row of verification.csv; ValueError as for `prediction`."""
+    return Verified(
+        strategy=_strategy(row),
+        place=_place(row),
+        gamma=_whole(row, "gamma"),
+        lossless=_flag(row, "lossless"),
+        why_not_lossless=_text(row, "why_not_lossless"),
+        overhead_from=_text(row, "overhead_from"),
+        rounds_counted=_whole(row, "rounds_counted"),
+        rounds_agree=None if _value(row, "rounds_agree") is None else _flag(row, "rounds_agree"),
+        **{name: _number(row, name) for name in _VERIFIED_NUMBERS},
+    )
+
+
+Measured = Mapping[tuple[Strategy, Place, int], Verified]
+"""What was measured end to end as the models decide, by strategy, place and gamma."""
+NOTHING_MEASURED: Measured = MappingProxyType({})
+
+
+def measured(rows: Iterable[Verified]) -> dict[tuple[Strategy, Place, int], Verified]:
+    """The rows that tell what the pair gains: lossless (forced acceptance says nothing of it) with a known speed-up."""
+    return {one.key: one for one in rows if one.lossless and one.speedup_measured is not None}
 
 
 Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]

@@ -1,74 +1,66 @@
 """The figure sections of the report: which panels there are, what stands over each, and what its legend says.
 
-A block holds what may share one legend and one y axis: the panels of one pair, mode, draft sampling and rule, a series
-for every sampling setting. Output: `Block`s for the template.
+A block holds the panels of one pair, mode, draft sampling and rule, a series for every sampling setting. Output:
+`Block`s for the template.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from specgauge.reports.acceptance_curves import AcceptanceCurve
+from specgauge.reports.blocks import (
+    Block,
+    LegendEntry,
+    Panel,
+    block_swatch,
+    caption,
+    icon,
+    line_swatch,
+    rule_titles,
+    series_swatch,
+)
 from specgauge.reports.figure_acceptance import acceptance_panel, conditional
 from specgauge.reports.figure_cost import cost_bars, cost_domain, cost_panel
 from specgauge.reports.figure_heatmap import HeatCell, heat_map
 from specgauge.reports.figure_speedup import speedup_domain, speedup_panel
-from specgauge.reports.formatting import count, speedup
+from specgauge.reports.formatting import speedup
 from specgauge.reports.panel import SMALL, WIDE, SeriesStyle, series_styles
-from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Answer, Curves, Place, Prediction, Strategy, best_of
-from specgauge.reports.svg import element, line, marker
+from specgauge.reports.records import (
+    DO_NOT,
+    NOTHING_MEASURED,
+    SPECULATE,
+    UNDECIDED,
+    Answer,
+    Curves,
+    Measured,
+    Place,
+    Prediction,
+    Strategy,
+    best_of,
+)
+from specgauge.reports.svg import error_bar, marker
 
 Series = Mapping[str, Sequence[Prediction]]
 
-MOST_PANELS = 24
-"""Blocks of a section with more panels than this open one at a time."""
 _SIZES = {2: WIDE, 3: SMALL}
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LegendEntry:
-    """A swatch and its words."""
-
-    swatch: Markup
-    words: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One small plot with the text over it."""
-
-    caption: str
-    marks: Sequence[LegendEntry]
-    svg: Markup
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Panels that share a legend and a y axis."""
-
-    title: str
-    legend: Sequence[LegendEntry]
-    panels: Sequence[Panel]
-    columns: int
-    """Panels in a row where there is room: 2 or 3."""
-
-    @property
-    def size(self) -> int:
-        """Number of panels."""
-        return len(self.panels)
-
-
-def speedup_blocks(curves: Curves, answers: Iterable[Answer], samplings: Sequence[str]) -> list[Block]:
-    """S(gamma) of every place, a block for every pair, mode, draft sampling and rule."""
+def speedup_blocks(
+    curves: Curves, answers: Iterable[Answer], samplings: Sequence[str], measured: Measured = NOTHING_MEASURED
+) -> list[Block]:
+    """S(gamma) of every place, a block for every pair, mode, draft sampling and rule, with what was measured."""
     styles = series_styles(samplings)
     decided = {(one.strategy, one.place): one for one in answers if one.is_known}
     blocks = []
     for number, (title, members) in enumerate(_by_rule(curves).items()):
-        y_range = speedup_domain(one for places in members.values() for curve in places.values() for one in curve)
+        decoded = [one for one in measured.values() if one.strategy in members]
+        y_range = speedup_domain(
+            (one for places in members.values() for curve in places.values() for one in curve), decoded
+        )
         shown = [place for place in _places(members) if any(map(best_of, _series(members, place).values()))]
         if not shown:
             continue
@@ -82,9 +74,9 @@ def speedup_blocks(curves: Curves, answers: Iterable[Answer], samplings: Sequenc
             }
             panels.append(
                 Panel(
-                    caption=_caption(place),
+                    caption=caption(place),
                     marks=[
-                        LegendEntry(swatch=_swatch(styles[name], dot_only=True), words=f"{name}: {_verdict(one)}")
+                        LegendEntry(swatch=series_swatch(styles[name], dot_only=True), words=f"{name}: {_verdict(one)}")
                         for name, one in verdicts.items()
                     ],
                     svg=speedup_panel(
@@ -92,16 +84,20 @@ def speedup_blocks(curves: Curves, answers: Iterable[Answer], samplings: Sequenc
                         styles,
                         marked,
                         y_range,
+                        [one for one in decoded if one.place == place],
                         size=_SIZES[columns],
                         key=f"speedup-{number}-{place.batch_size}-{place.context}",
-                        title=f"Speed-up by γ, {_caption(place)}",
+                        title=f"Speed-up by γ, {caption(place)}",
                     ),
                 )
             )
         legend = _series_legend(styles, members)
-        legend.append(LegendEntry(swatch=_line_swatch("plain"), words="plain decoding, S = 1"))
-        legend.append(LegendEntry(swatch=_icon(marker((14, 8), 0, css="ring c5", radius=6)), words="γ to use"))
-        legend.append(LegendEntry(swatch=_block_swatch("band c5"), words="interval"))
+        legend.append(LegendEntry(swatch=line_swatch("plain"), words="plain decoding, S = 1"))
+        legend.append(LegendEntry(swatch=icon(marker((14, 8), 0, css="ring c5", radius=6)), words="γ to use"))
+        legend.append(LegendEntry(swatch=block_swatch("band c5"), words="interval"))
+        if decoded:
+            parts = (error_bar((14, 1), (14, 15), css="measured-bar c5"), marker((14, 8), 0, css="measured c5"))
+            legend.append(LegendEntry(swatch=icon(*parts), words="measured end to end, with its interval"))
         blocks.append(Block(title=title, legend=legend, panels=panels, columns=columns))
     return blocks
 
@@ -117,7 +113,7 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
             continue
         panels = [
             Panel(
-                caption=_caption(place),
+                caption=caption(place),
                 marks=[],
                 svg=cost_panel(
                     _series(members, place),
@@ -125,19 +121,21 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
                     domain,
                     size=_SIZES[_columns(places)],
                     key=f"cost-{len(blocks)}-{place.batch_size}-{place.context}",
-                    title=f"Cost of a round by γ, {_caption(place)}",
+                    title=f"Cost of a round by γ, {caption(place)}",
                 ),
             )
             for place in places
         ]
         legend = [
-            LegendEntry(swatch=_block_swatch("bar draft"), words="C(γ), drafts"),
-            LegendEntry(swatch=_block_swatch("bar verify"), words="T_verify(γ)"),
-            LegendEntry(swatch=_block_swatch("bar rest"), words="π·Δ₂ and ε, where known"),
-            LegendEntry(swatch=_line_swatch("plain"), words="T_decode"),
+            LegendEntry(swatch=block_swatch("bar draft"), words="C(γ), drafts"),
+            LegendEntry(swatch=block_swatch("bar verify"), words="T_verify(γ)"),
+            LegendEntry(swatch=block_swatch("bar rest"), words="π·Δ₂, catching up"),
         ]
+        if any(bar.overhead_s is not None for place in places for bar in cost_bars(_series(members, place))):
+            legend.append(LegendEntry(swatch=block_swatch("bar overhead"), words="ε, overhead"))
+        legend.append(LegendEntry(swatch=line_swatch("plain"), words="T_decode"))
         legend += [
-            LegendEntry(swatch=_swatch(styles[name], dot_only=True), words=f"Ω(γ)·T_decode, {name}")
+            LegendEntry(swatch=series_swatch(styles[name], dot_only=True), words=f"Ω(γ)·T_decode, {name}")
             for name in dict.fromkeys(strategy.sampling for strategy in members)
         ]
         blocks.append(Block(title=title, legend=legend, panels=panels, columns=_columns(places)))
@@ -166,7 +164,7 @@ def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence
         ]
         panels = [
             Panel(
-                caption=caption,
+                caption=words,
                 marks=[],
                 svg=acceptance_panel(
                     series,
@@ -174,14 +172,14 @@ def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence
                     styles,
                     size=_SIZES[2],
                     key=f"acceptance-{number}-{order}",
-                    title=caption,
+                    title=words,
                     y_title="probability",
                 ),
             )
-            for order, (caption, series, ends) in enumerate(plots)
+            for order, (words, series, ends) in enumerate(plots)
         ]
-        legend = [LegendEntry(swatch=_swatch(styles[name]), words=name) for name in survival]
-        legend.append(LegendEntry(swatch=_block_swatch("band c5"), words="interval"))
+        legend = [LegendEntry(swatch=series_swatch(styles[name]), words=name) for name in survival]
+        legend.append(LegendEntry(swatch=block_swatch("band c5"), words="interval"))
         blocks.append(Block(title=title, legend=legend, panels=panels, columns=2))
     return blocks
 
@@ -213,16 +211,10 @@ def strategy_heat_map(
 
 def _by_rule(curves: Curves) -> dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]]:
     """Strategies that differ by sampling only, under a title that tells them from the others."""
-    grouped: dict[tuple[str, ...], dict[Strategy, Mapping[Place, Sequence[Prediction]]]] = {}
-    for strategy, places in curves.items():
-        key = (strategy.pair, strategy.mode, strategy.draft_sampling, strategy.acceptance_rule)
-        grouped.setdefault(key, {})[strategy] = places
-    names = ("pair {}", "mode {}", "draft sampling {}", "{} rule")
-    varied = [len({key[i] for key in grouped}) > 1 for i in range(4)]
-    return {
-        ", ".join(name.format(part) for name, part, vary in zip(names, key, varied, strict=True) if vary): members
-        for key, members in grouped.items()
-    }
+    grouped: dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]] = {}
+    for strategy, title in rule_titles(curves).items():
+        grouped.setdefault(title, {})[strategy] = curves[strategy]
+    return grouped
 
 
 def _by_cost(curves: Curves) -> dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]]:
@@ -267,10 +259,6 @@ def _series(members: Mapping[Strategy, Mapping[Place, Sequence[Prediction]]], pl
     return {strategy.sampling: places[place] for strategy, places in members.items() if place in places}
 
 
-def _caption(place: Place) -> str:
-    return f"batch {place.batch_size}, {count(place.context, 'token')} of context"
-
-
 def _verdict(one: Answer) -> str:
     if one.decision == SPECULATE:
         return f"γ = {one.gamma}, {speedup(one.speedup)}"
@@ -279,21 +267,4 @@ def _verdict(one: Answer) -> str:
 
 def _series_legend(styles: Mapping[str, SeriesStyle], members: Iterable[Strategy]) -> list[LegendEntry]:
     names = dict.fromkeys(strategy.sampling for strategy in members)
-    return [LegendEntry(swatch=_swatch(styles[name]), words=name) for name in names]
-
-
-def _swatch(style: SeriesStyle, *, dot_only: bool = False) -> Markup:
-    parts = [] if dot_only else [line((1, 8), (27, 8), css=f"curve {style.css}{style.dash}")]
-    return _icon(*parts, marker((14, 8), style.index, css=f"dot {style.css}", radius=4))
-
-
-def _line_swatch(css: str) -> Markup:
-    return _icon(line((1, 8), (27, 8), css=css))
-
-
-def _block_swatch(css: str) -> Markup:
-    return _icon(element("rect", x=2, y=2, width=24, height=12, class_=css))
-
-
-def _icon(*parts: Markup) -> Markup:
-    return element("svg", Markup("").join(parts), viewBox="0 0 28 16", aria_hidden="true")
+    return [LegendEntry(swatch=series_swatch(styles[name]), words=name) for name in names]

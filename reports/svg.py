@@ -94,6 +94,15 @@ def marker(centre: Point, shape: int, *, css: str, radius: float = 3.5, hover: s
     return element("polygon", _hover(hover), points=_points(corners), class_=css)
 
 
+def error_bar(start: Point, end: Point, *, css: str, cap: float = 3.0) -> Markup:
+    """A horizontal or vertical bar between two points with a cap across each end."""
+    across = (0.0, cap) if start[1] == end[1] else (cap, 0.0)
+    strokes = [(start, end)]
+    strokes += [((x - across[0], y - across[1]), (x + across[0], y + across[1])) for x, y in (start, end)]
+    drawn = "".join(f"M{_plain(a)} {_plain(b)}L{_plain(c)} {_plain(d)}" for (a, b), (c, d) in strokes)
+    return element("path", d=drawn, class_=css)
+
+
 def hatch(x: float, y: float, width: float, height: float, *, css: str, gap: float = 8.0) -> Markup:
     """Rising diagonals cut to a rectangle (drawn out, since a pattern would need a reference inside the page)."""
     strokes = []

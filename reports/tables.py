@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specgauge.reports.acceptance_curves import AcceptanceCurve
-from specgauge.reports.formatting import UNKNOWN, TimeUnit, count, interval, number, percent, time_unit
+from specgauge.reports.blocks import caption
+from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, time_unit
 from specgauge.reports.records import Answer, Curves, Place, Prediction, Strategy
 from specgauge.reports.timings import PartTiming, arm_words
 
@@ -66,7 +67,7 @@ def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
         return None
     chosen = {(one.strategy, one.place, one.gamma) for one in answers if one.gamma is not None}
     units = _time_columns(rows)
-    common = _common(list(curves))
+    common = common_parts(list(curves))
     known = {_known(one) for one in rows if one.status == "ok"}
     labels = {one.label for one in rows if one.status == "ok"}
     columns = [
@@ -84,7 +85,7 @@ def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
     ]
     groups = [
         RowGroup(
-            heading=_heading(strategy, place, common),
+            heading=place_heading(strategy, place, common),
             rows=[
                 Row(
                     cells=[
@@ -100,7 +101,7 @@ def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
         for strategy, places in curves.items()
         for place, curve in places.items()
     ]
-    notes = [_NAMES[name].format(value) for name, value in common.items()]
+    notes = common_notes(common)
     notes += [f"every number: {known.copy().pop()}"] if len(known) == 1 else []
     notes += [f"every speed-up is {labels.copy().pop()}"] if len(labels) == 1 and labels != {""} else []
     return Table(
@@ -175,7 +176,6 @@ def timing_table(parts: Sequence[PartTiming]) -> Table | None:
     ]
     grouped: dict[str, list[Row]] = {}
     for one in timed:
-        drift = UNKNOWN if one.drift is None else f"{100 * one.drift:+.1f}\u202f%"
         width = UNKNOWN if one.relative_half_width is None else f"±{percent(one.relative_half_width, 1)}"
         cells = [
             arm_words(one.arm),
@@ -183,7 +183,7 @@ def timing_table(parts: Sequence[PartTiming]) -> Table | None:
             width,
             str(one.samples),
             str(one.blocks),
-            drift,
+            change(one.drift),
             unit.text(one.first_call_s),
             one.reason or one.status,
         ]
@@ -251,7 +251,12 @@ def _known(one: Prediction) -> str:
     return f"cost {one.cost_known or UNKNOWN}, acceptance {one.acceptance_known or UNKNOWN}"
 
 
-def _common(strategies: Sequence[Strategy]) -> dict[str, str]:
+def common_notes(common: Mapping[str, str]) -> list[str]:
+    """What all strategies share, in words."""
+    return [_NAMES[name].format(value) for name, value in common.items()]
+
+
+def common_parts(strategies: Sequence[Strategy]) -> dict[str, str]:
     """The parts that all strategies share, but for the sampling, which every heading names."""
     return {
         name: getattr(strategies[0], name)
@@ -260,9 +265,10 @@ def _common(strategies: Sequence[Strategy]) -> dict[str, str]:
     }
 
 
-def _heading(strategy: Strategy, place: Place, common: Mapping[str, str]) -> str:
+def place_heading(strategy: Strategy, place: Place, common: Mapping[str, str]) -> str:
+    """A place under a strategy, named by what `common_parts` leaves out."""
     words = [_NAMES[name].format(getattr(strategy, name)) for name in Strategy._fields if name not in common]
-    return f"{', '.join(words)} · batch {place.batch_size}, {count(place.context, 'token')} of context"
+    return f"{', '.join(words)} · {caption(place)}"
 
 
 def _cell_words(one: PartTiming, parts: Sequence[PartTiming]) -> str:
@@ -270,4 +276,4 @@ def _cell_words(one: PartTiming, parts: Sequence[PartTiming]) -> str:
     words = [f"pair {one.cell.pair}"] if len({other.cell.pair for other in parts}) > 1 else []
     words += [f"mode {one.cell.mode}"] if len({other.cell.mode for other in parts}) > 1 else []
     words += [f"chain {one.cell.chain}"]
-    return f"{', '.join(words)} · batch {one.place.batch_size}, {count(one.place.context, 'token')} of context"
+    return f"{', '.join(words)} · {caption(one.place)}"
