@@ -19,12 +19,11 @@ from collections.abc import Sequence
 import torch
 
 from specgauge.bench.batch import Batch, Row
-from specgauge.bench.cache import forward
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoded import Decoded, GammaLimit, NonFiniteLogitsError, RowRound
 from specgauge.bench.drafters import Drafter, ModelDrafter, Proposal
 from specgauge.bench.draws import Draws, History
-from specgauge.bench.generate import check_room, prefill_rows
+from specgauge.bench.generate import check_room, first_logits
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import draw
 from specgauge.bench.verification import Verifier, verify_block
@@ -152,13 +151,9 @@ class SpeculativeDecoder:
     def _first_token(self, batch: Batch) -> None:
         """Prefill the target and commit the token its last row gives."""
         rows = batch.rows
-        if any(row.prompt_tokens > 1 for row in rows):
-            prefill_rows(self.target, batch.cache, [row.committed[:-1] for row in rows])
-        last = torch.tensor([[row.committed[-1]] for row in rows], device=self.target.device)
+        logits = first_logits(self.target, batch.cache, batch.committed)
         seen = batch.seen()
-        tokens, probs, faults = self.verifier.own(
-            forward(self.target.model, batch.cache, last, keep=1), None if seen is None else seen[:, None]
-        )
+        tokens, probs, faults = self.verifier.own(logits[:, None], None if seen is None else seen[:, None])
         if probs is not None:
             batch.draws.move([0] * len(rows), 1)
             tokens = draw(probs, batch.draws.at("token", 1))

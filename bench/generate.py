@@ -70,6 +70,25 @@ def prefill_rows(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
     cache.set_lengths([len(prompt) for prompt in prompts])
 
 
+def first_logits(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence[int]], chunk: int = 2048) -> Tensor:
+    """(B, V) logits after every prompt's last token; the cache then holds the prompts.
+
+    Prompts of one length are fed whole.  Ragged ones end at places of their own: all but their last tokens are fed
+    first, then the last tokens of all rows together.
+    """
+    lengths = [len(prompt) for prompt in prompts]
+    fed = torch.tensor([list(prompt) for prompt in prompts], device=model.device) if len(set(lengths)) == 1 else None
+    if fed is None or lengths[0] == 1:
+        if max(lengths) > 1:
+            prefill_rows(model, cache, [prompt[:-1] for prompt in prompts], chunk)
+        last = torch.tensor([[prompt[-1]] for prompt in prompts], device=model.device)
+        return forward(model.model, cache, last, keep=1)[:, -1]
+    cache.set_lengths(0)
+    for start in range(0, lengths[0], chunk):
+        logits = prefill(model.model, cache, fed[:, start : start + chunk], keep=1)
+    return logits[:, -1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlainStep:
     """One step of the plain loop: a token for every active row."""
@@ -157,14 +176,9 @@ def decode_plain(
     ended: list[EndReason | None] = [None] * rows
     clock.synchronize()
     marks, active = [clock.mark()], []
-    head = [prompt[:-1] for prompt in prompts]
-    if any(head):
-        prefill_rows(model, cache, head)
-    current = torch.tensor([prompt[-1] for prompt in prompts], device=model.device)
+    logits = first_logits(model, cache, prompts)
     for index in range(max_new_tokens):
         active.append(ended.count(None))
-        lengths = cache.lengths
-        logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]
         uniforms = None if draws is None else draws.column("token", index)
         current = next_tokens(logits, settings, uniforms, seen[:, : logits.shape[-1]] if seen is not None else None)
         if seen is not None:
@@ -176,6 +190,8 @@ def decode_plain(
         marks.append(clock.mark())
         if all(ended):
             break
+        lengths = cache.lengths
+        logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]
         if any(ended):
             cache.set_lengths([before if ended[r] else before + 1 for r, before in enumerate(lengths)])
     clock.synchronize()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specgauge.bench.clock import HostClock
-from specgauge.bench.generate import decode_plain, generate_plain
+from specgauge.bench.generate import decode_plain, first_logits, generate_plain
 from specgauge.bench.models import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 
@@ -122,3 +122,26 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable
     ]
     assert found.decode_s == lengths[1] - 1
     assert found.texts == generate_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "fed"),
+    [
+        ([[1, 2, 3, 4, 5, 6, 7]], [3, 3, 1]),
+        ([[1, 2, 3], [3, 2, 1]], [3]),
+        ([[1, 2, 3], [4]], [2, 1]),
+        ([[3], [4]], [1]),
+    ],
+)
+def test_prompts_of_one_length_are_fed_whole(
+    tiny_model: Callable[..., LoadedModel], prompts: list[list[int]], fed: list[int]
+) -> None:
+    model, widths = tiny_model(), []
+    expected = torch.stack([model.model(input_ids=torch.tensor([prompt])).logits[0, -1] for prompt in prompts])
+    model.model.register_forward_pre_hook(
+        lambda _, __, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    cache = model.new_cache(batch_size=len(prompts), tokens=20)
+    torch.testing.assert_close(first_logits(model, cache, prompts, chunk=3), expected)
+    assert widths == fed
+    assert cache.lengths == [len(prompt) for prompt in prompts]
