@@ -48,12 +48,14 @@ def imports_of(path: Path) -> tuple[Import, ...]:
 
 def _imports(node: ast.AST, *, at_import: bool) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            continue  # an expression imports nothing
         if isinstance(child, ast.Import):
             for name in child.names:
                 yield Import(module=name.name, line=child.lineno, at_import=at_import)
         elif isinstance(child, ast.ImportFrom):
             yield from _from_import(child, at_import=at_import)
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _imports(child, at_import=False)
         elif isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for statement in child.body:

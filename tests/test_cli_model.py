@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,15 +180,3 @@ def test_bad_input_is_one_line_on_stderr_and_exit_code_2(
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
-
-
-def test_both_commands_work_without_torch() -> None:
-    script = (
-        "import sys\n"
-        "for name in ('torch', 'transformers'): sys.modules[name] = None\n"
-        "from specgauge.cli import main\n"
-        f"assert main(['predict', '--table', {str(MAGICDEC)!r}, '--json']) == 0\n"
-        "assert main(['explain', '--logits', '2,1,0', '--top-k', '2']) == 0\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

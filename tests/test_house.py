@@ -214,20 +214,22 @@ LOADED_BY = """
 import json, sys
 before = set(sys.modules)
 from specgauge.cli import main
-code = main(sys.argv[1:])
-print(json.dumps([code, sorted({name.split('.')[0] for name in set(sys.modules) - before})]), file=sys.stderr)
+for arguments in json.loads(sys.argv[1]):
+    code = main(arguments)
+    loaded = sorted({name.split('.')[0] for name in set(sys.modules) - before})
+    print(json.dumps([code, loaded]), file=sys.stderr)
 """
+LIGHT = [["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["nonsense"]]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["nonsense"]]
-)
-def test_help_loads_nothing_large(arguments: list[str], tmp_path: Path) -> None:
-    done = run_python(LOADED_BY, *arguments, cwd=tmp_path)
-    code, loaded = json.loads(done.stderr.splitlines()[-1])
-    assert code == (2 if arguments == ["nonsense"] else 0)
-    # some releases of typer import pydantic and rich themselves
-    assert not set(loaded) & (HEAVY - {"pydantic", "rich"})
+def test_help_loads_nothing_large(tmp_path: Path) -> None:
+    """One after the other in one process; what is loaded adds up."""
+    done = run_python(LOADED_BY, json.dumps(LIGHT), cwd=tmp_path)
+    found = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("[")]
+    assert [code for code, _ in found] == [0, 0, 0, 0, 2]
+    for arguments, (_, loaded) in zip(LIGHT, found, strict=True):
+        # some releases of typer import pydantic and rich themselves
+        assert not set(loaded) & (HEAVY - {"pydantic", "rich"}), arguments
 
 
 def test_the_package_itself_loads_nothing_large(tmp_path: Path) -> None:
@@ -237,39 +239,55 @@ def test_the_package_itself_loads_nothing_large(tmp_path: Path) -> None:
 
 
 WITHOUT_TORCH = """
-import sys
+import json, sys
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split('.')[0] in ('torch', 'transformers'):
             raise ModuleNotFoundError(f'No module named {name!r}', name=name)
 sys.meta_path.insert(0, Block())
 from specgauge.cli import main
-sys.exit(main(sys.argv[1:]))
+for arguments in json.loads(sys.argv[1]):
+    print(main(arguments), end='\\0')
+    print(end='\\0', file=sys.stderr)
 """
 TORCH_FREE = {
     "configs": ["configs", "quickstart"],
     "schema": ["schema"],
     "check": ["check", "quickstart"],
     "predict": ["predict", "--alpha", "0.8", "--t-decode", "20ms", "--t-draft", "2ms", "--t-verify", "22ms"],
+    "predict a table": ["predict", "--table", str(Path(__file__).parent / "golden" / "magicdec.csv"), "--json"],
     "explain": ["explain", "--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8"],
+    "explain logits": ["explain", "--logits", "2,1,0", "--top-k", "2"],
     "recommend": ["recommend", "RUN"],
     "report": ["report", "RUN"],
 }
 
 
-@pytest.mark.parametrize("arguments", TORCH_FREE.values(), ids=TORCH_FREE)
-def test_without_torch(arguments: list[str], tmp_path: Path) -> None:
-    if "RUN" in arguments:
-        build_run(tmp_path / "RUN")
-    done = run_python(WITHOUT_TORCH, *arguments, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+@pytest.fixture(scope="module")
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of each command, and last of `run`, all in one process without torch."""
+    folder = tmp_path_factory.mktemp("without_torch")
+    build_run(folder / "RUN")
+    commands = {**TORCH_FREE, "run": ["run"]}
+    done = run_python(WITHOUT_TORCH, json.dumps(list(commands.values())), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    *told, after = (text.rpartition("\n") for text in done.stdout.split("\0"))
+    *errors, last = done.stderr.split("\0")
+    assert (after[2], last) == ("", "")
+    return {name: (int(code), out, error) for name, (out, _, code), error in zip(commands, told, errors, strict=True)}
 
 
-def test_run_without_torch_says_what_it_needs(tmp_path: Path) -> None:
-    done = run_python(WITHOUT_TORCH, "run", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("specgauge: needs the package 'torch', which is not installed")
+@pytest.mark.parametrize("name", TORCH_FREE)
+def test_without_torch(name: str, without_torch: dict[str, tuple[int, str, str]]) -> None:
+    code, out, error = without_torch[name]
+    assert (code, error) == (0, "")
+    assert out
+
+
+def test_run_without_torch_says_what_it_needs(without_torch: dict[str, tuple[int, str, str]]) -> None:
+    code, _, error = without_torch["run"]
+    assert code == 1
+    assert error.splitlines()[-1].startswith("specgauge: needs the package 'torch', which is not installed")
 
 
 def test_a_checkout_without_links_gives_one_clear_error(tmp_path: Path) -> None:
