@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap, overlap, recorded_columns
+from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap
 from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
 from specgauge.model.known import finite_or_none
 from specgauge.model.renewal_result import RenewalResult
@@ -64,20 +64,14 @@ def acceptance_curves(
     """
     texts = {name: recorded_texts(frame) for name, frame in frames.items()}
     keys = dict.fromkeys(strategy._replace(mode="") for strategy in strategies)
-    return [
-        _curve(texts[key.pair, key.sampling], frames[key.pair, key.sampling], key, config)
-        for key in keys
-        if (key.pair, key.sampling) in frames
-    ]
+    return [_curve(texts[key.pair, key.sampling], key, config) for key in keys if (key.pair, key.sampling) in frames]
 
 
-def _curve(texts: RecordedTexts, frame: pd.DataFrame, key: Strategy, config: Config) -> AcceptanceCurve:
+def _curve(texts: RecordedTexts, key: Strategy, config: Config) -> AcceptanceCurve:
     gamma = max(config.grid.gamma)
     rounds = texts.rounds(
         key.acceptance_rule, key.draft_sampling, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens
     )
-    recorded = recorded_columns({str(name): frame[name].to_numpy() for name in frame.columns})
-    overlaps = overlap(recorded, acceptance_rule=key.acceptance_rule, draft_sampling=key.draft_sampling)
     omega = finite_or_none(rounds.tokens_per_round()[0])
     low, high = _intervals(rounds, config)
     return AcceptanceCurve(
@@ -90,7 +84,7 @@ def _curve(texts: RecordedTexts, frame: pd.DataFrame, key: Strategy, config: Con
         low=low,
         high=high,
         tokens_per_round=omega,
-        alpha_overlap=alpha_overlap(overlaps),
+        alpha_overlap=alpha_overlap(texts.overlaps(key.acceptance_rule, key.draft_sampling)),
         alpha_judged=alpha_judged(rounds.judged_accepted, rounds.judged),
         alpha_omega=float(alpha_omega(omega, gamma)) if omega is not None and 1 <= omega <= gamma + 1 else None,
         prompts=texts.prompts,

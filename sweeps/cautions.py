@@ -100,7 +100,10 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]
 
 def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
     precision = config.precision
-    worst = _worst_arms(cells, lambda arm: worst_half_width(arm.samples_s, precision.confidence))
+    worst = _worst_arms(
+        cells,
+        lambda cell, arm: worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm)),
+    )
     wide = {cell: found for cell, found in worst.items() if found[1] > precision.relative_ci}
     if wide:
         cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
@@ -115,7 +118,7 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
-    worst = _worst_arms(cells, lambda arm: abs(drift(arm.samples_s[:, -1]) or 0.0))
+    worst = _worst_arms(cells, _drift)
     moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
     if moved:
         cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
@@ -127,11 +130,21 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
         )
 
 
-def _worst_arms(cells: Iterable[CellTimings], measure: Callable[[ArmTimings], float]) -> dict[Cell, tuple[str, float]]:
+def _drift(cell: CellTimings, arm: ArmTimings) -> float:
+    """How far an arm drifted, as a share of what it is held against."""
+    last = arm.samples_s[:, -1]
+    round_s = cell.held_against_s(arm.arm)
+    return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
+
+
+def _worst_arms(
+    cells: Iterable[CellTimings], measure: Callable[[CellTimings, ArmTimings], float]
+) -> dict[Cell, tuple[str, float]]:
     """For every cell with times, the arm of a round on which `measure` is largest, and its value."""
     found = {}
     for cell in cells:
-        values = {arm.arm: measure(arm) for arm in cell.arms.values() if arm.status == "ok" and not is_prefill(arm.arm)}
+        timed = (arm for arm in cell.arms.values() if arm.status == "ok" and not is_prefill(arm.arm))
+        values = {arm.arm: measure(cell, arm) for arm in timed}
         if values:
             found[cell.cell] = max(values.items(), key=lambda item: item[1])
     return found

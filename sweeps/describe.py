@@ -5,16 +5,18 @@ print(describe(config))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from specgauge.configs.drafts import LayersDraft, NgramDraft
+from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import PairSizes, check_contexts, kv_bytes, memory_bytes, time_estimate
 from specgauge.sweeps.plan import chains, plan_cells
-from specgauge.sweeps.sizes import ModelSize, Role, model_folder, read_model_size
+from specgauge.sweeps.sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, ModelConfig, PairConfig
+    from specgauge.configs.schema import Config, PairConfig
 
 SHOWN_CELLS = 60
 UNKNOWN = "unknown until downloaded"
@@ -57,11 +59,21 @@ def read_sizes(config: Config) -> dict[str, PairSizes]:
     for pair in config.pairs:
         try:
             found[pair.name] = PairSizes(
-                target=read_model_size(pair.target, role="target"), draft=read_model_size(pair.draft, role="draft")
+                target=read_model_size(pair.target, role="target"),
+                draft=_draft_size(pair),
+                shares_weights=isinstance(pair.draft, LayersDraft),
             )
         except ValueError as error:
             raise ValueError(f"pair {pair.name!r}: {error}") from error
     return found
+
+
+def _draft_size(pair: PairConfig) -> ModelSize | None:
+    if isinstance(pair.draft, NgramDraft):
+        return NO_MODEL
+    if isinstance(pair.draft, LayersDraft):
+        return read_model_size(pair.target, role="target", layers=pair.draft.layers)
+    return read_model_size(pair.draft, role="draft")
 
 
 def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
@@ -79,15 +91,29 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
 
 
 def _arm_lines(config: Config) -> list[str]:
-    names = arm_names(config.grid.gamma)
     precision = config.precision
     seconds = f", {precision.max_seconds:g} s for a pair and batch size" if precision.max_seconds is not None else ""
+    kinds: dict[bool, list[str]] = {}
+    for pair in config.pairs:
+        kinds.setdefault(isinstance(pair.draft, NgramDraft), []).append(pair.name)
     return [
-        f"arms of each cell: {_count(len(names), 'arm')}: decode; draft, {_count(max(config.grid.gamma), 'step')}; "
-        f"draft_catch_up; verify γ = {_listed(config.grid.gamma)}; prefill of both models",
+        *(
+            f"arms of each cell{f' of {_listed(names)}' if len(kinds) > 1 else ''}: {_arms_text(config, lookups)}"
+            for lookups, names in kinds.items()
+        ),
         f"  {precision.min_blocks} to {precision.max_blocks} blocks of {_count(precision.block_samples, 'sample')}, "
         f"until ±{precision.relative_ci:.3g} of the median at {precision.confidence:g}{seconds}",
     ]
+
+
+def _arms_text(config: Config, lookups: bool) -> str:
+    """The arms of a cell, where lookups draft or where a model does."""
+    gammas = config.grid.gamma
+    count = _count(len(arm_names(gammas, catches_up=not lookups)), "arm")
+    verify = f"verify γ = {_listed(gammas)}"
+    if lookups:
+        return f"{count}: decode; draft, {_count(max(gammas), 'lookup')}; {verify}; prefill and index of the context"
+    return f"{count}: decode; draft, {_count(max(gammas), 'step')}; draft_catch_up; {verify}; prefill of both models"
 
 
 def _acceptance_lines(config: Config, prompts: int) -> list[str]:
@@ -101,10 +127,13 @@ def _acceptance_lines(config: Config, prompts: int) -> list[str]:
 
 
 def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> list[str]:
-    unknown = UNREAD if all(model_folder(spec, role) for role, spec in _roles(pair)) else UNKNOWN
-    lines = [f"pair {pair.name}"]
-    for (role, spec), size in zip(_roles(pair), (sizes.target, sizes.draft), strict=True):
-        lines.append(f"  {role} {spec.model}: {_model_text(size, unknown)}")
+    unknown = UNREAD if all(model_folder(spec, role) for role, spec in _models(pair)) else UNKNOWN
+    lines = [f"pair {pair.name}", f"  target {pair.target.label}: {_model_text(sizes.target, unknown)}"]
+    if isinstance(pair.draft, NgramDraft):
+        lines.append(f"  draft {pair.draft.label}: no model, no memory")
+    else:
+        shared = ", weights shared" if sizes.shares_weights else ""
+        lines.append(f"  draft {pair.draft.label}: {_model_text(sizes.draft, unknown)}{shared}")
     parts = memory_bytes(config, sizes)
     known = [part for part in parts.values() if part is not None]
     total = size_text(sum(known)) if len(known) == len(parts) else unknown
@@ -124,8 +153,11 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     return lines
 
 
-def _roles(pair: PairConfig) -> tuple[tuple[Role, ModelConfig], ...]:
-    return ("target", pair.target), ("draft", pair.draft)
+def _models(pair: PairConfig) -> Iterator[tuple[Role, ModelConfig]]:
+    """The models of a pair that have files of their own."""
+    yield "target", pair.target
+    if isinstance(pair.draft, ModelConfig):
+        yield "draft", pair.draft
 
 
 def _model_text(size: ModelSize | None, unknown: str) -> str:

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.contexts import check_context
+from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import PREFILL_BLOCKS
 from specgauge.sweeps.plan import Cell, chains, plan_cells
 from specgauge.sweeps.sizes import ModelSize
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, ModelConfig, PairConfig
+    from specgauge.configs.schema import Config, PairConfig
 
 LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
@@ -75,6 +77,9 @@ class PairSizes:
 
     target: ModelSize | None
     draft: ModelSize | None
+    """`NO_MODEL` where lookups draft."""
+    shares_weights: bool = False
+    """Whether the draft is part of the target, so that only its cache needs memory."""
 
 
 def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
@@ -114,7 +119,8 @@ def kv_bytes(config: Config, sizes: PairSizes, cell: Cell) -> int | None:
 def memory_bytes(config: Config, sizes: PairSizes) -> dict[str, int | None]:
     """Bytes by part (`weights`, `keys and values`, `logits`) at the largest cell of a pair; None where unknown."""
     largest = plan_cells(config)[-1]
-    weights = [size.weight_bytes if size is not None else None for size in (sizes.target, sizes.draft)]
+    held = (sizes.target,) if sizes.shares_weights else (sizes.target, sizes.draft)
+    weights = [size.weight_bytes if size is not None else None for size in held]
     vocabulary = sizes.target.vocabulary if sizes.target is not None else None
     rows = max(
         largest.batch_size * (max(config.grid.gamma) + 1), config.acceptance.batch_size * config.acceptance.chunk
@@ -154,7 +160,8 @@ class TimeEstimate:
 def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
     """The seconds a pair should take with `prompts` prompts; None where a model's size is unknown."""
     target_machine = assumed_machine(pair.target, config.threads)
-    draft_machine = assumed_machine(pair.draft, config.threads)
+    spec = pair.draft if isinstance(pair.draft, ModelConfig) else pair.target
+    draft_machine = assumed_machine(spec, config.threads)
 
     def target_s(tokens: int) -> float:
         return target_machine.forward_s(sizes.target, tokens)
@@ -163,7 +170,8 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
         return draft_machine.forward_s(sizes.draft, tokens)
 
     try:
-        timing = [_timing_s(config, batch_size, target_s, draft_s) for batch_size in config.grid.batch_size]
+        are_lookups = isinstance(pair.draft, NgramDraft)
+        timing = [_timing_s(config, rows, target_s, draft_s, are_lookups) for rows in config.grid.batch_size]
         acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
     except UnknownSizeError:
         return None
@@ -176,14 +184,14 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
     )
 
 
-def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds) -> tuple[float, float]:
+def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds, are_lookups: bool) -> tuple[float, float]:
     """(least, most) seconds of the timing of one batch size; untimed forwards between samples are counted."""
     grid, precision = config.grid, config.precision
     gamma_max = max(grid.gamma)
+    drafting = [target_s(rows) + (gamma_max + 1) * draft_s(rows), target_s(rows) + draft_s(2 * rows)]
     samples = [
         2 * target_s(rows),
-        target_s(rows) + (gamma_max + 1) * draft_s(rows),
-        target_s(rows) + draft_s(2 * rows),
+        *([gamma_max * target_s(rows)] if are_lookups else drafting),
         *(target_s(rows * (gamma + 1)) + draft_s(rows) for gamma in grid.gamma),
     ]
     cells = len(chains(config)) * len(grid.context)

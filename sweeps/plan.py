@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import short_hash
+from specgauge.configs.drafts import NgramDraft
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Cell:
     chain: str
     batch_size: int
     context: int
+    catches_up: bool = True
+    """Whether a model drafts, whose cache may lag; lookups have no such arm. Follows from the pair: no axis."""
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -71,7 +74,14 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
 def plan_cells(config: Config) -> tuple[Cell, ...]:
     """Every cell of the sweep: by pair, then chain, smallest batch size and context first."""
     return tuple(
-        Cell(pair=pair.name, mode=config.mode, chain=chain, batch_size=batch_size, context=context)
+        Cell(
+            pair=pair.name,
+            mode=config.mode,
+            chain=chain,
+            batch_size=batch_size,
+            context=context,
+            catches_up=not isinstance(pair.draft, NgramDraft),
+        )
         for pair in config.pairs
         for chain in chains(config)
         for batch_size in config.grid.batch_size

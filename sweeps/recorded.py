@@ -6,13 +6,13 @@ rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)     
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance import RecordedColumns, acceptance_probability, fill_nulls, overlap, recorded_columns
-from specgauge.model.renewal import renewal
+from specgauge.model.checks import FloatArray
+from specgauge.model.recorded_rounds import needed_columns, recorded_overlaps, recorded_rounds
 from specgauge.model.renewal_result import RenewalResult
 from specgauge.model.text_checks import ChainCheck, chain_check, repeated_ngram_share
 from specgauge.model.texts import PaddedTexts, pad_texts
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-
-_RECORDED = tuple(field.name for field in fields(RecordedColumns))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +52,17 @@ class RecordedTexts:
         Raises:
             ValueError: a recorded value is no probability, or a text is longer than `max_new_tokens` allows.
         """
-        recorded = recorded_columns(self.padded.columns)
-        overlaps = overlap(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
-        accepted = acceptance_probability(recorded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
-        return renewal(
-            fill_nulls(accepted, overlaps),
-            overlaps,
-            self.padded.lengths,
-            self.padded.ended_by_eos,
-            list(gammas),
-            max(gammas),
+        return recorded_rounds(
+            self.padded,
+            acceptance_rule=acceptance_rule,
+            draft_sampling=draft_sampling,
+            gammas=list(gammas),
             length_limits=max_new_tokens - 1,
         ).by_prompt(self.padded.prompts)
+
+    def overlaps(self, acceptance_rule: str, draft_sampling: str) -> FloatArray:
+        """o_t of every position where something is drafted, in one list."""
+        return recorded_overlaps(self.padded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
 
     def chain_check(self, rounds: RenewalResult, *, acceptance_rule: str, draft_sampling: str) -> ChainCheck:
         """Whether the texts come from the chain that `rounds` were recomputed with.
@@ -73,15 +70,12 @@ class RecordedTexts:
         By the sums at the largest gamma, which judges most positions.
         """
         index = int(np.argmax(rounds.gammas))
-        means = overlap(
-            recorded_columns(self.padded.columns), acceptance_rule=acceptance_rule, draft_sampling=draft_sampling
-        )
-        inside = np.arange(means.shape[1]) < self.padded.lengths[:, None]
+        means = self.overlaps(acceptance_rule, draft_sampling)
         return chain_check(
             rounds.judged_accepted[:, index],
             rounds.judged_overlap[:, index],
             rounds.judged[:, index],
-            largest_variance=float(np.sum(np.where(inside, means * (1 - means), 0.0))),
+            largest_variance=float(np.sum(means * (1 - means))),
         )
 
     def repeated_share(self) -> float | None:
@@ -102,7 +96,7 @@ def recorded_texts(frame: pd.DataFrame) -> RecordedTexts:
         frame["repetition"].to_numpy(),
         frame["position"].to_numpy(),
         frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in _RECORDED},
+        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
     )
     return RecordedTexts(
         padded=padded,

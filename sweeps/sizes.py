@@ -4,12 +4,14 @@ Only local files are read: the shipped pair, a local directory, a hub model alre
 is None, never a guess.
 
     size = read_model_size(config.pairs[0].target, role="target")      # None: nothing local to read
+    read_model_size(config.pairs[0].target, role="target", layers=8)   # of its first 8 layers, norm and head
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ Role = Literal["target", "draft"]
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _LARGEST_HEADER_BYTES = 100_000_000
+_LAYER = re.compile(r"\.(\d+)\.")
 EMBEDDED = Path(__file__).parent.parent / "bench" / "embedded"
 
 
@@ -53,6 +56,10 @@ class ModelSize:
         return 2 * self.layers * self.kv_heads * self.head_dim * tokens * batch_size * DTYPE_BYTES[self.dtype]
 
 
+NO_MODEL = ModelSize(parameters=0, dtype="float32", layers=0, kv_heads=0, head_dim=0)
+"""What lookups need: nothing."""
+
+
 def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     """The local folder with the model's files; None for a hub model that is not in the cache.
 
@@ -80,11 +87,12 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def read_model_size(spec: ModelConfig, *, role: Role) -> ModelSize | None:
-    """The size of a model whose files are local; None for one that is not, and for GGUF.
+def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None) -> ModelSize | None:
+    """The size of a model whose files are local, cut after its first `layers`; None for one that is not, and for GGUF.
 
     Raises:
-        ValueError: no directory, no config.json in it, or that or a safetensors file is damaged.
+        ValueError: no directory, no config.json in it, that or a safetensors file is damaged, or it has no layer more
+            than `layers`.
     """
     folder = model_folder(spec, role)
     if folder is None or spec.gguf_file is not None:
@@ -94,13 +102,16 @@ def read_model_size(spec: ModelConfig, *, role: Role) -> ModelSize | None:
     config = _read_mapping(folder / "config.json")
     text = config.get("text_config")
     inner: Mapping[str, Any] = text if isinstance(text, dict) else config
-    parameters, stored = _count_parameters(folder)
+    parameters, stored = _count_parameters(folder, layers)
+    every = _number(inner, "num_hidden_layers", "n_layer")
+    if layers is not None and every is not None and layers >= every:
+        raise ValueError(f"draft layers: found {layers}, allowed: 1 to {every - 1} of the target's {every}")
     heads = _number(inner, "num_attention_heads", "n_head")
     width = _number(inner, "hidden_size", "n_embd", "d_model")
     return ModelSize(
         parameters=None if spec.quantization is not None else parameters,
         dtype=_dtype(spec, inner, config, stored),
-        layers=_number(inner, "num_hidden_layers", "n_layer"),
+        layers=every if layers is None else layers,
         kv_heads=_number(inner, "num_key_value_heads") or heads,
         head_dim=_number(inner, "head_dim") or (width // heads if heads and width else None),
         vocabulary=_number(inner, "vocab_size"),
@@ -137,8 +148,11 @@ def _dtype(spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any
     return stored
 
 
-def _count_parameters(folder: Path) -> tuple[int | None, str | None]:
-    """(parameters, stored type) from the headers of the folder's safetensors files; None where there are none."""
+def _count_parameters(folder: Path, layers: int | None) -> tuple[int | None, str | None]:
+    """(parameters, stored type) from the headers of the folder's safetensors files; None where there are none.
+
+    With `layers` only tensors of the layers before it count, and those of no layer.
+    """
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = _read_mapping(index).get("weight_map")
@@ -152,7 +166,9 @@ def _count_parameters(folder: Path) -> tuple[int | None, str | None]:
     for path in paths:
         for name, tensor in _safetensors_header(path).items():
             if name != "__metadata__":
-                parameters += math.prod(tensor["shape"])
+                layer = _LAYER.search(name)
+                if layers is None or layer is None or int(layer[1]) < layers:
+                    parameters += math.prod(tensor["shape"])
                 stored = stored or _STORED.get(tensor["dtype"])
     return parameters, stored
 

@@ -2,7 +2,7 @@
 
     T_decode, T_verify(γ), prefill    median of the only mark
     C(k)                              median of mark k of the draft chain
-    Δ₂                                median of draft_catch_up − median of C(1)
+    Δ₂                                median of draft_catch_up − median of C(1); 0 for lookups, which have no such arm
 
 Times in seconds; samples stay in their blocks, which are what a bootstrap draws.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,11 @@ class ArmTimings:
         """(n, marks), all blocks in the order taken; (0, 1) without any."""
         return np.concatenate(list(self.blocks.values())) if self.blocks else np.empty((0, 1))
 
+    @cached_property
+    def median_s(self) -> FloatArray:
+        """(marks,) medians of all samples; (0,) without any."""
+        return np.asarray(np.median(self.samples_s, axis=0)) if self.blocks else np.empty(0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellTimings:
@@ -55,12 +61,20 @@ class CellTimings:
 
         What the other chain has no times of stays.
         """
-        draft = {name: other.arms[name] for name in DRAFT_ARMS if other.arms[name].status == "ok"}
+        drafting = (name for name in DRAFT_ARMS if name in other.arms)
+        draft = {name: other.arms[name] for name in drafting if other.arms[name].status == "ok"}
         return CellTimings(cell=self.cell, arms={**self.arms, **draft})
+
+    def held_against_s(self, arm: str) -> float | None:
+        """What an arm's doubt is a share of: its own median (None), but T_decode for lookups, microseconds of it."""
+        decode = self.arms["decode"]
+        if self.cell.catches_up or arm != "draft" or decode.status != "ok":
+            return None
+        return float(np.median(decode.samples_s))
 
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
-        needed = [self.arms[name] for name in round_arms([gamma])]
+        needed = [self.arms[name] for name in round_arms([gamma], catches_up=self.cell.catches_up)]
         worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
         return worst.status, "" if worst.status == "ok" else worst.reason
 
@@ -77,7 +91,12 @@ def collect_timings(
     for line in lines:
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
     return tuple(
-        CellTimings(cell=cell, arms={arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in arm_names(gammas)})
+        CellTimings(
+            cell=cell,
+            arms={
+                arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in arm_names(gammas, catches_up=cell.catches_up)
+            },
+        )
         for cell in cells
     )
 

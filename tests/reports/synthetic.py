@@ -258,6 +258,7 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
                 "tokens_per_round_low": omega * (1 - shape.doubt / 2),
                 "tokens_per_round_high": omega * (1 + shape.doubt / 2),
                 "accepted_draft_tokens": omega - 1,
+                "drafts_per_round": gamma,
                 "speedup": speedup,
                 "speedup_low": speedup * (1 - shape.doubt),
                 "speedup_high": speedup * (1 + shape.doubt),

@@ -168,7 +168,16 @@ class FakeBench:
                 load_model=self.load_model,
                 check_vocabularies=lambda target, draft, pair: None,
             ),
+            module(
+                f"{package}.modes",
+                refuse_mode_of=lambda pair, mode: None,
+                pair_in_mode=lambda pair, mode: pair,
+            ),
             module(f"{package}.acceptance", measure_acceptance=self.measure_acceptance),
+            module(
+                f"{package}.pair_acceptance",
+                pair_acceptance=lambda pair, *rest, **options: self.measure_acceptance(pair.target, pair.draft, *rest),
+            ),
             module(f"{package}.generate", generate_plain=generate_plain),
             module(
                 f"{package}.prompts",
