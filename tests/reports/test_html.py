@@ -15,6 +15,7 @@ from tests.reports.pages import Page, read_page
 from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
 
 HOSTILE = """<script>alert('x')</script> & "quoted" 'single' {{ 7 * 7 }} </style>"""
+ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 BROKEN = Shape(
     batch_sizes=(1, 4, 16),
     contexts=(64, 256),
@@ -32,7 +33,7 @@ def report(folder: Path, shape: Shape | None = None) -> tuple[str, Page]:
 
 
 def test_it_is_written_into_the_run_or_where_asked(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     assert write_report(run) == run / "report.html"
     assert write_report(run, tmp_path / "else.html") == tmp_path / "else.html"
     assert (tmp_path / "else.html").read_bytes() == (run / "report.html").read_bytes()
@@ -54,7 +55,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
         Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(256,), gammas=(3,)),
         Shape(alphas={"t1": 0.4, "greedy": 0.45}, draft_share=0.4),
         Shape(alphas={"t1": 0.55}, doubt=0.15),
-        Shape(pairs=("a", "b"), draft_sampling=("same", "greedy"), acceptance_rule=("ratio", "match")),
+        Shape(pairs=("a", "b"), draft_sampling=("same", "greedy"), acceptance_rule=("ratio", "match"), contexts=(64,)),
         Shape(overhead_s=0.001),
         Shape(with_acceptance=False),
         Shape(with_predictions=False),
@@ -71,7 +72,7 @@ def test_every_run_gives_a_sound_offline_page(shape: Shape, tmp_path: Path) -> N
 
 
 def test_the_answer_is_a_sentence(tmp_path: Path) -> None:
-    _, page = report(tmp_path, Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)))
+    _, page = report(tmp_path, ONE)
     # γ = 2: Ω = 1 + .7 + .49 = 2.19; a round costs .3 + 1.12 + .49 · .015 = 1.42735 of T_decode; S = 1.5343
     assert (
         "At batch 1 and 64 tokens of context: speculate with γ = 2: 1.53\u202f× (90\u202f% interval 1.49–1.58)."
@@ -100,13 +101,13 @@ def test_every_prediction_is_in_the_table(tmp_path: Path) -> None:
 
 
 def test_how_a_number_is_known_is_told_row_by_row_where_it_differs(tmp_path: Path) -> None:
-    _, page = report(tmp_path, Shape(contexts=(16, 64), alphas={"t1": 0.7}))
+    _, page = report(tmp_path, replace(ONE, contexts=(16, 64)))
     assert "cost measured, acceptance extrapolated" in page.text
     assert "every number:" not in page.text
 
 
 def test_a_measured_overhead_is_shown_and_nothing_is_called_optimistic(tmp_path: Path) -> None:
-    _, page = report(tmp_path, Shape(overhead_s=0.001, alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)))
+    _, page = report(tmp_path, replace(ONE, overhead_s=0.001))
     assert "optimistic: overhead not measured" not in page.text
     # γ = 2: 10.064 · (.3 + 1.12 + .49 · .015) + 1 = 15.4 ms
     assert "2 1.43 1.39–1.48" in page.text
@@ -114,7 +115,7 @@ def test_a_measured_overhead_is_shown_and_nothing_is_called_optimistic(tmp_path:
 
 
 def test_acceptance_comes_from_the_recorded_positions(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", Shape(alphas={"t1": 0.7}))
+    run = build_run(tmp_path / "run", ONE)
     html = write_report(run).read_text(encoding="utf-8")
     for place in range(1, 7):
         assert f"t1, position {place}: {0.7**place:.3f}" in html
@@ -166,7 +167,7 @@ def _spoil(run: Path, **texts: str) -> None:
 
 
 def test_warnings_stand_with_their_remedies(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
     answers["warnings"] = [
         {"code": "drift", "message": "late samples are 7 % slower", "remedy": "let the machine cool"},
@@ -188,9 +189,7 @@ def test_a_run_that_stopped_before_acceptance_says_what_is_missing(tmp_path: Pat
 
 
 def test_a_run_that_stopped_before_predicting_is_answered_from_what_it_has(tmp_path: Path) -> None:
-    run = build_run(
-        tmp_path / "run", Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,), with_predictions=False)
-    )
+    run = build_run(tmp_path / "run", replace(ONE, with_predictions=False))
     page = read_page(write_report(run).read_text(encoding="utf-8"))
     assert "At batch 1 and 64 tokens of context: speculate with γ = 2: 1.53\u202f×" in page.text
     assert "This run stopped before it had predicted" in page.text
@@ -199,7 +198,7 @@ def test_a_run_that_stopped_before_predicting_is_answered_from_what_it_has(tmp_p
 
 @pytest.mark.parametrize("left", ["", None])
 def test_a_run_without_a_single_block_still_has_a_report(left: str | None, tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", Shape(with_acceptance=False, with_predictions=False))
+    run = build_run(tmp_path / "run", replace(ONE, with_acceptance=False, with_predictions=False))
     (run / "cells.jsonl").unlink()
     if left is not None:
         (run / "cells.jsonl").write_text(left, encoding="utf-8")
@@ -209,7 +208,7 @@ def test_a_run_without_a_single_block_still_has_a_report(left: str | None, tmp_p
 
 
 def test_parts_not_yet_timed_are_listed(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", replace(ONE, batch_sizes=(4,), contexts=(64, 256)))
     lines = (run / "cells.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     kept = [line for line in lines if json.loads(line)["arm"] != "verify:6"]
     (run / "cells.jsonl").write_text("".join(kept), encoding="utf-8")
@@ -218,7 +217,7 @@ def test_parts_not_yet_timed_are_listed(tmp_path: Path) -> None:
 
 
 def test_timings_show_their_quality(tmp_path: Path) -> None:
-    _, page = report(tmp_path, Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)))
+    _, page = report(tmp_path, ONE)
     # three blocks of five samples at −1, −.5, 0, .5 and 1 %: the 90 % interval of the median of 15 reaches from the
     # 4th to the 12th, −.5 % to .5 %; the median of the first seven is −.5 %, of the last seven .5 %: drift 1.0 %;
     # first calls were made five times as slow
@@ -235,21 +234,21 @@ def test_the_environment_is_complete(tmp_path: Path) -> None:
         "cuda_devices": [{"name": "GPU 0", "sm_clock_hz": 1_980_000_000, "driver": None}],
         "packages": {"torch": "2.13.0", "accelerate": None},
     }
-    _, page = report(tmp_path, Shape(environment=environment))
+    _, page = report(tmp_path, replace(ONE, environment=environment))
     for words in ("memory 8 GiB", "0: name GPU 0", "0: sm clock 1980 MHz", "torch 2.13.0", "accelerate –"):
         assert words in page.text
     assert "Measured on A CPU, 2 cores, 2026-01-02." in page.text
 
 
 def test_the_configuration_is_shown_as_it_stands(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     text = (run / "config.yaml").read_text(encoding="utf-8")
     html = write_report(run).read_text(encoding="utf-8")
     assert text.strip() in html.replace("&#39;", "'").replace("&#34;", '"')
 
 
 def test_several_strategies_each_have_their_answer(tmp_path: Path) -> None:
-    _, page = report(tmp_path, Shape(pairs=("a", "b"), acceptance_rule=("ratio", "match"), alphas={"t1": 0.7}))
+    _, page = report(tmp_path, replace(ONE, pairs=("a", "b"), acceptance_rule=("ratio", "match")))
     for pair in "ab":
         for rule in ("ratio", "match"):
             assert f"Pair {pair}, sampling t1, {rule} rule" in page.text
@@ -287,7 +286,7 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.yaml", "environment.json", "cells.jsonl", "predictions.csv"])
 def test_a_damaged_file_is_named_and_the_old_report_stays(name: str, tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     before = write_report(run).read_bytes()
     (run / name).write_bytes(b"\xff{{{\n")
     assert str(run / name) in refused(run)
@@ -305,7 +304,7 @@ def test_a_damaged_file_is_named_and_the_old_report_stays(name: str, tmp_path: P
 def test_a_bad_prediction_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     import pandas as pd
 
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     frame = pd.read_csv(run / "predictions.csv").astype(object)
     for name, value in change.items():
         frame.loc[0, name] = value
@@ -316,20 +315,20 @@ def test_a_bad_prediction_is_named(change: dict[str, Any], message: str, tmp_pat
 
 
 def test_a_bad_recommendation_is_named(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     (run / "recommendation.yaml").write_text("recommendations:\n- {pair: a}\n", encoding="utf-8")
     assert refused(run).startswith(f"{run / 'recommendation.yaml'}: ")
 
 
 def test_an_unusable_out_is_refused(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     assert "is a directory" in refused(run, tmp_path)
     assert "does not exist" in refused(run, tmp_path / "absent" / "report.html")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_an_error(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
+    run = build_run(tmp_path / "run", ONE)
     run.chmod(0o500)
     with pytest.raises(OSError, match="cannot write"):
         write_report(run)
@@ -337,13 +336,13 @@ def test_a_folder_without_permission_is_an_error(tmp_path: Path) -> None:
 
 
 def test_single_prompts_have_no_interval(tmp_path: Path) -> None:
-    html, _ = report(tmp_path, Shape(prompts=1, alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)))
+    html, _ = report(tmp_path, replace(ONE, prompts=1))
     drawn = html[html.index('id="acceptance"') : html.index('id="predictions"')]
     assert drawn.count('class="band c0"') == 0
 
 
 def test_positions_outside_the_support_are_counted(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", Shape(alphas={"t1": 0.7}))
+    run = build_run(tmp_path / "run", ONE)
     frame = acceptance_frame(0.7, 12, 40)
     frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
     (path,) = (run / "acceptance").iterdir()
