@@ -67,9 +67,13 @@ def scatter_panel(points: Sequence[ScatterPoint], x_title: str, y_title: str, *,
         x, y = frame.x(one.x), frame.y(one.y)
         css = f"measured-bar {one.colour}"
         if one.x_ends is not None:
-            parts.append(error_bar((frame.x(one.x_ends[0]), y), (frame.x(one.x_ends[1]), y), css=css))
+            first, last = one.x_ends
+            capped = frame.x.shows(first), frame.x.shows(last)
+            parts.append(error_bar((frame.x(first), y), (frame.x(last), y), css=css, capped=capped))
         if one.y_ends is not None:
-            parts.append(error_bar((x, frame.y(one.y_ends[0])), (x, frame.y(one.y_ends[1])), css=css))
+            first, last = one.y_ends
+            capped = frame.y.shows(first), frame.y.shows(last)
+            parts.append(error_bar((x, frame.y(first)), (x, frame.y(last)), css=css, capped=capped))
     for one in points:
         css = f"{marker_class(one.shape)} {one.colour}"
         parts.append(marker((frame.x(one.x), frame.y(one.y)), one.shape, css=css, hover=one.words, radius=4))

@@ -112,8 +112,10 @@ def _measured(frame: Frame, rows: Sequence[Verified], style: SeriesStyle, aside:
     for one in rows:
         x = frame.x(one.gamma) + aside
         if one.speedup_measured_low is not None and one.speedup_measured_high is not None:
-            low, high = frame.y(one.speedup_measured_low), frame.y(one.speedup_measured_high)
-            parts.append(error_bar((x, low), (x, high), css=f"measured-bar {style.css}"))
+            low, high = one.speedup_measured_low, one.speedup_measured_high
+            capped = frame.y.shows(low), frame.y.shows(high)
+            css = f"measured-bar {style.css}"
+            parts.append(error_bar((x, frame.y(low)), (x, frame.y(high)), css=css, capped=capped))
         centre = (x, frame.y(one.speedup_measured or 0.0))
         hover = _measured_words(one)
         parts.append(marker(centre, style.index, css=f"measured {style.css}", hover=hover))

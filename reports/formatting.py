@@ -87,12 +87,12 @@ def percent(share: float | None, decimals: int = 0) -> str:
 
 
 def change(share: float | None, decimals: int = 1) -> str:
-    """A signed share as a percentage: 0.034 is `+3.4 %`."""
-    return UNKNOWN if share is None else f"{100 * share:+.{decimals}f}{PER_CENT}"
+    """A signed share as a percentage: 0.034 is `+3.4 %`; the minus is a real one, as long as the plus."""
+    return UNKNOWN if share is None else f"{100 * share:+.{decimals}f}{PER_CENT}".replace("-", "−")
 
 
 def change_interval(low: float | None, high: float | None, decimals: int = 1) -> str:
-    """`-7.2 to +13.4 %`, or the dash for unknown where an end is not known."""
+    """`−7.2 to +13.4 %`, or the dash for unknown where an end is not known."""
     if low is None or high is None:
         return UNKNOWN
     return f"{change(low, decimals).removesuffix(PER_CENT)} to {change(high, decimals)}"

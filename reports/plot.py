@@ -1,7 +1,8 @@
 """One picture of a run for a README or a slide: speed-up over γ with its interval, drawn by matplotlib.
 
 One panel for each batch size and context, one line for each way to speculate; the band is the 90 % interval, the dashed
-line is plain decoding, a ring marks the recommended γ.  The file's ending chooses the format (png, svg, pdf).
+line is plain decoding, a ring marks the recommended γ.  Open diamonds with bars are what was measured end to end.  The
+file's ending chooses the format (png, svg, pdf).
 
     write_plot(Path("runs/quickstart"), Path("speedup.png"))
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.reports.data import read_report_data
-from specgauge.reports.records import Place, Prediction, Strategy
+from specgauge.reports.records import Place, Prediction, Strategy, Verified, measured
 from specgauge.sweeps.files import atomic_path
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ COLUMNS = 4
 """Panels side by side at most; contexts stand beside each other where they fit."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Okabe and Ito's palette, told apart by colour-blind readers too."""
+MEASURED = "measured end to end"
+_ASIDE, _ROOM = 0.12, 0.45
+"""How far right of its γ a measured point stands, so that it does not hide the predicted one, and the last of them."""
 
 
 def line_labels(strategies: Sequence[Strategy]) -> dict[Strategy, str]:
@@ -60,6 +64,28 @@ def _draw_place(axes: Axes, place: Place, rows: Sequence[Prediction], labels: di
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _draw_measured(axes: Axes, rows: Sequence[Verified], labels: dict[Strategy, str]) -> None:
+    """Open diamonds with their intervals, in the colour of their line."""
+    apart = min(_ASIDE, _ROOM / len(labels))
+    for order, strategy in enumerate(labels):
+        own = sorted((row for row in rows if row.strategy == strategy), key=lambda row: row.gamma)
+        for row in own:
+            assert row.speedup_measured is not None
+            ends = [(value, row.speedup_measured) for value in (row.speedup_measured_low, row.speedup_measured_high)]
+            axes.errorbar(
+                [row.gamma + apart * (order + 1)],
+                [row.speedup_measured],
+                yerr=[[abs(value - middle) if value is not None else 0.0] for value, middle in ends],
+                color=COLOURS[order % len(COLOURS)],
+                marker="D",
+                markersize=4,
+                markerfacecolor="white",
+                linestyle="none",
+                elinewidth=1,
+                capsize=2,
+            )
+
+
 def write_plot(run_dir: Path, out: Path) -> Path:
     """Draw the run's speed-ups into ``out`` and return it.
 
@@ -69,7 +95,9 @@ def write_plot(run_dir: Path, out: Path) -> Path:
     kind = out.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise ValueError(f"{out}: found ending {out.suffix!r}; allowed: {', '.join(f'.{name}' for name in FORMATS)}")
-    rows = [row for row in read_report_data(run_dir).predictions if row.speedup is not None]
+    data = read_report_data(run_dir)
+    decoded = list(measured(data.verified).values())
+    rows = [row for row in data.predictions if row.speedup is not None]
     if not rows:
         raise ValueError(f"{run_dir}: no speed-up has been predicted yet; run the same `specgauge run` again")
     import matplotlib
@@ -86,8 +114,11 @@ def write_plot(run_dir: Path, out: Path) -> Path:
     for index, axes in enumerate(grid.flat):
         if index < len(places):
             _draw_place(axes, places[index], [row for row in rows if row.place == places[index]], labels)
+            _draw_measured(axes, [row for row in decoded if row.place == places[index]], labels)
         else:
             axes.set_visible(False)
+    if decoded:  # a sample for the legend alone, since any panel may have none
+        grid[0][0].plot([], [], "D", color="0.35", markersize=4, markerfacecolor="white", label=MEASURED)
     handles, names = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 4), fontsize=8, frameon=False)
     figure.supxlabel("γ, draft tokens a round", fontsize=9)

@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 
 Point = tuple[float, float]
 
+_CAP = 3.0
+"""Half the length of an error bar's cap."""
 _TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -94,11 +96,12 @@ def marker(centre: Point, shape: int, *, css: str, radius: float = 3.5, hover: s
     return element("polygon", _hover(hover), points=_points(corners), class_=css)
 
 
-def error_bar(start: Point, end: Point, *, css: str, cap: float = 3.0) -> Markup:
-    """A horizontal or vertical bar between two points with a cap across each end."""
-    across = (0.0, cap) if start[1] == end[1] else (cap, 0.0)
+def error_bar(start: Point, end: Point, *, css: str, capped: tuple[bool, bool] = (True, True)) -> Markup:
+    """A horizontal or vertical bar between two points, with a cap across its ends; an end cut off has none."""
+    across = (0.0, _CAP) if start[1] == end[1] else (_CAP, 0.0)
+    ends = [point for point, there in zip((start, end), capped, strict=True) if there]
     strokes = [(start, end)]
-    strokes += [((x - across[0], y - across[1]), (x + across[0], y + across[1])) for x, y in (start, end)]
+    strokes += [((x - across[0], y - across[1]), (x + across[0], y + across[1])) for x, y in ends]
     drawn = "".join(f"M{_plain(a)} {_plain(b)}L{_plain(c)} {_plain(d)}" for (a, b), (c, d) in strokes)
     return element("path", d=drawn, class_=css)
 
@@ -131,6 +134,10 @@ class Scale:
     def __post_init__(self) -> None:
         """Refuse an empty range."""
         assert self.high > self.low, (self.low, self.high)
+
+    def shows(self, value: float) -> bool:
+        """Whether `value` lies on the axis."""
+        return self.low <= value <= self.high
 
     def __call__(self, value: float) -> float:
         """The coordinate of `value`, held inside the axis."""

@@ -265,10 +265,14 @@ def common_parts(strategies: Sequence[Strategy]) -> dict[str, str]:
     }
 
 
+def strategy_heading(strategy: Strategy, common: Mapping[str, str]) -> str:
+    """A strategy, named by what `common_parts` leaves out."""
+    return ", ".join(_NAMES[name].format(getattr(strategy, name)) for name in Strategy._fields if name not in common)
+
+
 def place_heading(strategy: Strategy, place: Place, common: Mapping[str, str]) -> str:
-    """A place under a strategy, named by what `common_parts` leaves out."""
-    words = [_NAMES[name].format(getattr(strategy, name)) for name in Strategy._fields if name not in common]
-    return f"{', '.join(words)} · {caption(place)}"
+    """A place under a strategy."""
+    return f"{strategy_heading(strategy, common)} · {caption(place)}"
 
 
 def _cell_words(one: PartTiming, parts: Sequence[PartTiming]) -> str:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from specgauge.reports.blocks import Block, LegendEntry, Panel, block_swatch, caption, icon, line_swatch, rule_titles
 from specgauge.reports.data import ReportData
 from specgauge.reports.figure_scatter import ScatterPoint, marker_class, scatter_panel
-from specgauge.reports.formatting import TIMES, change, number, sentence, speedup
+from specgauge.reports.formatting import PER_CENT, TIMES, change, count, number, sentence, speedup
 from specgauge.reports.panel import SeriesStyle, series_styles
 from specgauge.reports.records import Answer, Verified
 from specgauge.reports.svg import error_bar, marker
 from specgauge.reports.tables import Table
 from specgauge.reports.verification_tables import baseline_table, verification_table
+from specgauge.sweeps.verification import OTHER_CONTEXTS
 from specgauge.sweeps.verification_summary import VerificationSummary
 
 NOT_ASKED = (
@@ -57,13 +58,18 @@ def verification_section(data: ReportData, samplings: Sequence[str]) -> Verifica
         )
     return VerificationSection(
         missing="",
-        found=sentence(summary.text()),
+        found=_joined(sentence(summary.text())),
         forced=_forced(data.verified),
-        facts=list(_facts(summary, data.verified)),
+        facts=[(what, _joined(words)) for what, words in _facts(summary, data.verified)],
         blocks=scatter_blocks(data.verified, samplings),
         table=verification_table(data.verified, _chosen(data.answers)),
         baselines=baseline_table(data.verified),
     )
+
+
+def _joined(words: str) -> str:
+    """Text in which no line breaks between a number and its per-cent sign."""
+    return words.replace(" %", PER_CENT)
 
 
 def _chosen(answers: Iterable[Answer]) -> set[tuple[object, ...]]:
@@ -86,25 +92,23 @@ def _forced(rows: Sequence[Verified]) -> str:
 
 def _facts(summary: VerificationSummary, rows: Sequence[Verified]) -> Iterator[tuple[str, str]]:
     """(what, finding) of all rows together; a row is a cell at one gamma."""
+    decoded = f"{count(summary.cells, 'cell')}, {count(summary.rows, 'row')} of the table below (a cell at one γ each)"
+    yield "decoded", decoded
     if summary.speedup is not None:
         yield "S predicted", f"{summary.speedup.text()}{_worst(rows, 'error')}"
     if summary.cost is not None:
         yield "cost error", f"S from the rounds counted {summary.cost.text()}{_worst(rows, 'cost_error')}"
     if summary.acceptance_known:
-        yield (
-            "acceptance error",
-            f"its 95 % interval holds 0 in {_of(summary.acceptance_agrees, summary.acceptance_known)}",
-        )
+        holds = _of(summary.acceptance_agrees, summary.acceptance_known)
+        yield "acceptance error", f"its 95 % interval holds 0 in {holds}"
     if summary.rounds_known:
-        yield (
-            "rounds",
-            f"as many as the texts' own acceptance says in {_of(summary.rounds_agree, summary.rounds_known)}",
-        )
-    elsewhere = sum(one.overhead_from == "other contexts" for one in rows)
+        agree = _of(summary.rounds_agree, summary.rounds_known)
+        yield "rounds counted", f"as many as expected on the very texts, chance aside, in {agree}"
+    elsewhere = sum(one.overhead_from == OTHER_CONTEXTS for one in rows)
     known = sum(one.t_overhead_s is not None for one in rows)
     if known:
         yield "overhead ε", f"fitted at other contexts than the one it is judged at in {_of(elsewhere, known)}"
-    lossless = f"{_of(summary.rows - summary.forced, summary.rows)}"
+    lossless = _of(summary.rows - summary.forced, summary.rows)
     yield "lossless", f"{lossless}{'' if summary.forced else ': the texts follow the distribution of the target alone'}"
     if summary.whole_low is not None and summary.whole_high is not None:
         low, high = speedup(summary.whole_low), speedup(summary.whole_high)
@@ -112,19 +116,17 @@ def _facts(summary: VerificationSummary, rows: Sequence[Verified]) -> Iterator[t
         yield "whole requests", f"{span} plain decoding, prefills and ragged ends included"
 
 
-def _of(count: int, total: int) -> str:
-    return (
-        f"all {total} rows" if count == total and total > 1 else f"{count} of {total} {'row' if total == 1 else 'rows'}"
-    )
+def _of(some: int, total: int) -> str:
+    return f"all {total} rows" if some == total > 1 else f"{some} of {count(total, 'row')}"
 
 
 def _worst(rows: Sequence[Verified], name: str) -> str:
-    """Where an error is largest; empty with a single row."""
+    """Where an error is largest and which way; empty with a single row."""
     known = [(value, one) for one in rows if (value := getattr(one, name)) is not None]
     if len(known) < 2:
         return ""
     value, one = max(known, key=lambda pair: abs(pair[0]))
-    return f" ({change(value)}: {_where(one)})"
+    return f" (too {'high' if value > 0 else 'low'}: {_where(one)})"
 
 
 def _where(one: Verified) -> str:
@@ -151,10 +153,10 @@ def _panels(
     rows: Sequence[Verified], styles: Mapping[str, SeriesStyle], shapes: Mapping[int, int], key: str
 ) -> Iterator[Panel]:
     speedups = (
-        ("S predicted against S measured", "predicted S", "speedup_predicted"),
+        ("Whole error: S predicted", "predicted S", "speedup_predicted"),
         (
-            "The costs alone: S from the rounds counted",
-            "S from the parts and the rounds counted",
+            "Cost error: S from counts",
+            "S from the rounds counted",
             "speedup_from_counts",
         ),
     )
@@ -165,7 +167,7 @@ def _panels(
             yield Panel(caption=words, marks=[], svg=svg)
     points = [point for one in rows if (point := _acceptance_point(one, styles, shapes)) is not None]
     if points:
-        words = "The acceptance alone: Ω predicted against Ω counted"
+        words = "Acceptance error: Ω predicted"
         yield Panel(
             caption=words,
             marks=[],

@@ -18,14 +18,18 @@ from specgauge.reports.formatting import (
     time_unit,
 )
 from specgauge.reports.records import Place, Strategy, Verified
-from specgauge.reports.tables import Row, RowGroup, Table, common_notes, common_parts, place_heading
+from specgauge.reports.tables import Row, RowGroup, Table, common_notes, common_parts, place_heading, strategy_heading
 
-_WORDS = ("ε fitted at", "lossless")
+_FITTED, _LOSSLESS = "ε fitted at", "lossless"
 
 
-def verification_table(rows: Sequence[Verified], chosen: Collection[tuple[Strategy, Place, int]]) -> Table:
-    """Every gamma decoded, grouped by strategy and place; `chosen` rows (those recommended) stand out."""
+def verification_table(rows: Sequence[Verified], chosen: Collection[tuple[object, ...]]) -> Table:
+    """Every gamma decoded, grouped by strategy and place; `chosen` rows (those recommended) stand out.
+
+    Where ε was fitted and whether rows are lossless stand in columns of their own only where they differ.
+    """
     unit = time_unit(one.t_overhead_s for one in rows)
+    fitted, lossless = {one.overhead_from for one in rows}, {_lossless(one) for one in rows}
     columns = [
         "γ",
         "S predicted",
@@ -38,55 +42,50 @@ def verification_table(rows: Sequence[Verified], chosen: Collection[tuple[Strate
         "acceptance error",
         "95\u202f% interval",
         f"ε, {unit.name}",
-        _WORDS[0],
-        "rounds counted",
-        "expected",
+        *([_FITTED] if len(fitted) > 1 else []),
+        "rounds, counted / expected",
         "z",
         "whole requests",
-        _WORDS[1],
+        *([_LOSSLESS] if len(lossless) > 1 else []),
     ]
     common = common_parts([one.strategy for one in rows])
     groups = [
         RowGroup(
             heading=place_heading(*cell, common),
-            rows=[Row(cells=_cells(one, unit), chosen=one.key in chosen) for one in members],
+            rows=[Row(cells=_cells(one, unit, columns), chosen=one.key in chosen) for one in members],
         )
         for cell, members in _by_cell(rows)
     ]
-    words = frozenset(columns.index(name) for name in _WORDS)
+    notes = common_notes(common)
+    notes += [f"every ε is fitted at {one}" for one in fitted if len(fitted) == 1 and one]
+    notes += [_every_row(one) for one in lossless if len(lossless) == 1]
     return Table(
-        caption="; ".join(common_notes(common)),
+        caption="; ".join(notes),
         columns=columns,
         groups=groups,
-        words=words,
-        wide=frozenset({len(columns) - 1}) if not all(one.lossless for one in rows) else frozenset(),
+        words=frozenset(columns.index(name) for name in (_FITTED, _LOSSLESS) if name in columns),
+        wide=frozenset({columns.index(_LOSSLESS)} if _LOSSLESS in columns else ()),
     )
 
 
 def baseline_table(rows: Sequence[Verified]) -> Table | None:
     """Our plain loop against the two other ways not to speculate, cell by cell; None where neither is known."""
-    cells = [(cell, members[0]) for cell, members in _by_cell(rows)]
-    if all(one.plain_over_generate is None and one.plain_over_loop is None for _, one in cells):
+    if all(one.plain_over_generate is None and one.plain_over_loop is None for one in rows):
         return None
     common = common_parts([one.strategy for one in rows])
+    grouped: dict[Strategy, list[Row]] = {}
+    for (strategy, place), members in _by_cell(rows):
+        first = members[0]
+        cells = [
+            f"batch {place.batch_size}, context {place.context}",
+            speedup(first.plain_over_generate),
+            speedup(first.plain_over_loop),
+        ]
+        grouped.setdefault(strategy, []).append(Row(cells=cells))
     return Table(
         caption="",
-        columns=["cell", "plain loop over generate()", "plain loop over the loop at γ\u00a0=\u00a00"],
-        groups=[
-            RowGroup(
-                heading="",
-                rows=[
-                    Row(
-                        cells=[
-                            place_heading(*cell, common),
-                            speedup(one.plain_over_generate),
-                            speedup(one.plain_over_loop),
-                        ]
-                    )
-                    for cell, one in cells
-                ],
-            )
-        ],
+        columns=["plain loop", "over generate()", "over the loop at γ\u00a0=\u00a00"],
+        groups=[RowGroup(heading=strategy_heading(one, common), rows=own) for one, own in grouped.items()],
         words=frozenset({0}),
     )
 
@@ -101,7 +100,7 @@ def _by_cell(rows: Sequence[Verified]) -> Iterator[tuple[tuple[Strategy, Place],
             yield (strategy, place), sorted(members, key=lambda one: one.gamma)
 
 
-def _cells(one: Verified, unit: TimeUnit) -> list[str]:
+def _cells(one: Verified, unit: TimeUnit, columns: Collection[str]) -> list[str]:
     return [
         str(one.gamma),
         number(one.speedup_predicted),
@@ -114,15 +113,25 @@ def _cells(one: Verified, unit: TimeUnit) -> list[str]:
         change(one.acceptance_error),
         change_interval(one.acceptance_error_low, one.acceptance_error_high),
         unit.text(one.t_overhead_s),
-        one.overhead_from or UNKNOWN,
-        str(one.rounds_counted),
-        number(one.rounds_expected, 1),
+        *([one.overhead_from or UNKNOWN] if _FITTED in columns else []),
+        f"{one.rounds_counted} / {number(one.rounds_expected, 1)}",
         _standard_errors(one),
         speedup(one.speedup_whole),
-        "yes" if one.lossless else f"no: {one.why_not_lossless}" if one.why_not_lossless else "no",
+        *([_lossless(one)] if _LOSSLESS in columns else []),
     ]
 
 
+_YES, _NO = "yes", "no"
+
+
+def _lossless(one: Verified) -> str:
+    return _YES if one.lossless else ": ".join([_NO, *([one.why_not_lossless] if one.why_not_lossless else [])])
+
+
+def _every_row(lossless: str) -> str:
+    return "every row is lossless" if lossless == _YES else f"no row is lossless{lossless.removeprefix(_NO)}"
+
+
 def _standard_errors(one: Verified) -> str:
-    z = UNKNOWN if one.rounds_standard_errors is None else f"{one.rounds_standard_errors:+.1f}"
+    z = UNKNOWN if one.rounds_standard_errors is None else f"{one.rounds_standard_errors:+.1f}".replace("-", "−")
     return f"{z}, unexpected" if one.rounds_agree is False else z
