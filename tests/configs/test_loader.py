@@ -68,7 +68,7 @@ CONFIGS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(CONFIGS)
 def test_a_configuration_written_out_loads_as_itself(tmp_path_factory: pytest.TempPathFactory, fields: Any) -> None:
     config = Config.model_validate(fields)
@@ -204,7 +204,7 @@ SPOILERS = st.sampled_from(
 QUICKSTART = shipped_text("quickstart")
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.integers(0, len(QUICKSTART)), st.integers(0, 12), SPOILERS)
 def test_a_spoilt_file_loads_or_gives_one_line(
     tmp_path_factory: pytest.TempPathFactory, start: int, length: int, spoiler: str
