@@ -126,7 +126,7 @@ def write_run(
     gammas = config.grid.gamma
     with begin(path, config) as run:
         for cell in plan_cells(config):
-            for arm in arm_names(gammas):
+            for arm in arm_names(gammas, catches_up=cell.catches_up):
                 trouble = (broken or {}).get((cell.batch_size, cell.context, arm))
                 if trouble is not None:
                     run.journal.append(
