@@ -89,7 +89,7 @@ def cost_table(cells: Iterable[CellTimings]) -> CostTable | None:
 def _cost_cell(cell: CellTimings) -> CostCell:
     def median(arm: str) -> FloatArray | None:
         found = cell.arms.get(arm)
-        return None if found is None or found.status != "ok" else np.median(found.samples_s, axis=0)
+        return None if found is None or found.status != "ok" else found.median_s
 
     decode, chain, catch_up = median("decode"), median("draft"), median("draft_catch_up")
     verify = {int(arm.partition(":")[2]): median(arm) for arm in cell.arms if arm.startswith("verify:")}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.progress import Progress
 
 if TYPE_CHECKING:
-    from specgauge.bench.endtoend import EndToEnd
+    from specgauge.bench.endtoend import EndToEnd, Request, Round
     from specgauge.bench.models import LoadedPair
     from specgauge.configs.schema import Config, PairConfig, SamplingConfig, VerifyConfig
 
@@ -45,6 +45,24 @@ class VerifyCell:
     def words(self) -> str:
         """Where it is."""
         return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One block's prompts; lists by row."""
+
+    repetition: int
+    rows: list[list[int]]
+    """Token ids."""
+    prompts: list[int]
+    repetitions: list[int]
+    """A prompt met again in the block is another repetition of it."""
+    drawn_as: list[int]
+    """Numbers that the random numbers follow from: a prompt met again has another one."""
+
+    def record(self, found: Request | Round) -> dict[str, Any]:
+        """As it is kept: under the prompt's own number."""
+        return asdict(found) | {"prompt": self.prompts[found.row], "repetition": self.repetitions[found.row]}
 
 
 def verify_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
@@ -171,26 +189,22 @@ class Verification:
         limit = self.verify.max_seconds
         return limit is not None and block > 0 and log.spent_s(self.pair.name) >= limit
 
-    def _batches(self, cell: VerifyCell, prompts: Numbered) -> list[tuple[int, list[int], list[list[int]]]]:
-        """(repetition, numbers, prompts) of every block; the last one goes round to the first prompts.
-
-        A prompt met twice in one block has another number the second time, and so other random numbers.
-        """
+    def _batches(self, cell: VerifyCell, prompts: Numbered) -> list[Batch]:
+        """The batches of every block; the last of a repetition goes round to the first prompts."""
         numbers, rows = prompts
         limit = len(rows) if self.verify.prompts is None else min(self.verify.prompts, len(rows))
-        size, found = cell.key.batch_size, []
-        beyond = max(numbers) + 1
-        for repetition in range(self.verify.repetitions):
-            for first in range(0, limit, size):
-                taken = range(first, first + size)
-                found.append(
-                    (
-                        repetition,
-                        [numbers[i] if i < limit else beyond + i for i in taken],
-                        [rows[i % limit] for i in taken],
-                    )
-                )
-        return found
+        size, beyond = cell.key.batch_size, max(numbers) + 1
+        return [
+            Batch(
+                repetition=repetition,
+                rows=[rows[i % limit] for i in taken],
+                prompts=[numbers[i % limit] for i in taken],
+                repetitions=[repetition + i // limit * self.verify.repetitions for i in taken],
+                drawn_as=[numbers[i] if i < limit else beyond + i for i in taken],
+            )
+            for repetition in range(self.verify.repetitions)
+            for taken in (range(first, first + size) for first in range(0, limit, size))
+        ]
 
     def _block(
         self,
@@ -199,12 +213,11 @@ class Verification:
         benches: dict[DecodedKey, EndToEnd],
         cell: VerifyCell,
         block: int,
-        batch: tuple[int, list[int], list[list[int]]],
+        batch: Batch,
     ) -> None:
         """One batch of prompts under every arm, kept when all are done."""
         from specgauge.bench.endtoend import EndToEnd, shuffled
 
-        repetition, numbers, rows = batch
         arms = end_to_end_arms(cell.gammas)
         bench = benches.get(cell.key)
         if bench is None:
@@ -218,15 +231,15 @@ class Verification:
                 forced_rates=self.verify.acceptance,
             )
             for arm in arms:
-                bench.warm_up(arm, rows)
+                bench.warm_up(arm, batch.rows)
             benches[cell.key] = bench
         found = [
-            bench.run(arm, rows, prompt_numbers=numbers, repetition=repetition)
+            bench.run(arm, batch.rows, prompt_numbers=batch.drawn_as, repetition=batch.repetition)
             for arm in shuffled(arms, seed=self.run.config.seed, block=block)
         ]
         log.append(
             cell.key,
             block,
-            [asdict(request) for one in found for request in one.requests],
-            [asdict(round_) for one in found for round_ in one.rounds],
+            [batch.record(request) for one in found for request in one.requests],
+            [batch.record(round_) for one in found for round_ in one.rounds],
         )

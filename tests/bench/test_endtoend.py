@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 
-from specgauge.bench.endtoend import ArmRun, EndToEnd, shuffled
+from specgauge.bench.endtoend import ArmRun, EndToEnd, Request, Round, shuffled
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.model.end_to_end import end_to_end_arms
 from specgauge.model.sampling import SamplingSettings
+from specgauge.sweeps.decoded_tables import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
@@ -24,6 +26,11 @@ def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
         target=tiny_model(seed=1, scale=0.3, name="target"),
         draft=tiny_model(seed=1, scale=0.3, layers=1, name="draft"),
     )
+
+
+def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
+    for record, columns in ((Request, REQUEST_COLUMNS), (Round, ROUND_COLUMNS)):
+        assert [field.name for field in fields(record)] == [name for name in columns if name not in KEY_COLUMNS]
 
 
 def test_every_block_has_every_arm_in_its_own_order() -> None:

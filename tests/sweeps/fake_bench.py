@@ -14,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from specgauge.model.arms import arm_names
-from tests.sweeps import made
+from tests.sweeps import decoded, made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,58 @@ class OutOfMemoryError(RuntimeError):
     pass
 
 
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """One batch under one arm."""
+
+    arm: str
+    batch_size: int
+    context: int
+    prompts: tuple[int, ...]
+    """The numbers that random numbers follow from."""
+    repetition: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.batch_size, self.context
+
+
+@dataclass(frozen=True)
+class FakeEndToEnd:
+    """Every text is as long as it may be; rounds accept everything and nothing in turn, and take their parts and ε."""
+
+    bench: FakeBench
+    settings: Any
+    options: dict[str, Any]
+
+    def warm_up(self, arm: str, prompts: Sequence[Sequence[int]]) -> None:
+        self.bench.warmed_up.append(arm)
+
+    def run(self, arm: str, prompts: Sequence[Sequence[int]], *, prompt_numbers: Sequence[int], repetition: int) -> Any:
+        assert len({len(prompt) for prompt in prompts}) == 1
+        assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
+        asked = Decoding(
+            arm=arm,
+            batch_size=len(prompts),
+            context=len(prompts[0]),
+            prompts=tuple(prompt_numbers),
+            repetition=repetition,
+        )
+        self.bench.before_decoding(asked)
+        self.bench.decoded.append(asked)
+        batch = decoded.Batch(
+            prompts=prompt_numbers,
+            repetition=repetition,
+            context=len(prompts[0]),
+            max_new_tokens=self.options["max_new_tokens"],
+            overhead_s=self.bench.overhead_s,
+        )
+        return SimpleNamespace(
+            requests=tuple(decoded.Request(**row) for row in batch.requests(arm)),
+            rounds=tuple(decoded.Round(**row) for row in batch.rounds(arm)),
+        )
+
+
 @dataclass
 class FakeBench:
     """What goes wrong, and a count of what was done."""
@@ -63,6 +115,16 @@ class FakeBench:
     judged: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     threads: list[int | None] = field(default_factory=list)
+    decoded: list[Decoding] = field(default_factory=list)
+    """Batches decoded end to end, in order."""
+    before_decoding: Callable[[Decoding], None] = lambda _: None
+    """Called before each of them; what it raises is what happens."""
+    warmed_up: list[str] = field(default_factory=list)
+    """Arms that were warmed up."""
+    overhead_s: float = 0.0
+    """ε of every round that is decoded."""
+    room: int | None = None
+    """Tokens that the target takes."""
 
     def load_pair(self, pair: Any) -> Any:
         if pair.name in self.load_error:
@@ -137,6 +199,13 @@ class FakeBench:
         self.measured.append((*place, arm, block))
         progress(arm)
 
+    def end_to_end(self, pair: Any, settings: Any, **options: Any) -> FakeEndToEnd:
+        return FakeEndToEnd(self, settings, options)
+
+    def check_room(self, model: Any, prompt_tokens: int, new_tokens: int, number: int) -> None:
+        if self.room is not None and prompt_tokens + new_tokens > self.room:
+            raise ValueError(f"{model.name}: no room for {prompt_tokens} and {new_tokens} tokens")
+
     def modules(self) -> dict[str, ModuleType]:
         """The modules as a run imports them."""
 
@@ -178,7 +247,12 @@ class FakeBench:
                 f"{package}.pair_acceptance",
                 pair_acceptance=lambda pair, *rest, **options: self.measure_acceptance(pair.target, pair.draft, *rest),
             ),
-            module(f"{package}.generate", generate_plain=generate_plain),
+            module(f"{package}.generate", generate_plain=generate_plain, check_room=self.check_room),
+            module(
+                f"{package}.endtoend",
+                EndToEnd=self.end_to_end,
+                shuffled=lambda arms, *, seed, block: [arms[(i + block) % len(arms)] for i in range(len(arms))],
+            ),
             module(
                 f"{package}.prompts",
                 read_prompts=read_prompts,
