@@ -14,6 +14,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -133,7 +134,7 @@ def test_lookups_are_held_against_their_round() -> None:
     """Microseconds that double and scatter matter little in rounds of a second; a draft model's do."""
 
     def arm(name: str, *samples_s: float) -> ArmTimings:
-        blocks = dict(enumerate(pd.Series(samples_s).to_numpy().reshape(2, -1, 1)))
+        blocks = dict(enumerate(np.array(samples_s, dtype=np.float64).reshape(2, -1, 1)))
         return ArmTimings(arm=name, status="ok", reason="", blocks=blocks)
 
     def codes(*, catches_up: bool) -> set[str]:
