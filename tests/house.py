@@ -74,6 +74,7 @@ def _from_import(node: ast.ImportFrom, *, at_import: bool) -> Iterator[Import]:
         yield Import(module=inner if _is_own_module(inner) else base, line=node.lineno, at_import=at_import)
 
 
+@cache
 def _is_own_module(name: str) -> bool:
     package, *parts = name.split(".")
     if package != "specgauge" or not parts:
