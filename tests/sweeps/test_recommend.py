@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from specgauge.sweeps.predictions import predict_run
 from specgauge.sweeps.recommend import answer_text, answers_json, answers_text, recommend
 from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.verified import verification_csv
 from tests.sweeps import made
 from tests.sweeps.made import acceptance_frame, write_run
 from tests.sweeps.test_predictions import T_ROUND_S, S
+from tests.sweeps.verification_rows import forced_row, verification_row
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +98,89 @@ def test_json_is_strict(run: Run) -> None:
     assert content["confidence"] == 0.9
     assert content["max_itl_s"] is None
     assert content["recommendations"][0]["speedup"]["value"] == pytest.approx(S[2], rel=1e-12)
+
+
+@pytest.fixture
+def verified(run: Run, tmp_path: Path) -> Callable[..., Run]:
+    """The run with rows of verification.csv, and with ε in the recommendations of some places (all of them: None)."""
+
+    def copied(*rows: dict[str, Any], known: set[tuple[str, int, int]] | None = None) -> Run:
+        path = tmp_path / "run"
+        shutil.copytree(run.path, path)
+        (path / "verification.csv").write_text(verification_csv(rows), encoding="utf-8")
+        answers = yaml.safe_load((path / "recommendation.yaml").read_text(encoding="utf-8"))
+        for entry in answers["recommendations"]:
+            if known is None or (entry["sampling"], entry["batch_size"], entry["context"]) in known:
+                entry["t_overhead_s"] = 0.25
+        (path / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
+        return Run.open(path)
+
+    return copied
+
+
+def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[..., Run]) -> None:
+    found = verified(verification_row(), verification_row(gamma=3, error=-0.02), verification_row(context=256, gamma=1))
+    text = answers_text(recommend(found, sampling="greedy", batch_size=1))
+    assert text.splitlines()[1].endswith(
+        "1.15 × as fast as plain decoding (90 % interval 1.15 to 1.15), measured end to end: 1.50 ×; expected loss "
+        "against the best γ 0.0 %"
+    )
+    assert text.count("measured end to end") == 1, "γ = 1 is not what is recommended at context 256"
+    assert (
+        "\nDecoded end to end in 2 cells: predicted S within 7.3 % of measured on average, 10.0 % at worst.\n" in text
+    )
+    assert "optimistic" not in text
+
+
+def test_only_the_places_asked_for_are_summed_up(verified: Callable[..., Run]) -> None:
+    found = verified(verification_row(), verification_row(context=256, error=0.5))
+    text = answers_text(recommend(found, sampling="greedy", batch_size=1, context=64))
+    assert "Decoded end to end in 1 cell: predicted S within 10.0 % of measured." in text
+    assert "No speed-up was verified end to end." in answers_text(recommend(found, sampling="t1", context=64))
+
+
+def test_optimistic_is_said_only_where_the_overhead_is_unknown(verified: Callable[..., Run]) -> None:
+    found = verified(verification_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
+    # 8 places, of which one at each setting has no number
+    assert "S is optimistic: overhead not measured in 4 of 6 places." in answers_text(recommend(found))
+    assert "optimistic" not in answers_text(recommend(found, sampling="greedy", context=64))
+    unknown = answers_text(recommend(found, sampling="t1"))
+    assert "S is optimistic: overhead not measured; no speed-up was verified end to end." in unknown
+    content = json.loads(answers_json(recommend(found, context=64)))
+    labels = {(e["sampling"], e["batch_size"]): e["label"] for e in content["recommendations"]}
+    assert labels[("greedy", 1)] is None
+    assert labels[("t1", 1)] == "optimistic: overhead not measured"
+    assert content["label"] is None
+    assert json.loads(answers_json(recommend(found, sampling="t1")))["label"] == "optimistic: overhead not measured"
+
+
+def test_forced_acceptance_is_no_measured_speedup(verified: Callable[..., Run]) -> None:
+    answers = recommend(verified(forced_row()), sampling="greedy", batch_size=1, context=64)
+    text = answers_text(answers)
+    assert "measured end to end" not in text
+    assert "Decoded end to end in 1 cell, acceptance forced by coin (not lossless): S from the parts" in text
+    assert json.loads(answers_json(answers))["recommendations"][0]["speedup_measured"] is None
+
+
+def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., Run]) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    alone = {"speedup_measured_low": None, "speedup_measured_high": None, "acceptance_error_low": None}
+    found = verified(verification_row(**alone))
+    content = json.loads(answers_json(recommend(found, sampling="greedy", batch_size=1)), parse_constant=refuse)
+    first, second = content["recommendations"]
+    assert first["speedup_measured"] == {"value": 1.5, "low": None, "high": None}
+    assert first["speedup_whole"] == 1.4
+    assert (second["speedup_measured"], second["speedup_whole"]) == (None, None)
+    assert content["verification"]["cells"] == 1
+    assert content["verification"]["speedup_error_worst"] == 0.1
+    assert content["verification"]["acceptance_known"] == 0
+    assert json.loads(answers_json(recommend(found, sampling="t1")))["verification"] is None
+
+
+def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:
+    found = verified(verification_row())
+    (found.path / "verification.csv").write_text("pair\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"verification\.csv: not a table of verification"):
+        recommend(found)
