@@ -5,6 +5,8 @@
     recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
     verification.csv      one row per cell and γ that was decoded end to end: prediction against measurement
 
+t_verify_s is what a round of that γ spends on verification on average: T_verify(γ) where a model drafts; lookups may
+find fewer drafts (`drafts_per_round`) or none, and a round then verifies those, or is a plain step.
 Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
 too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
 """
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specgauge.model.arms import verify_arm
+from specgauge.model.checks import FloatArray
 from specgauge.model.known import Known, finite_or_none
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.sweeps.cautions import Caution, acceptance_cautions, decision_cautions, judging_cautions, timing_cautions
@@ -28,7 +31,7 @@ from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.reading import PREDICTION_COLUMNS
 from specgauge.sweeps.records import SCHEMA
-from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, answer_cell
+from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, SharedParts, answer_cell
 from specgauge.sweeps.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
 from specgauge.sweeps.verification_cautions import verification_cautions
@@ -78,28 +81,25 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     return predictions
 
 
-def predict(run: Run, reasons: Reasons | None = None, *, with_overhead: bool = True) -> Predictions:
-    """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`.
-
-    with_overhead: whether ε is taken from what was decoded end to end.
-    """
-    config, known = run.config, reasons or Reasons()
+def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
+    """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
+    config, known, shared = run.config, reasons or Reasons(), SharedParts(run.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
     found = list(ways(run, known.acceptance))
-    decoded = DecodedCells.read(run, cells, found) if with_overhead else None
+    decoded = DecodedCells.read(run, cells, found)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
     for way in found:
         for cell in cells_of(way, cells):
-            judged = way.rounds_at(cell.cell.context)
-            overhead = None if decoded is None else decoded.overhead(way, cell)
-            answer = None
+            judged, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
+            answer = interval = None
             if judged is not None:
+                interval = judged.interval(config.precision.confidence)
                 overhead_s = None if overhead is None else overhead.t_overhead_s
-                answer = answer_cell(config, cell, judged, t_overhead_s=overhead_s)
-            rows += [_row(config, way, cell, answer, gamma) for gamma in config.grid.gamma]
+                answer = answer_cell(config, cell, judged, t_overhead_s=overhead_s, shared=shared)
+            rows += [_row(way, cell, answer, gamma, interval) for gamma in config.grid.gamma]
             recommendations.append(recommendation(way, cell, answer))
-    verification = () if decoded is None else tuple(decoded.rows())
+    verification = tuple(decoded.rows())
     found_cautions = _cautions(config, cells, found, recommendations, verification, known)
     return Predictions(
         rows=tuple(rows),
@@ -114,19 +114,16 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
 
     ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
     """
-    return {
-        DecodedKey(
-            pair=entry["pair"],
-            mode=entry["mode"],
-            sampling=entry["sampling"],
-            draft_sampling=entry["draft_sampling"],
-            acceptance_rule=entry["acceptance_rule"],
-            batch_size=entry["batch_size"],
-            start_context=entry["context"],
-        ): entry["recommended_gamma"]
-        for entry in predict(run, with_overhead=False).recommendations
-        if entry["pair"] == pair
-    }
+    config, shared = run.config, SharedParts(run.config)
+    cells = [cell for cell in plan_cells(config) if cell.pair == pair]
+    timed = collect_timings(cells, config.grid.gamma, run.journal())
+    found: dict[DecodedKey, int | None] = {}
+    for way in ways(run, {}, pairs=[pair]):
+        for cell in cells_of(way, timed):
+            judged = way.rounds_at(cell.cell.context)
+            answer = None if judged is None else answer_cell(config, cell, judged, shared=shared)
+            found[way.decoded_key(cell.cell)] = None if answer is None else answer.doubt.recommended_gamma or None
+    return found
 
 
 def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
@@ -142,15 +139,17 @@ def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
     return "ok", ""
 
 
-def _row(config: Config, way: Way, cell: CellTimings, answer: CellAnswer | None, gamma: int) -> dict[str, Any]:
+def _row(
+    way: Way, cell: CellTimings, answer: CellAnswer | None, gamma: int, interval: tuple[FloatArray, FloatArray] | None
+) -> dict[str, Any]:
     status, reason = _trouble(way, cell, gamma)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
     row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
     row |= _parts(cell, gamma)
     rounds = way.rounds_at(cell.cell.context)
-    if rounds is not None and way.texts is not None:
-        row |= _acceptance(config, rounds, gamma)
+    if rounds is not None and interval is not None and way.texts is not None:
+        row |= _acceptance(rounds, gamma, *interval)
         inside = way.texts.covers(cell.cell.context)
         row["acceptance_known"] = (Known.MEASURED if inside else Known.EXTRAPOLATED).label
     if cell.trouble(gamma)[0] == "ok":
@@ -164,11 +163,13 @@ def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     """Medians of the parts of a round that were timed, whether or not all of them were."""
 
     def median(arm: str, mark: int = 0) -> float | None:
-        samples = cell.arms[arm].samples_s
-        return float(np.median(samples[:, mark])) if len(samples) and mark < samples.shape[1] else None
+        medians = cell.arms[arm].median_s
+        return float(medians[mark]) if mark < medians.size else None
 
-    first, first_of_two = median("draft"), median("draft_catch_up")
-    catch_up = None if first is None or first_of_two is None else max(0.0, first_of_two - first)
+    catch_up: float | None = 0.0
+    if cell.cell.catches_up:
+        first, first_of_two = median("draft"), median("draft_catch_up")
+        catch_up = None if first is None or first_of_two is None else max(0.0, first_of_two - first)
     return {
         "t_decode_s": median("decode"),
         "t_draft_total_s": median("draft", gamma - 1),
@@ -177,14 +178,14 @@ def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     }
 
 
-def _acceptance(config: Config, rounds: JudgedRounds, gamma: int) -> dict[str, float | None]:
+def _acceptance(rounds: JudgedRounds, gamma: int, low: FloatArray, high: FloatArray) -> dict[str, float | None]:
     index = rounds.gammas.index(gamma)
-    low, high = rounds.interval(config.precision.confidence)
     return {
         "tokens_per_round": finite_or_none(rounds.tokens_per_round[0, index]),
         "tokens_per_round_low": finite_or_none(low[index]),
         "tokens_per_round_high": finite_or_none(high[index]),
         "accepted_draft_tokens": finite_or_none(rounds.accepted_draft_tokens[index]),
+        "drafts_per_round": finite_or_none(rounds.drafts_per_round[index]),
         "full_acceptance": finite_or_none(rounds.full_acceptance[0, index]),
     }
 
@@ -192,6 +193,7 @@ def _acceptance(config: Config, rounds: JudgedRounds, gamma: int) -> dict[str, f
 def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
     index, doubt = answer.gammas.index(gamma), answer.doubt
     return {
+        "t_verify_s": finite_or_none(answer.parts.t_verify_s[0, index]),
         "t_round_s": finite_or_none(answer.t_round_s[index]),
         "speedup": finite_or_none(doubt.speedup[index]),
         "speedup_low": None if doubt.low is None else finite_or_none(doubt.low[index]),

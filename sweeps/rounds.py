@@ -1,7 +1,8 @@
 """From one cell's timings and one way of judging to S(γ), its doubt and a decision.
 
     Ω(γ), A_γ      pooled over prompts, with replicates that draw prompts       (one for all cells)
-    parts          medians of the arms, with replicates that draw blocks        (one for all arms of a cell)
+    parts          medians of the arms, with replicates that draw blocks        (one for all arms of a cell);
+                   where rounds may verify fewer than γ drafts, T_verify is its mean over them
     S(γ) = Ω(γ) · T_decode / T_round(γ)      and its decision: specgauge.model.uncertainty
 
 γ whose round was not timed, or that no text is long enough to judge, take no part; the rest is decided without them.
@@ -30,6 +31,7 @@ from specgauge.model.uncertainty import (
     speedup_replicates,
     summarise,
 )
+from specgauge.model.verified_drafts import draft_share_replicates, mean_drafts, mean_verify_replicates_s
 from specgauge.sweeps.recorded import RecordedTexts
 from specgauge.sweeps.timings import CellTimings
 
@@ -52,6 +54,8 @@ class JudgedRounds:
     """Whether the recorded texts come from the chain that acceptance was computed for."""
     by_prompt: RenewalResult
     """The sums behind it, by prompt."""
+    draft_shares: FloatArray | None
+    """(1 + R, G, D + 1) P(a round verifies k drafts); None where every round verifies γ."""
     prompts: tuple[int, ...]
     """The number of each of those prompts."""
 
@@ -59,6 +63,13 @@ class JudgedRounds:
     def known(self) -> BoolArray:
         """(G,) whether Ω is known."""
         return np.asarray(np.isfinite(self.tokens_per_round[0]), dtype=np.bool_)
+
+    @property
+    def drafts_per_round(self) -> FloatArray:
+        """(G,) drafts that a round verifies on average; NaN where no text is long enough."""
+        if self.draft_shares is None:
+            return np.array(self.gammas, dtype=np.float64)
+        return mean_drafts(self.draft_shares[0])
 
     def interval(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """(low, high) of Ω, each (G,); NaN where the doubt is unknown."""
@@ -84,6 +95,9 @@ def judge_rounds(config: Config, texts: RecordedTexts, *, acceptance_rule: str, 
         accepted_draft_tokens=accepted,
         chain_check=texts.chain_check(result, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling),
         by_prompt=result,
+        draft_shares=None
+        if result.rounds_by_drafts is None
+        else draft_share_replicates(result, weights, confidence=precision.confidence),
         prompts=tuple(np.unique(texts.padded.prompts).tolist()),
     )
 
@@ -114,20 +128,24 @@ def answer_cell(
     *,
     max_itl_s: float | None = None,
     t_overhead_s: FloatArray | None = None,
+    shared: SharedParts | None = None,
 ) -> CellAnswer | None:
     """S(γ) with its doubt and the decision; None where no γ is known.
 
     max_itl_s bounds T_round of what may win; t_overhead_s (1 + R,) is ε with its replicates, None where no decoder has
-    measured it.
+    measured it; shared: where the parts of cells that several ways have are kept.
     """
     gammas = known_gammas(cell, rounds)
     if not gammas:
         return None
-    parts = cell_parts(config, cell, gammas)
+    parts = _round_parts(cell, rounds, gammas, shared or SharedParts(config))
     columns = [rounds.gammas.index(gamma) for gamma in gammas]
     full = rounds.full_acceptance[:, columns]
     batch_size = cell.cell.batch_size
-    overhead = None if t_overhead_s is None else t_overhead_s[:, None]
+    overhead = None
+    if t_overhead_s is not None:  # below 0 where parts were timed slowly, but no round is shorter than a plain step
+        spare_s = round_time_replicates_s(parts, full, batch_size=batch_size) - parts.t_decode_s[:, None]
+        overhead = np.maximum(t_overhead_s[:, None], -np.maximum(spare_s, 0.0))
     t_round_s = round_time_replicates_s(parts, full, batch_size=batch_size, t_overhead_s=overhead)[0]
     speedups = speedup_replicates(
         parts,
@@ -148,16 +166,45 @@ def answer_cell(
     )
 
 
+class SharedParts:
+    """The parts of cells, each made once: ways that have the same arms of a cell share its replicates."""
+
+    def __init__(self, config: Config) -> None:
+        """Nothing is made yet."""
+        self._config = config
+        self._made: dict[tuple[object, ...], tuple[CellTimings, PartReplicates]] = {}
+
+    def of(self, cell: CellTimings, gammas: tuple[int, ...]) -> PartReplicates:
+        """As `cell_parts`."""
+        key = (cell.cell, gammas, *(id(arm) for arm in cell.arms.values()))
+        if key not in self._made:  # the cell is kept, so that no other arm takes the ids of its arms
+            self._made[key] = cell, cell_parts(self._config, cell, gammas)
+        return self._made[key][1]
+
+
+def _round_parts(
+    cell: CellTimings, rounds: JudgedRounds, gammas: tuple[int, ...], shared: SharedParts
+) -> PartReplicates:
+    """A cell's parts as its rounds meet them: T_verify over the drafts that they verify."""
+    parts = shared.of(cell, gammas)
+    if rounds.draft_shares is None:
+        return parts
+    shares = rounds.draft_shares[:, [rounds.gammas.index(gamma) for gamma in gammas]]
+    verify_s = mean_verify_replicates_s(parts, gammas, shares, batch_size=cell.cell.batch_size)
+    return replace(parts, t_verify_s=verify_s)
+
+
 def cell_parts(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:
     """Medians of a cell's arms with replicates; Δ₂ is 0 where noise makes it negative: two tokens save nothing."""
-    blocks = {name: _blocks(cell, name) for name in round_arms(gammas)}
+    blocks = {name: _blocks(cell, name) for name in round_arms(gammas, catches_up=cell.cell.catches_up)}
     draws = draw_blocks(
         max(len(arm) for arm in blocks.values()),
         config.precision.bootstrap_replicates,
         (config.seed, int(cell.cell.id, 16)),
     )
     parts = parts_replicates(blocks, gammas, draws)
-    assert parts.t_draft_catch_up_s is not None
+    if parts.t_draft_catch_up_s is None:
+        return parts
     return replace(parts, t_draft_catch_up_s=np.maximum(parts.t_draft_catch_up_s, 0.0))
 
 

@@ -10,10 +10,11 @@ Acceptance is pooled over all texts of a sampling setting; at a context that tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.drafts import NgramDraft
 from specgauge.model.sampling import chain_name
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.plan import Cell, settings_of
@@ -89,12 +90,14 @@ def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
     ]
 
 
-def ways(run: Run, reasons: Mapping[tuple[str, str], str]) -> Iterator[Way]:
+def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None) -> Iterator[Way]:
     """Every pair with every sampling setting, draft sampling and acceptance rule of the configuration.
 
-    reasons: why acceptance is missing, by (pair, sampling), where it is known.
+    reasons: why acceptance is missing, by (pair, sampling), where it is known; pairs: those wanted, None for all.
     """
     for pair in run.config.pairs:
+        if pairs is not None and pair.name not in pairs:
+            continue
         for sampling in run.config.sampling:
             frame = None
             if run.has_acceptance(pair.name, sampling.name):
@@ -108,7 +111,8 @@ def _ways(
     texts = None if frame is None else recorded_texts(frame)
     starting = {} if frame is None else _starting_at(frame, config.grid.context)
     settings = settings_of(sampling)
-    drafts = {"same": settings, "greedy": replace(settings, temperature=0.0)}
+    greedy = settings if isinstance(pair.draft, NgramDraft) else replace(settings, temperature=0.0)
+    drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
             yield Way(
