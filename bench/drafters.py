@@ -123,6 +123,7 @@ class ModelDrafter:
     def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         """Prefill the prompts, with the target's first token where the option says so."""
         tokens = max(len(row) for row in committed) + max_new_tokens
+        vars(self).pop("cache", None)  # its buffers, and graphs on them, are for the next one
         self.cache = self.draft.new_cache(batch_size=len(committed), tokens=tokens)
         limit = self.draft.max_context
         self._places = self.cache.capacity if limit is None else min(limit, self.cache.capacity)

@@ -74,7 +74,11 @@ class FixedForward:
 
             limits.recompile_limit = max(limits.recompile_limit, _MOST_SHAPES)
             limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, _MOST_SHAPES)
-            self._compiled = torch.compile(self._step, fullgraph=True, dynamic=False, backend=BACKEND)
+            # transformers keeps a table of every class loaded; without the filter another pair would mean recompiling
+            unguarded: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+            self._compiled = torch.compile(
+                self._step, fullgraph=True, dynamic=False, backend=BACKEND, options=unguarded
+            )
 
     def new_cache(self, *, batch_size: int, tokens: int) -> FixedCache:
         """An empty cache, on slots that an earlier one of its size has left where there are any."""

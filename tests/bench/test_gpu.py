@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance import measure_acceptance
+from specgauge.bench.builds import nothing_built
+from specgauge.bench.decoder import SpeculativeDecoder
+from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.generate import generate_plain
 from specgauge.bench.models import load_pair
+from specgauge.bench.modes import pair_in_mode
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.loader import load_config
-from specgauge.configs.schema import ModelConfig, PairConfig, WorkloadConfig
+from specgauge.configs.schema import Mode, ModelConfig, PairConfig, WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.runner import run
@@ -41,6 +45,33 @@ def test_a_whole_run_on_cuda(tmp_path: Path) -> None:
     assert {line.status for line in finished.journal()} == {"ok"}
     assert finished.environment["device"] == torch.cuda.get_device_name(0)
     assert (finished.predictions()["speedup"] > 0).all()
+
+
+@pytest.mark.parametrize("mode", ["compile", "cuda_graph"])
+def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
+    settings, new = SamplingSettings(temperature=0.0), 24
+    spec = ModelConfig(model="embedded", device="cuda", dtype="float64")
+    pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
+    workload = WorkloadConfig(limit=3)
+    prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+    found = []
+    for one in (pair, pair_in_mode(pair, mode)):
+        decoder = SpeculativeDecoder(one.target, ModelDrafter(one.draft_model, settings), settings, seed=0)
+        longest = max(len(prompt) for prompt in prompts)
+        decoder.build(batch_size=3, prompt_tokens=longest, gamma=3, max_new_tokens=new)
+        with nothing_built("decoding"):
+            for _ in range(3):
+                decoded = decoder.run(prompts, gamma=3, max_new_tokens=new, prompt_numbers=range(3))
+                found.append([text.tokens for text in decoded.texts])
+    assert all(tokens == found[0] for tokens in found)
+
+
+def test_a_whole_run_with_cuda_graphs(tmp_path: Path) -> None:
+    settings = ["workload.limit=4", "grid.context=[64,128]", "grid.gamma=1:3", "precision.max_blocks=3"]
+    assert run(load_config("quickstart", [*settings, "mode=cuda_graph"]), out=tmp_path / "run") == 0
+    lines = Run.open(tmp_path / "run").journal()
+    assert {line.status for line in lines} == {"ok"}
+    assert sum(line.notes["graphs_built"] for line in lines) > 0
 
 
 def test_both_devices_see_the_same_probabilities() -> None:

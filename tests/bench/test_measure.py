@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specgauge.bench.arms import Workbench
+from specgauge.bench.builds import count_build
 from specgauge.bench.clock import timed_marks
 from specgauge.bench.measure import (
     BlockRecord,
@@ -193,6 +194,29 @@ def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory
     before = len(memory_journal.lines)
     run(cells, fail)
     assert len(memory_journal.lines) == before
+
+
+def test_an_arm_that_compiles_while_it_is_timed_fails_with_the_reason(run: Any, memory_journal: Any) -> None:
+    """A first call and a warm-up may compile; what they took is no part of the block's time."""
+    calls: dict[tuple[str, int], int] = {}
+
+    def compiling(arm: str, batch_size: int, context: int) -> Exception | None:
+        calls[arm, context] = calls.get((arm, context), 0) + 1
+        if calls[arm, context] == 1 or (arm, context, calls[arm, context]) == ("verify:1", 64, 4):
+            count_build(captures=1, seconds=100.0)
+        return None
+
+    run([cell(1, 32), cell(1, 64)], compiling)
+    for arm in ARMS:
+        blocks = memory_journal.blocks("draw-1-32", arm)
+        assert {block.status for block in blocks.values()} == {"ok"}
+        assert blocks[0].device_s == pytest.approx(-100.0, abs=10.0)
+        assert blocks[1].device_s == pytest.approx(0.0, abs=10.0)
+    assert memory_journal.blocks("draw-1-64", "verify:1")[0].status == "failed"
+    assert memory_journal.blocks("draw-1-64", "verify:1")[0].reason == (
+        "CompileInsideError: compile-inside: 1 graph compiled or captured in 100 s while verify:1 at batch size 1, "
+        "context 64 was timed; its times would hold the compiler's, so they are dropped"
+    )
 
 
 def test_one_failed_cell_never_loses_the_others(run: Any, memory_journal: Any) -> None:
