@@ -70,8 +70,10 @@ class PairRun:
             StorageError: the disk refused a write.
         """
         from specgauge.bench.measure import check_contexts
+        from specgauge.bench.modes import pair_in_mode, refuse_mode_of
 
         try:
+            refuse_mode_of(self.pair, self.config.mode)
             if self.config.acceptance.sequential:
                 self._sequential_acceptance()
             loaded = self._load_both()
@@ -79,7 +81,7 @@ class PairRun:
                 check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
                 self._verification().check(loaded)
                 if not self.config.acceptance.sequential:
-                    self._acceptance_side_by_side(loaded)
+                    self._acceptance_side_by_side(pair_in_mode(loaded, "eager"))
                 self._time(loaded)
                 self._verify(loaded)
         except ValueError as error:
@@ -95,10 +97,11 @@ class PairRun:
 
     def _load_both(self) -> LoadedPair | None:
         from specgauge.bench.models import load_pair
+        from specgauge.bench.modes import pair_in_mode
 
         self.progress.start(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []
-        reason = self._guarded(lambda: loaded.append(load_pair(self.pair)))
+        reason = self._guarded(lambda: loaded.append(pair_in_mode(load_pair(self.pair), self.config.mode)))
         if reason is not None:
             status, words = reason
             self.log.give_up(self.cells, arm_names(self.config.grid.gamma), status, f"loading: {words}")
