@@ -1,7 +1,7 @@
 """Settings of every test: hypothesis draws the same examples on every machine and never fails for being slow.
 
-What the imports left behind is frozen once all tests are collected, so that the collections of garbage during the tests
-(measuring asks for one after each batch size) look at what tests made and not at a million objects of the libraries.
+What imports and earlier files left behind is frozen before each file of tests, so that the collections of garbage in
+its tests (measuring asks for one after each batch size) look at what they made, not at a million objects of libraries.
 Nobody waits for the disk: what a process wrote outlives its death, and no test cuts the power.
 """
 
@@ -18,7 +18,8 @@ settings.register_profile("specgauge", deadline=None, derandomize=True)
 settings.load_profile("specgauge")
 
 
-def pytest_collection_finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def no_old_garbage() -> None:
     gc.collect()
     gc.freeze()
 
