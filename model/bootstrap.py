@@ -102,7 +102,7 @@ def ratio_replicates(
     counts = weights.astype(np.float64)
     drawn_total = counts @ bottom
     np.divide(counts @ top, drawn_total, out=drawn, where=drawn_total > 0)
-    factors = np.array([_prompt_factor(int(units), confidence) for units in (bottom > 0).sum(axis=0)])
+    factors = np.array([expansion(int(units), confidence) for units in (bottom > 0).sum(axis=0)])
     return np.concatenate([estimate[None], estimate + factors * (drawn - estimate)])
 
 
@@ -117,15 +117,15 @@ def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[Float
     return low, high
 
 
-def _prompt_factor(prompts: int, confidence: float) -> float:
-    """√(P / (P - 1)) · t / z at the ends of a central interval; NaN with fewer than two prompts."""
-    if prompts < 2:
+def expansion(units: int, confidence: float) -> float:
+    """√(n / (n - 1)) · t / z at the ends of a central interval, for n units drawn; NaN with fewer than two."""
+    if units < 2:
         return math.nan
     from scipy.special import stdtrit
 
     end = 0.5 + confidence / 2
-    student = float(stdtrit(prompts - 1, end)) / NormalDist().inv_cdf(end)
-    return math.sqrt(prompts / (prompts - 1)) * student
+    student = float(stdtrit(units - 1, end)) / NormalDist().inv_cdf(end)
+    return math.sqrt(units / (units - 1)) * student
 
 
 def _block_counts(draws: FloatArray) -> IntArray:
