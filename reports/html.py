@@ -100,6 +100,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "confidence": percent(precision.confidence),
         "wanted": f"±{percent(precision.relative_ci, 1)}",
         "speedups": speedup_blocks(by_strategy, data.answers, samplings, decoded),
+        "is_measured": bool(decoded),
         "verification": verification_section(data, samplings),
         "costs": cost_blocks(by_strategy, samplings),
         "gamma_max": gamma_max,
@@ -179,7 +180,8 @@ def _settings(data: ReportData, strategy: Strategy) -> str:
 
 def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
-    return list(dict.fromkeys([*named, *(one.strategy.sampling for one in (*data.predictions, *data.verified))]))
+    predicted = (one.strategy.sampling for one in data.predictions)
+    return list(dict.fromkeys([*named, *predicted, *(one.strategy.sampling for one in data.verified)]))
 
 
 def _configured(data: ReportData) -> list[Strategy]:

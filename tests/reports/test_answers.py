@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from specgauge.reports.answers import AnswerGroup, answer_groups, headline, merged, strategy_words
-from specgauge.reports.records import Answer, Place, Strategy, answer, curves, prediction
+from specgauge.reports.records import Answer, Place, Strategy, answer, curves, measured, prediction
 from tests.reports.synthetic import Shape, prediction_rows, recommendation_rows
+from tests.reports.verified_rows import a_record
 
 GREEDY = Strategy("embedded", "eager", "greedy", "same", "ratio")
 
@@ -234,3 +235,32 @@ def test_a_strategy_is_named_by_what_tells_it_apart() -> None:
     assert strategy_words(match, [match]) == "sampling greedy, match rule"
     other = GREEDY._replace(pair="b", draft_sampling="greedy", mode="compile")
     assert strategy_words(other, [GREEDY, other]) == ("pair b, sampling greedy, draft takes its argmax, mode compile")
+
+
+def test_what_was_measured_stands_beside_what_was_predicted() -> None:
+    found = measured([a_record(gamma=3)])
+    (group,) = answer_groups([an_answer(1, 64)], {}, [1], [64], 0.9, found)[GREEDY]
+    words = "measured end to end: 1.50\u202f× (90\u202f% interval 1.40–1.60)"
+    assert group.measured == words
+    assert headline([an_answer(1, 64)], {}, 0, 0.9, found).detail == (
+        "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context; "
+        f"{words}."
+    )
+    (other,) = answer_groups([an_answer(1, 64, gamma=2)], {}, [1], [64], 0.9, found)[GREEDY]
+    assert other.measured == "", "another γ was decoded"
+
+
+def test_measured_places_of_a_group_are_told_together() -> None:
+    answers = [an_answer(1, context) for context in (64, 256, 1024)]
+    two = [a_record(gamma=3), a_record(gamma=3, context=256, speedup_measured=1.31)]
+    (group,) = answer_groups(answers, {}, [1], [64, 256, 1024], 0.9, measured(two))[GREEDY]
+    assert group.measured == "measured end to end: 1.31 to 1.50\u202f× in 2 of these 3 places"
+    (both,) = answer_groups(answers[:2], {}, [1], [64, 256], 0.9, measured(two))[GREEDY]
+    assert both.measured == "measured end to end: 1.31 to 1.50\u202f×"
+
+
+def test_a_measured_speedup_without_an_interval_stands_alone() -> None:
+    found = measured([a_record(gamma=1, speedup_measured_low=None, speedup_measured_high=None)])
+    one = an_answer(1, 64, "do not speculate", None)
+    (group,) = answer_groups([one], {}, [1], [64], 0.9, found)[GREEDY]
+    assert group.measured == "measured end to end: 1.50\u202f×"

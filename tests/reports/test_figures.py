@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from specgauge.reports.panel import SMALL, WIDE, series_styles
 from specgauge.reports.records import Place, Prediction, prediction
 from tests.reports.pages import read_page
 from tests.reports.synthetic import Shape, prediction_rows
+from tests.reports.verified_rows import a_record
 
 
 def curve(**changes: object) -> list[Prediction]:
@@ -67,6 +69,39 @@ def test_the_speedup_axis_shows_the_line_at_one_and_tames_wild_intervals() -> No
     assert speedup_domain([]) == (0.9, 1.1)
 
 
+def test_what_was_measured_stands_open_beside_its_gamma() -> None:
+    rows = [a_record(sampling="t1", gamma=2), a_record(sampling="t1", gamma=3, speedup_measured_low=None)]
+    svg = checked(
+        speedup_panel({"t1": curve()}, series_styles(["t1"]), {}, (0.5, 2.0), rows, size=SMALL, key="k", title="T")
+    )
+    assert (count(svg, "measured c0"), count(svg, "measured-bar c0"), count(svg, "dot c0")) == (2, 1, 6)
+    predicted, found = (
+        re.findall(rf'cx="([\d.]+)" cy="[\d.]+" r="3.5" class="{css} c0"', svg) for css in ("dot", "measured")
+    )
+    # 298 units for six gammas: 49.7 a column, so the markers stand the full 8 units aside
+    assert [float(x) - float(predicted[at]) for x, at in zip(found, (1, 2), strict=True)] == pytest.approx(
+        [8, 8], abs=0.01
+    )
+    assert "t1, γ = 2, measured end to end: 1.50\u202f× (1.40–1.60)." in svg
+
+
+def test_measured_markers_of_many_series_stay_in_their_column() -> None:
+    names = [f"s{index}" for index in range(6)]
+    rows = [a_record(sampling=name, gamma=1) for name in names]
+    series = {name: curve() for name in names}
+    svg = speedup_panel(series, series_styles(names), {}, (0.5, 2.0), rows, size=SMALL, key="k", title="T")
+    bars = [float(x) for x in re.findall(r'<path d="M([\d.]+) [\d.]+L[^"]*" class="measured-bar', svg)]
+    # the first column is 44 to 93.7 wide, its middle 68.8; four tenths of 49.7 are 19.9
+    assert min(bars) == pytest.approx(68.83 + 19.87 / 6, abs=0.02)
+    assert max(bars) == pytest.approx(68.83 + 19.87, abs=0.02)
+
+
+def test_the_speedup_axis_shows_what_was_measured() -> None:
+    low, high = speedup_domain(curve(), [a_record(speedup_measured=3.0, speedup_measured_high=3.2)])
+    assert low < 1.0
+    assert high > 3.2
+
+
 # -------------------------------------------------------------------------------------------------------- cost
 
 
@@ -82,6 +117,36 @@ def test_the_rest_of_a_shared_bar_is_the_largest() -> None:
     low, high = curve(t_round_s=0.02), curve(t_round_s=0.03)
     (bar,) = cost_bars({"a": low[:1], "b": high[:1]})
     assert bar.rest_s == pytest.approx(0.03 - (low[0].t_draft_total_s or 0) - (low[0].t_verify_s or 0))
+
+
+def test_a_known_overhead_is_a_part_of_its_own() -> None:
+    one = curve()[1]
+    assert one.t_round_s is not None
+    (bar,) = cost_bars({"t1": [replace(one, t_overhead_s=0.002, t_round_s=one.t_round_s + 0.002)]})
+    assert bar.overhead_s == 0.002
+    assert bar.rest_s == pytest.approx(cost_bars({"t1": [one]})[0].rest_s)
+    assert bar.total_s == pytest.approx(one.t_round_s + 0.002)
+    series = {"t1": [replace(one, t_overhead_s=0.002)]}
+    domain = cost_domain([series])
+    assert domain is not None
+    svg = checked(cost_panel(series, series_styles(["t1"]), domain, size=WIDE, key="k", title="T"))
+    assert count(svg, "bar overhead") == 1
+    assert "γ = 2, ε: 2.00 ms of" in svg
+    assert "overhead 2.00 ms." in svg
+
+
+def test_an_overhead_that_noise_made_negative_takes_nothing_off_the_bar() -> None:
+    one = curve()[0]
+    (bar,) = cost_bars({"t1": [replace(one, t_overhead_s=-0.001)]})
+    assert bar.overhead_s == -0.001
+    assert bar.total_s == pytest.approx(one.t_round_s)
+
+
+def test_the_overhead_of_a_shared_bar_is_the_largest_known() -> None:
+    one = curve()[0]
+    shared = {name: [replace(one, t_overhead_s=value)] for name, value in (("a", 0.001), ("b", None), ("c", 0.003))}
+    assert cost_bars(shared)[0].overhead_s == 0.003
+    assert cost_bars({"b": [one]})[0].overhead_s is None
 
 
 def test_unknown_costs_have_no_bar_and_no_axis() -> None:

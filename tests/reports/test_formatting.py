@@ -3,6 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.reports.formatting import (
+    change,
+    change_interval,
     count,
     duration,
     interval,
@@ -102,3 +104,15 @@ def test_every_known_time_prints_as_a_number(values_s: list[float | None]) -> No
             assert text == "–"
         else:
             assert abs(float(text) * unit.seconds - value_s) <= 0.51 * unit.seconds * 10**-unit.decimals
+
+
+def test_changes_have_a_sign() -> None:
+    assert [change(share) for share in (0.034, -0.0346, 0.0, None)] == [
+        "+3.4\u202f%",
+        "−3.5\u202f%",
+        "+0.0\u202f%",
+        "–",
+    ]
+    assert change(0.5, 0) == "+50\u202f%"
+    assert change_interval(-0.072, 0.1336) == "−7.2 to +13.4\u202f%"
+    assert change_interval(None, 0.1) == "–"

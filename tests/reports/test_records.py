@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from specgauge.reports.records import Place, Strategy, answer, best_of, curves, prediction
+from specgauge.reports.records import Place, Strategy, answer, best_of, curves, measured, prediction, verified
 from tests.reports.synthetic import Shape, prediction_rows, recommendation_rows
+from tests.reports.verified_rows import a_forced_row, a_record, a_row
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -90,3 +91,24 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
     assert best is not None
     assert best.gamma == 2
     assert best_of(ties[3:]) is None
+
+
+def test_a_verified_row_reads_text_and_values_alike() -> None:
+    made = a_record()
+    written = {name: "" if value is None else str(value) for name, value in a_row().items()}
+    assert verified(written) == made
+    assert made.key == (Strategy("embedded", "eager", "greedy", "same", "ratio"), Place(1, 64), 2)
+    assert (made.lossless, made.why_not_lossless, made.rounds_agree, made.overhead_from) == (
+        True,
+        "",
+        True,
+        "other contexts",
+    )
+    assert a_record(rounds_agree=None, error=None).rounds_agree is None
+    with pytest.raises(ValueError, match=r"^cost_error: found 'x', allowed: a number"):
+        a_record(cost_error="x")
+
+
+def test_what_forced_or_unknown_is_no_measured_speedup() -> None:
+    rows = [a_record(), verified(a_forced_row(gamma=3)), a_record(gamma=4, speedup_measured=None)]
+    assert measured(rows) == {rows[0].key: rows[0]}

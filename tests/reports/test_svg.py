@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from specgauge.reports.svg import Scale, element, figure, hatch, marker, polyline, tick_labels, ticks
+from specgauge.reports.svg import Scale, element, error_bar, figure, hatch, marker, polyline, tick_labels, ticks
 
 
 def test_text_and_attributes_are_escaped() -> None:
@@ -74,3 +74,15 @@ def test_a_scale_holds_values_inside_its_axis() -> None:
     assert [scale(0), scale(1), scale(2), scale(9), scale(-1)] == [100, 60, 20, 20, 100]
     with pytest.raises(AssertionError):
         Scale(low=1, high=1, start=0, end=1)
+
+
+def test_error_bars_have_a_cap_at_the_ends_that_are_shown() -> None:
+    assert error_bar((10.0, 5.0), (20.0, 5.0), css="c") == '<path d="M10 5L20 5M10 2L10 8M20 2L20 8" class="c"></path>'
+    assert error_bar((10.0, 9.0), (10.0, 5.0), css="c", capped=(False, True)) == (
+        '<path d="M10 9L10 5M7 5L13 5" class="c"></path>'
+    )
+
+
+def test_a_scale_knows_what_it_shows() -> None:
+    scale = Scale(low=0, high=2, start=100, end=20)
+    assert [scale.shows(value) for value in (-0.1, 0, 2, 2.1)] == [False, True, True, False]

@@ -12,7 +12,7 @@ from tests.sweeps.verification_rows import forced_row, verification_row
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
-    unknown = {
+    unknown: dict[str, Any] = {
         name: None for name in COLUMNS if name not in verification_row() or name.startswith(("speedup", "rounds"))
     }
     unknown |= {"rounds_counted": 7, "blocks": None, "t_overhead_s": None, "overhead_from": None}

@@ -1,0 +1,33 @@
+"""Rows of verification.csv for the report's made-up runs, as records and as a file of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specgauge.reports.records import Verified, verified
+from specgauge.sweeps.verified import verification_csv
+from tests.sweeps.verification_rows import forced_row, verification_row
+
+PAIR = "embedded"
+
+
+def a_row(**changes: Any) -> dict[str, Any]:
+    """A row of pair `embedded`: S 1.65 predicted, 1.53 from counts, 1.5 (1.4 to 1.6) measured at γ = 2."""
+    return verification_row(**({"pair": PAIR} | changes))
+
+
+def a_forced_row(**changes: Any) -> dict[str, Any]:
+    """The same where acceptance was forced by coin."""
+    return forced_row(**({"pair": PAIR} | changes))
+
+
+def a_record(**changes: Any) -> Verified:
+    """`a_row` as the report's record."""
+    return verified(a_row(**changes))
+
+
+def decode(run: Path, *rows: dict[str, Any]) -> Path:
+    """Write `rows` into the run directory."""
+    (run / "verification.csv").write_text(verification_csv(rows), encoding="utf-8")
+    return run
