@@ -2,10 +2,10 @@
 
 Over rounds, tokens per second is E[tokens] / E[seconds]; who maximises it stops each round where more drafts are not
 worth what they cost, a token being worth v seconds, the policy's own seconds per token (Dinkelbach's fixed point, found
-on other prompts by `specgauge.model.policy_tuning`). After d drafts, with S = Π P(draft i accepted) by the draft's
-confidence in each, a batch drafts on if for some m
+on other prompts by `specgauge.model.policy_tuning`). A batch counts the tokens of its mean row. After d drafts, with
+S = Π P(draft i accepted) by the draft's confidence in each, it drafts on if for some m
 
-    v Σ_rows S p_1 (1 + p + … + p^{m-1}) > T_round(d + m) - T_round(d), looks added
+    v mean_rows S p_1 (1 + p + … + p^{m-1}) > T_round(d + m) - T_round(d), looks added
 
 with p_1 the forecast for the next draft and p the one for any draft of this text as it goes; m > 1 looks over a dear
 step to cheap ones behind it. Before the first draft the same rule, with p alone, decides between drafting and a plain
@@ -24,7 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from specgauge.model.acceptance_forecast import AcceptanceForecast
-from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s, whole_numbers
+from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s
 from specgauge.model.policies import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap
 
 
@@ -38,12 +38,11 @@ class RenewalStoppingPolicy(RoundPolicy):
     t_round_s: tuple[float, ...]
     """Seconds of a round of 0 … γ_max drafts."""
     token_worth_s: float
-    """v: seconds that one more token of a row saves."""
+    """v: seconds that one more token of every row saves."""
     fewest: int = 0
     """Drafts made whatever the signals say; 1 keeps learning where a plain round would not."""
     t_look_s: float = 0.0
     """What one look at a draft's confidence adds to a round."""
-    batch_size: int = 1
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
@@ -51,7 +50,6 @@ class RenewalStoppingPolicy(RoundPolicy):
         positive_times_s("t_round_s", self.t_round_s)
         positive_times_s("token_worth_s", self.token_worth_s)
         times_s("t_look_s", self.t_look_s)
-        whole_numbers("batch_size", self.batch_size, minimum=1)
         if not 0 <= self.fewest < len(self.t_round_s):
             raise ValueError(f"renewal: found fewest {self.fewest}; allowed is 0 to {len(self.t_round_s) - 1}")
 
@@ -61,15 +59,15 @@ class RenewalStoppingPolicy(RoundPolicy):
 
 
 class RenewalChoices(GammaChoices):
-    """Calls of the rule; what was learnt of a text is pooled over the rows of a batch."""
+    """Calls of the rule; what was learnt of texts is pooled over the rows of a batch."""
 
     def __init__(self, policy: RenewalStoppingPolicy, calls: int) -> None:
         self._policy, self._forecast = policy, policy.forecast
         self._rounds_s = np.array(policy.t_round_s)
         self._history = policy.forecast.start(calls)
-        self._rows = np.full(calls, float(policy.batch_size))
         self._seen: list[FloatArray] = []
         self._survival = np.ones((calls, 1))
+        self._rows = np.ones(calls, dtype=np.int64)
         self._start_round()
 
     def goes_on(self, depth: int, signals: Signals) -> BoolArray:
@@ -79,10 +77,12 @@ class RenewalChoices(GammaChoices):
         this = self._forecast.this_draft(confidence, self._history)
         self._survival = self._survival * this
         hopes = self._survival * self._forecast.next_draft(confidence, self._history)
-        tokens = np.where(np.isnan(hopes), 0.0, hopes).sum(axis=1)
-        asked = ~np.isnan(hopes).all(axis=1)
-        within = asked & (depth < self.gammas)
-        return within & (self._pays(depth, tokens) | (depth < self._policy.fewest))
+        asked = (~np.isnan(hopes)).sum(axis=1)
+        if len(self._seen) == 1:
+            self._rows = np.maximum(asked, 1)
+        tokens = np.where(np.isnan(hopes), 0.0, hopes).sum(axis=1) / self._rows
+        within = (asked > 0) & (depth < self.gammas)
+        return np.asarray(within & (self._pays(depth, tokens) | (depth < self._policy.fewest)), dtype=np.bool_)
 
     def observe(self, seen: RoundSeen) -> None:
         """Take in every judged draft whose confidence was seen, and that nothing was where there were no drafts."""
@@ -97,21 +97,19 @@ class RenewalChoices(GammaChoices):
                 (rows & (seen.accepted > index)).sum(axis=1).astype(np.float64),
                 rows.sum(axis=1).astype(np.float64),
             )
-        active = seen.active.sum(axis=1)
-        plain: IntArray = ((active > 0) & ~seen.drafts).astype(np.int64)
+        plain: IntArray = (seen.active.any(axis=1) & ~seen.drafts).astype(np.int64)
         self._history = self._forecast.faded(self._history, plain)
-        self._rows = np.where(active > 0, active, self._rows).astype(np.float64)
         self._start_round()
 
     def _start_round(self) -> None:
         self._seen, self._survival = [], np.ones((self._rows.size, 1))
         self._steady = self._forecast.first_draft(self._history)
         cap = self._rounds_s.size - 1
-        pays = self._pays(0, self._steady * self._rows) | (self._policy.fewest > 0)
+        pays = self._pays(0, self._steady) | (self._policy.fewest > 0)
         self.gammas = np.where(pays, cap, 0)
 
     def _pays(self, depth: int, tokens: FloatArray) -> BoolArray:
-        """(L,) whether some m further drafts pay, the first of which brings `tokens` (L,), those after it p^i of it."""
+        """(L,) whether some m further drafts pay: the first brings the mean row `tokens` (L,), each next p of that."""
         costs_s = self._rounds_s[depth + 1 :] - self._rounds_s[depth]
         looks = np.minimum(np.arange(costs_s.size) + 1, costs_s.size - 1)  # nobody looks after the last draft of all
         costs_s = costs_s + self._policy.t_look_s * looks

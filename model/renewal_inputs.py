@@ -13,9 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, probabilities, whole_numbers
+from specgauge.model.checks import (
+    LARGEST_WHOLE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    numbers,
+    probabilities,
+    whole_numbers,
+)
 
-NO_LIMIT = np.iinfo(np.int64).max // 4
+NO_LIMIT = LARGEST_WHOLE
 """The limit of a text that ended by EOS and whose own is not given: never reached."""
 
 

@@ -110,8 +110,8 @@ def replay_texts(
 ) -> ReplayTexts:
     """Join acceptance with signals, all (N, T) or (N,), and find every position's chain.
 
-    Raises ValueError for shapes that do not fit, signals that are no probability or entropy within a text, and rollouts
-    of which none belongs to these texts.
+    Raises ValueError for shapes that do not fit, texts without a position, signals that are no probability or entropy
+    within a text, and rollouts of which none belongs to these texts.
     """
     shape = judged.acceptance.shape
     numbers_of = np.asarray(prompts, dtype=np.int64), np.asarray(repetitions, dtype=np.int64)
@@ -126,6 +126,8 @@ def replay_texts(
     entropies = np.where(inside, np.asarray(entropies_nats, dtype=np.float64), 0.0)
     if not bool((np.isfinite(entropies) & (entropies >= 0)).all()):
         raise ValueError("draft_entropy_nats: found a value below 0 or unknown; allowed are nats of 0 or more")
+    if not bool(inside.any()):
+        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
     steps = max(gamma_max - 1, 1)
     where = _Where(prompts=numbers_of[0], repetitions=numbers_of[1], inside=inside, tops=tops, entropies=entropies)
     chains = _assumed(where, steps, seed) if rollouts is None else _measured(where, rollouts, steps)

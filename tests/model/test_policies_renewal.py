@@ -46,17 +46,23 @@ def test_looks_are_part_of_the_price() -> None:
     assert replace(POLICY, t_round_s=(1.0, 1.1, 1.2), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
 
 
-def test_a_batch_adds_up_its_rows() -> None:
-    choice = replace(POLICY, batch_size=3).begin()
-    assert choice.goes_on(1, [0.3, nan, 0.3], [1.0, nan, 1.0])  # .5 * .5 * (.3 + .3) = .15
-    assert not replace(POLICY, batch_size=3).begin().goes_on(1, [0.15, nan, nan], [1.0, nan, nan])
-    assert not replace(POLICY, batch_size=3).begin().goes_on(1, [nan, nan, nan], [nan, nan, nan])
+def test_a_batch_goes_by_its_mean_row() -> None:
+    assert POLICY.begin().goes_on(1, [0.3, 0.6], [1.0, 1.0])  # .5 * .5 * (.3 + .6) / 2 = .1125 against .1
+    assert not POLICY.begin().goes_on(1, [0.1, 0.6], [1.0, 1.0])  # .0875, with those behind it .158, … and .4 for four
+    assert not POLICY.begin().goes_on(1, [nan, nan], [nan, nan])
+
+
+def test_rows_that_reach_their_limit_gain_nothing_more() -> None:
+    choice = POLICY.begin()
+    assert choice.goes_on(1, [1.0, 1.0], [0.0, 0.0])
+    # two rows could draft at first: half of .5 * 1 * .5 is .125 against .1, half of .5 * .7 * .5 is .0875
+    assert choice.goes_on(2, [1.0, nan], [0.0, nan])
+    assert not choice.goes_on(3, [0.7, nan], [0.0, nan])
 
 
 def test_where_no_number_of_drafts_pays_rounds_are_plain() -> None:
     poor = replace(PLAIN_FORECAST, first_weights=(0.1, 0.0, 0.0))
     assert replace(POLICY, forecast=poor).begin().gamma == 0
-    assert replace(POLICY, forecast=poor, batch_size=3).begin().gamma == 6  # three rows share the draft's time
     at_least_one = replace(POLICY, forecast=poor, fewest=1).begin()
     assert at_least_one.gamma == 6
     assert not at_least_one.goes_on(1, [0.1], [1.0])
@@ -92,7 +98,7 @@ def test_alternating_acceptance_does_not_switch_every_round() -> None:
         ({"token_worth_s": 0.0}, "token_worth_s: found 0"),
         ({"fewest": 7}, "renewal: found fewest 7; allowed is 0 to 6"),
         ({"t_round_s": (1.0, -1.0)}, "t_round_s"),
-        ({"batch_size": 0}, "batch_size: found 0"),
+        ({"t_look_s": -1.0}, "t_look_s: found -1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(values: dict[str, float], words: str) -> None:

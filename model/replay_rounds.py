@@ -1,0 +1,217 @@
+"""Rounds of a policy played over recorded texts, for thousands of calls at once.
+
+Given its text, drafts are accepted at judged positions independently with probability a_t, whatever the policy. So a
+coin is thrown for every (prompt, repetition, position, replicate) once, by a counter, and every policy meets the same
+ones: the draft at t is accepted where coin < a_t. A round is then
+
+    γ in force   min(γ, positions left before the length limit - 1)        an EOS is not foreseen
+    drafts       until γ in force, or until the policy stops
+    accepted     the run of accepted positions, cut at the drafts and at the text's end
+    emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
+    seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its looks
+
+as the decoder does it. After a rejection the policy sees the signals of the position's chain (`replay_texts`), after an
+accepted EOS those of the EOS itself. A batch goes on until its last row has ended, at the cost of all its rows.
+
+    calls = batches(texts, batch_size=1, replicates=200, seed=0)
+    played = play(HeuristicPolicy(cap=6), texts, calls, rejections(texts, 200, seed=0), costs)
+
+N texts, T positions, L calls of B rows each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specgauge.model.checks import BoolArray, FloatArray, IntArray
+from specgauge.model.policies import GammaChoices, RoundPolicy, RoundSeen, Signals
+from specgauge.model.policy_costs import RoundCosts
+from specgauge.model.replay_texts import ReplayTexts
+from specgauge.model.uniforms import uniforms
+
+GROUPING = 10
+"""The purpose of the uniforms that put texts into batches."""
+FIRST_COIN = 1024
+"""The purpose of the coins of replicate 0; those of replicate r have FIRST_COIN + r."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """L calls of B rows."""
+
+    texts: IntArray
+    """(L, B) the text of each row."""
+    replicates: IntArray
+    """(L, B) whose coins it meets."""
+
+
+def batches(texts: ReplayTexts, batch_size: int, replicates: int, seed: int) -> Lanes:
+    """Every text once per replicate, in batches of B drawn anew for each: (R ⌈N / B⌉, B).
+
+    What a batch lacks is filled up with texts drawn first; where there are fewer texts than rows, a text stands in a
+    batch more than once, each time with coins of its own: replicate numbers go up to ⌈B / N⌉ R - 1.
+    """
+    count = texts.prompts.size
+    order = np.broadcast_to(np.arange(count), (replicates, count))
+    if batch_size > 1:
+        ranks = uniforms(seed, texts.prompts, texts.repetitions, np.arange(replicates)[:, None], GROUPING)
+        order = np.argsort(ranks, axis=1, kind="stable")
+    groups = -(-count // batch_size)
+    filled = np.arange(groups * batch_size)
+    times = filled % batch_size // count if count < batch_size else np.zeros(filled.size, dtype=np.int64)
+    return Lanes(
+        texts=order[:, filled % count].reshape(-1, batch_size),
+        replicates=(np.arange(replicates)[:, None] + replicates * times).reshape(-1, batch_size),
+    )
+
+
+def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
+    """(N, R, T + 1) the first position from t on whose draft is rejected; T where none is.
+
+    The same for a text whatever other texts, replicates or policies there are.
+    """
+    count, longest = texts.top_probs.shape
+    positions, purposes = np.arange(longest), FIRST_COIN + np.arange(replicates)
+    found = np.full((count, replicates, longest + 1), longest, dtype=np.int64)
+    for n in range(count):
+        coins = uniforms(seed, texts.prompts[n], texts.repetitions[n], positions, purposes[:, None])
+        rejected = (coins >= texts.judged.acceptance[n]) & (positions < texts.judged.lengths[n])
+        places = np.where(rejected, positions, longest)
+        found[n, :, :longest] = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What each call came to, (L,); rows of a batch are added up."""
+
+    time_s: FloatArray
+    rounds: IntArray
+    """Rounds of the batch."""
+    row_rounds: IntArray
+    """Rounds of its active rows."""
+    drafted: IntArray
+    judged: IntArray
+    """Drafts accepted or rejected: those before the first rejection, and that one."""
+    accepted: IntArray
+    looks: IntArray
+    """How often the host asked for a draft's confidence."""
+    progress: FloatArray
+    """Tokens of the mean active row, added up over rounds."""
+    switches: IntArray
+    """Rounds whose γ differs from the one before: the γ asked for, or the drafts at which the policy stopped."""
+
+
+def play(policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts) -> Played:
+    """Play every call to its end; `first_rejected` (N, R, T + 1) are the coins of `rejections`.
+
+    Raises ValueError for a policy that asks for more drafts than `costs` knows.
+    """
+    return _Players(policy, texts, calls, first_rejected, costs).played()
+
+
+def time_by_text(time_s: FloatArray, calls: Lanes, texts: ReplayTexts) -> FloatArray:
+    """Seconds of calls (L,), shared alike by the rows of each and added up by text: (N,)."""
+    rows = calls.texts.shape[1]
+    shares = np.repeat(time_s / rows, rows)
+    totals = np.bincount(calls.texts.ravel(), weights=shares, minlength=texts.prompts.size)
+    return np.asarray(totals, dtype=np.float64)
+
+
+class _Players:
+    """The state of L calls; (L, B) by row."""
+
+    def __init__(
+        self, policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts
+    ) -> None:
+        self._policy, self._texts, self._costs = policy, texts, costs
+        count, rows = calls.texts.shape
+        self._text = calls.texts
+        self._rejected = first_rejected
+        self._replicates = calls.replicates
+        self._size, self._limit = texts.judged.lengths[calls.texts], texts.judged.limits[calls.texts]
+        self._position = np.zeros((count, rows), dtype=np.int64)
+        self._behind = np.zeros((count, rows), dtype=np.bool_)
+        self._stopped_at = np.full(count, -1)
+        self._time_s, self._progress = np.zeros(count), np.zeros(count)
+        self._counts = {
+            name: np.zeros(count, dtype=np.int64)
+            for name in ("rounds", "row_rounds", "drafted", "judged", "accepted", "looks", "switches")
+        }
+
+    def played(self) -> Played:
+        choices = self._policy.begin_many(self._time_s.size)
+        while bool((active := self._position < self._size).any()):
+            self._round(choices, active)
+        return Played(time_s=self._time_s, progress=self._progress, **self._counts)
+
+    def _round(self, choices: GammaChoices, active: BoolArray) -> None:
+        asked = choices.gammas
+        if int(asked.max()) > self._costs.gamma_max or int(asked.min()) < 0:
+            raise ValueError(
+                f"policy: found gamma {int(asked.max())}; allowed is 0 to {self._costs.gamma_max}, whose cost is known"
+            )
+        in_force = np.where(active, np.clip(np.minimum(asked[:, None], self._limit - self._position - 1), 0, None), 0)
+        run = np.where(active, self._rejected[self._text, self._replicates, self._position] - self._position, 0)
+        drafted, stopped_at = in_force, asked
+        if self._policy.reads_signals:
+            drafted, stopped_at = self._until_it_stops(choices, in_force, run)
+        left = self._size - self._position
+        accepted = np.where(active, np.minimum(np.minimum(run, drafted), left), 0)
+        emitted = np.where(active, np.minimum(accepted + 1, left), 0)
+        self._pay(active, drafted)
+        self._count(active, drafted, accepted, stopped_at)
+        full = (drafted > 0) & (accepted == drafted)
+        self._behind = active & (full | (drafted == 0))
+        self._progress += emitted.sum(axis=1) / np.maximum(active.sum(axis=1), 1)
+        self._position = self._position + emitted
+        choices.observe(RoundSeen(drafted=drafted, accepted=accepted, active=active))
+
+    def _pay(self, active: BoolArray, drafted: IntArray) -> None:
+        widest = drafted.max(axis=1)
+        late = (self._behind & active).any(axis=1) & (widest > 0)
+        seconds = self._costs.rounds_s[widest] + np.where(late, self._costs.t_draft_catch_up_s, 0.0)
+        self._time_s += np.where(active.any(axis=1), seconds, 0.0)
+
+    def _count(self, active: BoolArray, drafted: IntArray, accepted: IntArray, stopped_at: IntArray) -> None:
+        counts, serving = self._counts, active.any(axis=1)
+        counts["rounds"] += serving
+        counts["row_rounds"] += active.sum(axis=1)
+        counts["drafted"] += drafted.sum(axis=1)
+        counts["judged"] += np.minimum(accepted + 1, drafted).sum(axis=1)
+        counts["accepted"] += accepted.sum(axis=1)
+        known = serving & (stopped_at >= 0)
+        counts["switches"] += known & (self._stopped_at >= 0) & (stopped_at != self._stopped_at)
+        self._stopped_at = np.where(known, stopped_at, self._stopped_at)
+
+    def _until_it_stops(self, choices: GammaChoices, in_force: IntArray, run: IntArray) -> tuple[IntArray, IntArray]:
+        """Drafts of each row, and the drafts at which each call's policy stopped (-1 where limits ended it first)."""
+        widest, cap = in_force.max(axis=1), choices.gammas
+        reached, depth = np.minimum(widest, 1), 1
+        while bool((asked := (reached == depth) & (depth < widest)).any()):
+            goes_on = choices.goes_on(depth, self._signals(depth - 1, run, asked[:, None] & (in_force > depth)))
+            self._counts["looks"] += asked
+            self._time_s += np.where(asked, self._costs.t_look_s, 0.0)
+            depth += 1
+            reached[asked & goes_on] = depth
+        stopped_at = np.where((reached < widest) | (widest == cap), reached, -1)
+        return np.minimum(in_force, reached[:, None]), stopped_at
+
+    def _signals(self, index: int, run: IntArray, asked: BoolArray) -> Signals:
+        """Those of the round's draft number `index`, NaN where a row is not asked about."""
+        texts = self._texts
+        place = np.minimum(self._position + np.minimum(index, run), self._size - 1)
+        off_path = index > run
+        chain = texts.chains.chain_of[self._text, place]
+        step = np.clip(index - run - 1, 0, texts.chains.top_probs.shape[1] - 1)
+
+        def seen(recorded: FloatArray, rolled_out: FloatArray) -> FloatArray:
+            values = np.where(off_path, rolled_out[chain, step], recorded[self._text, place])
+            return np.where(asked, values, np.nan)
+
+        return Signals(
+            top_probs=seen(texts.top_probs, texts.chains.top_probs),
+            entropies_nats=seen(texts.entropies_nats, texts.chains.entropies_nats),
+        )
