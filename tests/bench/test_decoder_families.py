@@ -127,9 +127,10 @@ def test_greedy_text_is_what_transformers_generates(family: str) -> None:
         decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
         ragged = decoder.run(PROMPTS, gamma=gamma, max_new_tokens=NEW, prompt_numbers=range(3))
         assert [text.tokens for text in ragged.texts] == expected
-        number = gamma % len(PROMPTS)
-        alone = decoder.run([PROMPTS[number]], gamma=gamma, max_new_tokens=NEW, prompt_numbers=[number])
-        assert alone.texts[0].tokens == expected[number]
+        if gamma % 2:
+            number = gamma % len(PROMPTS)
+            alone = decoder.run([PROMPTS[number]], gamma=gamma, max_new_tokens=NEW, prompt_numbers=[number])
+            assert alone.texts[0].tokens == expected[number]
         accepted |= {row.accepted for row in ragged.rows if row.gamma}
     assert {0, 1} <= accepted, "drafts are both accepted and rejected"
 
@@ -142,14 +143,16 @@ def embedded(dtype: str) -> Any:
     return load_pair(pair)
 
 
-def embedded_prompts(pair: Any, count: int) -> list[list[int]]:
-    workload = WorkloadConfig.model_validate({"prompts": "embedded", "limit": count})
-    return encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+def embedded_prompts(pair: Any, *lengths: int) -> list[list[int]]:
+    """The beginnings of the shipped prompts, one of each length."""
+    workload = WorkloadConfig.model_validate({"prompts": "embedded", "limit": len(lengths)})
+    whole = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+    return [prompt[:length] for prompt, length in zip(whole, lengths, strict=True)]
 
 
 def test_the_embedded_pair_writes_what_transformers_generates() -> None:
     pair = embedded("float64")
-    prompts = embedded_prompts(pair, 3)
+    prompts = embedded_prompts(pair, 48, 31, 17)
     expected = [generated(pair.target, prompt, 16) for prompt in prompts]
     decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     for gamma in range(1, 9):
@@ -159,15 +162,16 @@ def test_the_embedded_pair_writes_what_transformers_generates() -> None:
             tokens[: next((i + 1 for i, token in enumerate(tokens) if token in ends), len(tokens))]
             for tokens in expected
         ]
-        number = gamma % 3
-        alone = decoder.run([prompts[number]], gamma=gamma, max_new_tokens=16, prompt_numbers=[number])
-        assert alone.texts[0] == ragged.texts[number]
+        if gamma in (2, 4, 6):
+            number = gamma % 3
+            alone = decoder.run([prompts[number]], gamma=gamma, max_new_tokens=16, prompt_numbers=[number])
+            assert alone.texts[0] == ragged.texts[number]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_in_lower_precision_the_embedded_pair_diverges_at_ties_only(dtype: str) -> None:
     pair = embedded(dtype)
-    prompts = embedded_prompts(pair, 6)
+    prompts = embedded_prompts(pair, 48, 48, 32, 32, 17, 17)
     plain = generate_plain(pair.target, prompts, GREEDY, max_new_tokens=32, seed=0, prompt_numbers=range(6))
     decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     found = decoder.run(prompts, gamma=4, max_new_tokens=32, prompt_numbers=range(6))

@@ -44,13 +44,16 @@ def texts(pair: LoadedPair, prompts: list[list[int]]) -> dict[str, list[Text]]:
     return {
         name: generate_plain(
             pair.target,
-            prompts[:PROMPTS],
+            prompts[:count],
             settings,
             max_new_tokens=new_tokens,
             seed=0,
-            prompt_numbers=list(range(PROMPTS)),
+            prompt_numbers=list(range(count)),
         )
-        for name, settings, new_tokens in (("greedy", GREEDY, NEW_TOKENS // 2), ("t1", SAMPLED, NEW_TOKENS))
+        for name, settings, count, new_tokens in (
+            ("greedy", GREEDY, PROMPTS // 2, NEW_TOKENS // 2),
+            ("t1", SAMPLED, PROMPTS, NEW_TOKENS),
+        )
     }
 
 
