@@ -17,15 +17,18 @@ from specgauge.reports.records import Prediction, Verified
 from specgauge.reports.svg import error_bar, figure, line, marker, polyline
 
 _ROOM = 0.06
-_TALLEST_INTERVAL = 1.5
+_TALLEST_INTERVAL, _TALLEST_MEASURED = 1.5, 1.2
 _ASIDE, _APART = 0.4, 8.0
 """Measured markers stand within this share of a column beside their gamma, and at most this far apart."""
 
 
 def speedup_domain(predictions: Iterable[Prediction], measured: Iterable[Verified] = ()) -> tuple[float, float]:
-    """A y range that shows every speed-up, the line at 1, and the intervals unless they dwarf the curves."""
+    """A y range that shows every speed-up, the line at 1, and the intervals unless they dwarf the curves.
+
+    Intervals of what was measured are shown as far as a fifth from it: those of few blocks are wide.
+    """
     rows = [(one.speedup, one.speedup_low, one.speedup_high) for one in predictions]
-    rows += [(one.speedup_measured, one.speedup_measured_low, one.speedup_measured_high) for one in measured]
+    rows += [_tamed(one.speedup_measured, one.speedup_measured_low, one.speedup_measured_high) for one in measured]
     values = [1.0, *(value for value, _, _ in rows if value is not None)]
     lows = [low for value, low, _ in rows if value is not None and low is not None]
     highs = [high for value, _, high in rows if value is not None and high is not None]
@@ -33,6 +36,19 @@ def speedup_domain(predictions: Iterable[Prediction], measured: Iterable[Verifie
     high = min(max(values + highs), max(values) * _TALLEST_INTERVAL)
     room = _ROOM * (high - low) or 0.1
     return max(0.0, low - room), high + room
+
+
+def _tamed(
+    value: float | None, low: float | None, high: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """A measured speed-up with the part of its interval that the axis makes room for."""
+    if value is None:
+        return value, None, None
+    return (
+        value,
+        None if low is None else max(low, value / _TALLEST_MEASURED),
+        None if high is None else min(high, value * _TALLEST_MEASURED),
+    )
 
 
 def speedup_panel(

@@ -100,6 +100,9 @@ def test_the_speedup_axis_shows_what_was_measured() -> None:
     low, high = speedup_domain(curve(), [a_record(speedup_measured=3.0, speedup_measured_high=3.2)])
     assert low < 1.0
     assert high > 3.2
+    # of few blocks: 2.0 (0.1 to 40) is given room up to 2.4, where values span 1 to 2; 6 % of 1.4 are room
+    wide = speedup_domain([], [a_record(speedup_measured=2.0, speedup_measured_low=0.1, speedup_measured_high=40.0)])
+    assert wide == pytest.approx((1.0 - 0.084, 2.4 + 0.084))
 
 
 # -------------------------------------------------------------------------------------------------------- cost
