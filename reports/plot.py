@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.reports.data import read_report_data
+from specgauge.reports.figure_speedup import speedup_domain
 from specgauge.reports.records import Place, Prediction, Strategy, Verified, measured
 from specgauge.sweeps.files import atomic_path
 
@@ -111,6 +112,7 @@ def write_plot(run_dir: Path, out: Path) -> Path:
     lines = -(-len(places) // columns)
     figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * lines + 0.4), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    grid[0][0].set_ylim(*speedup_domain(rows, decoded))
     for index, axes in enumerate(grid.flat):
         if index < len(places):
             _draw_place(axes, places[index], [row for row in rows if row.place == places[index]], labels)
