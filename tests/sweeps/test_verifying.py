@@ -384,6 +384,24 @@ def test_epsilon_does_not_change_what_an_interrupted_run_decodes(tmp_path: Path,
     assert (entry["recommended_gamma"], entry["t_overhead_s"]) == (4, 8.0)
 
 
+def test_a_run_decodes_what_is_to_be_verified(tmp_path: Path, bench: FakeBench) -> None:
+    path = tmp_path / "run"
+    bench.overhead_s = 0.125
+    assert runner.run(config(), out=path) == 0
+    assert {"requests.parquet", "rounds.parquet", "verification.csv"} <= {entry.name for entry in path.iterdir()}
+    run = Run.open(path)
+    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.verification()] == [
+        (*place, 2, 4 if place[0] == 1 else 2) for place in dict.fromkeys(one.place for one in bench.decoded)
+    ]
+    assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
+    assert set(run.predictions()["label"]) == {""}
+    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "verification.csv", "predictions.csv")}
+    bench.decoded.clear()
+    assert runner.run(config(), out=path) == 0
+    assert bench.decoded == []
+    assert {name: (path / name).read_bytes() for name in kept} == kept
+
+
 def test_what_was_not_decoded_is_told(tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(decoding: Decoding) -> None:
         if decoding.place == (2, 65):
@@ -393,8 +411,7 @@ def test_what_was_not_decoded_is_told(tmp_path: Path, bench: FakeBench, capsys: 
     assert runner.run(config(), out=tmp_path / "run") == 1
     warnings = {warning["code"]: warning["message"] for warning in Run.open(tmp_path / "run").warnings}
     assert warnings["not_decoded"] == (
-        "pair p: 1 cells were not decoded to their end, first greedy, batch size 2, context 65: failed: "
-        "RuntimeError: odd"
+        "pair p: 1 cell was not decoded to the end, first greedy, batch size 2, context 65: failed: RuntimeError: odd"
     )
     assert "pair p: failed: RuntimeError: odd" in capsys.readouterr().err
     bench.before_decoding = lambda _: None

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specgauge.sweeps.verification import COLUMNS
+from specgauge.sweeps.verification_cautions import verification_cautions
+
+ROW = dict.fromkeys(COLUMNS) | {
+    "pair": "p", "sampling": "greedy", "batch_size": 1, "context": 64, "gamma": 2, "lossless": True,
+    "plain_over_generate": 0.95, "rounds_counted": 10, "rounds_expected": 9.0, "rounds_agree": True,
+    "speedup_from_counts": 1.2, "speedup_measured": 1.25, "cost_error": 0.08,
+}  # fmt: skip
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {**ROW, **changes}
+
+
+def warnings(*rows: dict[str, Any], **reasons: str) -> list[tuple[str, str, str]]:
+    """Code, message and remedy of each; reasons by context of cells that were not decoded."""
+    places = {("p", f"greedy, batch size 1, context {words[1:]}"): reason for words, reason in reasons.items()}
+    return [(one.code, one.message, one.remedy) for one in verification_cautions(rows, places)]
+
+
+def test_what_is_as_it_should_be_is_passed_over() -> None:
+    assert warnings() == []
+    assert warnings(row(), row(cost_error=-0.08)) == []
+    unknown = dict.fromkeys(("plain_over_generate", "rounds_agree", "rounds_expected", "cost_error"))
+    assert warnings(row(**unknown)) == []
+
+
+def test_cells_that_were_not_decoded() -> None:
+    remedy = (
+        "where time ran out, raise verify.max_seconds and start anew with --fresh; where something failed, run the "
+        "same command again"
+    )
+    assert warnings(_64="oom: full") == [
+        (
+            "not_decoded",
+            "pair p: 1 cell was not decoded to the end, first greedy, batch size 1, context 64: oom: full",
+            remedy,
+        )
+    ]
+    ((_, message, _),) = warnings(_64="3 of 4 blocks left out: out of time", _65="oom: full")
+    assert message == (
+        "pair p: 2 cells were not decoded to the end, first greedy, batch size 1, context 64: 3 of 4 blocks left out: "
+        "out of time"
+    )
+
+
+def test_a_slow_plain_loop() -> None:
+    assert warnings(row(plain_over_generate=0.9499), row(plain_over_generate=0.7, context=65)) == [
+        (
+            "slow_baseline",
+            "pair p, sampling greedy, batch size 1, context 65: the plain loop has 0.70 × the tokens a second of "
+            "transformers' generate; against a slow baseline speculation looks better than it is",
+            "compare with generate's own speed in verification.csv (plain_over_generate)",
+        )
+    ]
+
+
+def test_rounds_that_were_not_expected() -> None:
+    few = row(rounds_agree=False, rounds_counted=10, rounds_expected=12.0)
+    many = row(rounds_agree=False, rounds_counted=15, rounds_expected=12.04, gamma=3, batch_size=4)
+    assert warnings(few, many) == [
+        (
+            "rounds_unexpected",
+            "pair p, sampling greedy, batch size 4, context 64, γ = 3: the decoder took 15 rounds where its own texts' "
+            "acceptance says 12.0: one of the two is wrong",
+            "load both models in float32; if it stays, report it as a bug with the run directory",
+        )
+    ]
+    ((_, message, _),) = warnings(few, row(rounds_agree=False, rounds_counted=3, rounds_expected=0.0))
+    assert "the decoder took 3 rounds where its own texts' acceptance says 0.0" in message
+
+
+@pytest.mark.parametrize(("error", "percent"), [(0.0801, "+8.0 %"), (-0.25, "-25.0 %")])
+def test_costs_that_missed(error: float, percent: str) -> None:
+    assert warnings(row(cost_error=0.08), row(cost_error=error, gamma=4)) == [
+        (
+            "cost_error",
+            "pair p, sampling greedy, batch size 1, context 64, γ = 4: the parts give S = 1.20 for the rounds counted, "
+            f"measured was 1.25 ({percent})",
+            "close other programs, let the machine cool down, and measure again with --fresh",
+        )
+    ]
+
+
+def test_texts_that_are_not_the_targets() -> None:
+    why = "acceptance is forced by coin at given rates"
+    assert warnings(row(), row(lossless=False, why_not_lossless=why, sampling="t1")) == [
+        (
+            "not_lossless",
+            f"pair p, sampling t1, batch size 1, context 64: {why}, so the texts decoded are not the target's and say "
+            "nothing about the draft",
+            "set verify.acceptance to null to decode as the models decide",
+        )
+    ]
+
+
+def test_one_warning_a_kind_and_pair() -> None:
+    reasons = {("p", "here"): "a", ("q", "there"): "b", ("p", "elsewhere"): "c"}
+    rows = [row(pair=pair, cost_error=size, plain_over_generate=0.5) for pair in "pq" for size in (0.1, 0.2)]
+    found = [
+        (one.code, one.message.partition(",")[0].partition(":")[0]) for one in verification_cautions(rows, reasons)
+    ]
+    assert found == [
+        ("not_decoded", "pair p"), ("not_decoded", "pair q"),
+        ("slow_baseline", "pair p"), ("cost_error", "pair p"),
+        ("slow_baseline", "pair q"), ("cost_error", "pair q"),
+    ]  # fmt: skip
