@@ -111,6 +111,8 @@ class CellAnswer:
     t_round_s: FloatArray
     """(G,) estimates."""
     doubt: SpeedupDoubt
+    speedups: FloatArray
+    """(1 + R, G) S behind it, the estimate first."""
     t_overhead_s: float | None = None
     """ε in them; None where no decoder has measured it, and S is optimistic."""
 
@@ -162,6 +164,7 @@ def answer_cell(
         parts=parts,
         t_round_s=t_round_s,
         doubt=doubt,
+        speedups=speedups,
         t_overhead_s=None if t_overhead_s is None else float(t_overhead_s[0]),
     )
 
