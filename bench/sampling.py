@@ -19,7 +19,10 @@ from specgauge.model.sampling import SamplingSettings
 
 
 def lowest_argmax(values: Tensor) -> Tensor:
-    """(...) index of the largest of (..., V) values; ties go to the lowest index on every device."""
+    """(...) index of the largest of (..., V) values; ties go to the lowest index on every device, NaN gives V."""
+    if values.device.type == "cpu":  # torch looks for the first of the largest there, in one pass
+        largest, first = values.max(dim=-1)
+        return first.masked_fill_(largest.isnan(), values.shape[-1])
     top = values.amax(dim=-1, keepdim=True)
     index = torch.arange(values.shape[-1], device=values.device)
     return torch.where(values == top, index, values.shape[-1]).amin(dim=-1)
@@ -90,8 +93,12 @@ def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
 
     A token without mass is never drawn: the cumulative sum, in float64, does not rise there.
     """
-    cumulative = probs.double().cumsum(dim=-1)
-    level = uniforms.double()[..., None] * cumulative[..., -1:]
+    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
+    total = cumulative[..., -1:]
+    level = uniforms.double()[..., None] * total
+    if probs.device.type == "cpu":  # summed in order: what lies below the total is found before the mass ends
+        level = torch.minimum(level, torch.nextafter(total, torch.zeros_like(total)))
+        return torch.searchsorted(cumulative, level, right=True)[..., 0].clamp(max=probs.shape[-1] - 1)
     index = torch.searchsorted(cumulative, level, right=True)[..., 0]
     last = probs.shape[-1] - 1 - lowest_argmax((probs.flip(-1) > 0).to(torch.int8))
     return torch.minimum(index, last)

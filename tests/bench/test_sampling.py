@@ -98,6 +98,17 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert probabilities(logits, greedy).tolist() == [0.0, 1.0, 0.0]
 
 
+@given(st.integers(1, 300), st.integers(1, 3), st.booleans(), st.integers(0, 2**32 - 1))
+def test_of_many_ties_the_lowest_is_found_at_any_width_and_stride(
+    width: int, levels: int, is_transposed: bool, seed: int
+) -> None:
+    values = torch.randint(0, levels, (3, width), generator=torch.Generator().manual_seed(seed)).float()
+    laid_out = values.t().contiguous().t() if is_transposed else values
+    assert lowest_argmax(laid_out).tolist() == [row.index(max(row)) for row in values.tolist()]
+    values[1, width // 2] = torch.nan
+    assert lowest_argmax(values)[1] == width
+
+
 def test_low_precision_logits_become_float32_probabilities() -> None:
     probs = probabilities(torch.zeros(2, 3, dtype=torch.bfloat16), SamplingSettings())
     assert probs.dtype == torch.float32
