@@ -105,6 +105,8 @@ class RowCache(Cache):
 
     fixed: Callable[[PreTrainedModel, RowCache, Tensor, int], Tensor] | None = None
     """Runs a forward (model, cache, tokens, keep) over fixed shapes; None where forwards are eager."""
+    window: tuple[int | None] | None = None
+    """The model's sliding window, once a forward has asked for it: a configuration is slow to ask every time."""
 
     def __init__(self, *, layers: Sequence[RowLayer], batch_size: int, capacity: int) -> None:
         self.capacity = capacity
@@ -205,7 +207,9 @@ def sliding_window(model: PreTrainedModel) -> int | None:
 
 def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tensor | dict[str, Tensor | None] | None:
     """The mask in the form the model takes: one for all layers, or one for each kind of attention layer."""
-    window = sliding_window(model)
+    if cache.window is None:
+        cache.window = (sliding_window(model),)
+    (window,) = cache.window
     if window is None:
         return mask
     if cache.view_length <= window:

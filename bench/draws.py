@@ -45,6 +45,8 @@ class Draws:
 
     def move(self, positions: Sequence[int], count: int) -> None:
         """Look at ``count`` token indices of each row, from its position on; beyond the text the last one repeats."""
+        if not self._tables:  # greedy: nothing is drawn
+            return
         first = torch.tensor(positions, device=self._device)[:, None]
         self._index = (first + torch.arange(count, device=self._device)).clamp(max=self._last)
 

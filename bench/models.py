@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -75,7 +76,7 @@ class LoadedModel:
         if self.fixed is not None:
             self.fixed.release()
 
-    @property
+    @cached_property
     def vocabulary_rows(self) -> int:
         """Rows of the embedding: ids below this can be fed."""
         embedding = self.model.get_input_embeddings()
