@@ -9,7 +9,7 @@ All arms decode the same batch of prompts before the next batch's turn, in an or
 that slows down hits all alike and every comparison is between neighbours in time.
 
     bench = EndToEnd(pair, settings, max_new_tokens=64, seed=0)
-    for arm in shuffled(arm_names([2, 3]), seed=0, block=0):
+    for arm in shuffled(end_to_end_arms([2, 3]), seed=0, block=0):
         run = bench.run(arm, prompts, prompt_numbers=[0, 1], repetition=0)
 
 Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.prompts_of_length`).
@@ -27,7 +27,7 @@ from specgauge.bench.builds import nothing_built
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.decoder import SpeculativeDecoder
-from specgauge.bench.generate import PlainDecoded, Text, check_room, decode_plain
+from specgauge.bench.generate import PlainDecoded, Text, decode_plain
 from specgauge.bench.models import LoadedPair
 from specgauge.bench.pair_drafter import drafter_for
 from specgauge.bench.round_check import expected_rounds
@@ -135,10 +135,6 @@ class EndToEnd:
             forced_rates=forced_rates,
             clock=self.clock,
         )
-
-    def check(self, context: int) -> None:
-        """Raise ValueError where texts of this context do not fit into the target."""
-        check_room(self.pair.target, context, self.max_new_tokens, 0)
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]]) -> None:
         """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.

@@ -128,12 +128,17 @@ class Verification:
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
-        if self.run.config.verify is None:
+        limit = loaded.target.max_context
+        if self.run.config.verify is None or limit is None:
             return
-        from specgauge.bench.generate import check_room
-
+        room = limit - self.max_new_tokens
         for key, _ in verify_keys(self.run.config, self.pair.name):
-            check_room(loaded.target, key.start_context, self.max_new_tokens, 0)
+            if key.start_context > room:
+                raise ValueError(
+                    f"verify: found context {key.start_context}, allowed: at most {room}, since texts of "
+                    f"{self.max_new_tokens} tokens follow and {loaded.target.name} takes {limit}; leave that context "
+                    f"out of verify.context, or lower verify.max_new_tokens"
+                )
 
     @property
     def verify(self) -> VerifyConfig:

@@ -123,7 +123,7 @@ class FakeBench:
     """Arms that were warmed up."""
     overhead_s: float = 0.0
     """ε of every round that is decoded."""
-    room: int | None = None
+    max_context: int | None = None
     """Tokens that the target takes."""
 
     def load_pair(self, pair: Any) -> Any:
@@ -132,7 +132,7 @@ class FakeBench:
         self.loaded.append(pair.name)
         return SimpleNamespace(
             name=pair.name,
-            target=SimpleNamespace(tokenizer=None, name=f"{pair.name} target"),
+            target=SimpleNamespace(tokenizer=None, name=f"{pair.name} target", max_context=self.max_context),
             draft=SimpleNamespace(tokenizer=None, name=f"{pair.name} draft"),
         )
 
@@ -202,10 +202,6 @@ class FakeBench:
     def end_to_end(self, pair: Any, settings: Any, **options: Any) -> FakeEndToEnd:
         return FakeEndToEnd(self, settings, options)
 
-    def check_room(self, model: Any, prompt_tokens: int, new_tokens: int, number: int) -> None:
-        if self.room is not None and prompt_tokens + new_tokens > self.room:
-            raise ValueError(f"{model.name}: no room for {prompt_tokens} and {new_tokens} tokens")
-
     def modules(self) -> dict[str, ModuleType]:
         """The modules as a run imports them."""
 
@@ -247,7 +243,7 @@ class FakeBench:
                 f"{package}.pair_acceptance",
                 pair_acceptance=lambda pair, *rest, **options: self.measure_acceptance(pair.target, pair.draft, *rest),
             ),
-            module(f"{package}.generate", generate_plain=generate_plain, check_room=self.check_room),
+            module(f"{package}.generate", generate_plain=generate_plain),
             module(
                 f"{package}.endtoend",
                 EndToEnd=self.end_to_end,

@@ -324,10 +324,16 @@ def test_a_full_disk_ends_it_and_keeps_what_was_decoded(
 
 
 def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
-    bench.room = 70
-    with pytest.raises(ValueError, match=r"^p target: no room for 65 and 6 tokens$"):
+    bench.max_context = 70
+    with pytest.raises(ValueError, match=r"^verify: found context 65, ") as caught:
         runner.run(config(), out=tmp_path / "run")
+    assert str(caught.value) == (
+        "verify: found context 65, allowed: at most 64, since texts of 6 tokens follow and p target takes 70; leave "
+        "that context out of verify.context, or lower verify.max_new_tokens"
+    )
     assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
+    assert runner.run(config(context=64), out=tmp_path / "run") == 0
+    assert {one.context for one in bench.decoded} == {64}
 
 
 def test_forced_rates_and_lengths_reach_the_decoder(
