@@ -27,6 +27,7 @@ DRAWN = SamplingSettings()
 FILTERED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
 NUMBERS = [3, 4, 9]
+NEW = 14
 
 
 def decode(
@@ -36,7 +37,7 @@ def decode(
     prompts: Sequence[Sequence[int]] = PROMPTS,
     *,
     gamma: Any = 4,
-    new: int = 20,
+    new: int = NEW,
     numbers: Sequence[int] | None = None,
     seed: int = 7,
     **options: Any,
@@ -76,7 +77,7 @@ def test_every_row_equals_its_own_batch_of_one(
 @pytest.mark.parametrize("gamma", range(9))
 def test_greedy_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings, gamma: int) -> None:
     target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
-    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=20, seed=0, prompt_numbers=NUMBERS)
+    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=NEW, seed=0, prompt_numbers=NUMBERS)
     assert decode(target, ModelDrafter(draft, settings), settings, gamma=gamma).texts == plain
     assert decode(target, NgramDrafter(), settings, gamma=gamma).texts == plain
 
@@ -84,7 +85,7 @@ def test_greedy_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettin
 @pytest.mark.parametrize("settings", [DRAWN, FILTERED])
 def test_under_the_match_rule_the_drawn_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings) -> None:
     target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
-    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=20, seed=7, prompt_numbers=NUMBERS)
+    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=NEW, seed=7, prompt_numbers=NUMBERS)
     found = decode(target, ModelDrafter(draft, settings), settings, acceptance_rule="match")
     assert found.texts == plain
     assert found.lossless

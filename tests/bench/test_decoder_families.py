@@ -153,10 +153,10 @@ def embedded_prompts(pair: Any, *lengths: int) -> list[list[int]]:
 def test_the_embedded_pair_writes_what_transformers_generates() -> None:
     pair = embedded("float64")
     prompts = embedded_prompts(pair, 48, 31, 17)
-    expected = [generated(pair.target, prompt, 16) for prompt in prompts]
+    expected = [generated(pair.target, prompt, 12) for prompt in prompts]
     decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     for gamma in range(1, 9):
-        ragged = decoder.run(prompts, gamma=gamma, max_new_tokens=16, prompt_numbers=range(3))
+        ragged = decoder.run(prompts, gamma=gamma, max_new_tokens=12, prompt_numbers=range(3))
         ends = pair.target.eos_token_ids
         assert [text.tokens for text in ragged.texts] == [
             tokens[: next((i + 1 for i, token in enumerate(tokens) if token in ends), len(tokens))]
@@ -164,7 +164,7 @@ def test_the_embedded_pair_writes_what_transformers_generates() -> None:
         ]
         if gamma in (2, 4, 6):
             number = gamma % 3
-            alone = decoder.run([prompts[number]], gamma=gamma, max_new_tokens=16, prompt_numbers=[number])
+            alone = decoder.run([prompts[number]], gamma=gamma, max_new_tokens=12, prompt_numbers=[number])
             assert alone.texts[0] == ragged.texts[number]
 
 
