@@ -7,17 +7,22 @@ A_i = 2^-i, Ω = 3/2, 7/4, 15/8, and T_round = γ/8 + A_γ/16 + 5/4 = 45/32, 97/
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.uncertainty import PartReplicates
+from specgauge.sweeps import rounds
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import COLUMNS, Reasons, predict, predict_run
 from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.timings import CellTimings
 from tests.sweeps import made
 from tests.sweeps.made import acceptance_frame, write_run
 
@@ -262,6 +267,26 @@ def test_settings_share_the_timings_of_their_chain(tmp_path: Path) -> None:
         ("greedy", "greedy"): 0.1875,
     }
     assert "draft_timed_drawing" not in codes(run)
+
+
+def test_ways_that_share_a_cells_arms_share_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rules times two draft samplings whose draft has one chain only, greedy: one cell, made once."""
+    config = made.config(
+        grid={"batch_size": [1, 2], "context": 64, "gamma": "1:3"},
+        draft_sampling=["same", "greedy"],
+        acceptance_rule=["ratio", "match"],
+    )
+    run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)})
+    made_for: list[int] = []
+    cell_parts = rounds.cell_parts
+
+    def listen(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:
+        made_for.append(cell.cell.batch_size)
+        return cell_parts(config, cell, gammas)
+
+    monkeypatch.setattr(rounds, "cell_parts", listen)
+    assert len(predict(run).rows) == 2 * 4 * 3
+    assert made_for == [1, 2]
 
 
 def test_files_come_back_as_written(tmp_path: Path) -> None:

@@ -74,3 +74,12 @@ def test_the_first_call_is_kept_apart() -> None:
 def test_ragged_marks_are_refused() -> None:
     with pytest.raises(ValueError, match=r"arm draft, block 0: found samples of 1 and of 2 marks"):
         collected(made.line("draft", [[1.0], [1.0, 2.0]]))
+
+
+def test_medians_are_by_mark_over_all_blocks() -> None:
+    cell = collected(
+        made.line("draft", [[1.0, 2.0], [3.0, 8.0]]),
+        made.line("draft", [[2.0, 16.0]], 1),
+    )
+    assert cell.arms["draft"].median_s.tolist() == [2.0, 8.0]
+    assert cell.arms["decode"].median_s.tolist() == []
