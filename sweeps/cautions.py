@@ -213,7 +213,7 @@ def _text_cautions(where: str, texts: RecordedTexts) -> Iterator[Caution]:
         yield Caution(
             code="null_target_prob",
             message=f"{where}: {100 * texts.null_share:.2g} % of {texts.positions} tokens lie outside the recomputed "
-            f"support of the target; there acceptance is taken at its mean",
+            f"support of the target; there acceptance is filled in",
             remedy="load the target in float32, or widen top_k and top_p, if the share matters",
         )
 
