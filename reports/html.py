@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -38,6 +39,9 @@ from specgauge.reports.verification_section import verification_section
 from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.rundir import REPORT
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 _TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
 _TONES |= {"none": "tone-open", UNKNOWN_ANSWER: "tone-open"}
 _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -62,15 +66,23 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 def render_report(data: ReportData) -> str:
     """The page of a run, UTF-8 text without a character HTML has no place for."""
+    css = Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8").strip())
+    page = _template().render(css=css, version=__version__, **page_values(data))
+    return _NOT_TEXT.sub("\ufffd", page) + "\n"
+
+
+@cache
+def _template() -> Template:
+    """The page's template, read and compiled once a process."""
     import jinja2  # late: a run imports this module before it measures
 
-    folder = Path(__file__).parent
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=False,
     )
-    css = Markup((folder / "report.css").read_text(encoding="utf-8").strip())
-    page = environment.get_template("report.jinja").render(css=css, version=__version__, **page_values(data))
-    return _NOT_TEXT.sub("\ufffd", page) + "\n"
+    return environment.get_template("report.jinja")
 
 
 def page_values(data: ReportData) -> dict[str, Any]:
