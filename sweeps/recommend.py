@@ -71,11 +71,7 @@ def recommend(
         ValueError: a name or number that the run does not have (those it has are listed, with the nearest), a limit
             that is no time, or a file of the run is missing or damaged.
     """
-    grid = run.config.grid
-    _known_name("pair", pair, [one.name for one in run.config.pairs])
-    _known_name("sampling", sampling, [one.name for one in run.config.sampling])
-    _known_number("batch size", batch_size, grid.batch_size)
-    _known_number("context", context, grid.context)
+    refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
     wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
     entries = run.recommendations() if max_itl_s is None else _limited(run, max_itl_s)
 
@@ -91,6 +87,17 @@ def recommend(
         warnings=run.warnings,
         verification=matching(run.verification()),
     )
+
+
+def refuse_what_is_not_there(
+    run: Run, *, pair: str | None, sampling: str | None, batch_size: int | None, context: int | None
+) -> None:
+    """Raise ValueError for a name or number that the run does not have; None asks for nothing."""
+    grid = run.config.grid
+    _known_name("pair", pair, [one.name for one in run.config.pairs])
+    _known_name("sampling", sampling, [one.name for one in run.config.sampling])
+    _known_number("batch size", batch_size, grid.batch_size)
+    _known_number("context", context, grid.context)
 
 
 def _known_name(what: str, name: str | None, names: Sequence[str]) -> None:

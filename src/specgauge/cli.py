@@ -141,6 +141,34 @@ def recommend(
 
 
 @app.command()
+def replay(
+    run_dir: RunArgument,
+    pair: Annotated[str | None, typer.Option("--pair", metavar="NAME", help="Only this pair.")] = None,
+    sampling: Annotated[str | None, typer.Option("--sampling", metavar="NAME", help="Only this setting.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Only this batch size.")] = None,
+    context: Annotated[int | None, typer.Option("--context", metavar="N", help="Only this context.")] = None,
+    replicates: Annotated[
+        int, typer.Option("--replicates", metavar="N", min=1, max=10_000, help="Replays of every text.")
+    ] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+) -> None:
+    """Try adaptive policies on what a run recorded: fixed gamma, heuristics, bandits, stopping rules, their bounds."""
+    from specgauge.sweeps.replaying import replay_run, replays_json, replays_text
+    from specgauge.sweeps.rundir import Run
+
+    replays = replay_run(
+        Run.open(run_dir),
+        pair=pair,
+        sampling=sampling,
+        batch_size=batch_size,
+        context=context,
+        replicates=replicates,
+        progress=lambda place: print(f"replaying {place}", file=sys.stderr),
+    )
+    print(replays_json(replays) if as_json else replays_text(replays))
+
+
+@app.command()
 def report(
     run_dir: RunArgument,
     out: Annotated[

@@ -1,0 +1,126 @@
+"""What a replay of adaptive policies takes from a run directory: texts with signals, rollouts, and costs of a cell.
+
+texts = replayed_texts(run, way, context=256, gamma_max=6)
+costs = round_costs(cell, t_overhead_s=None)
+
+No torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.acceptance import acceptance_probability, fill_nulls, overlap, recorded_columns
+from specgauge.model.policy_costs import RoundCosts
+from specgauge.model.recorded_rounds import needed_columns
+from specgauge.model.renewal_inputs import judged_texts
+from specgauge.model.replay_texts import ReplayTexts, Rollouts, replay_texts
+from specgauge.model.texts import pad_texts
+from specgauge.sweeps.counted import cost_table
+from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.timings import CellTimings
+from specgauge.sweeps.ways import Way
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROLLOUTS = "rollouts.parquet"
+ROLLOUT_COLUMNS = ("prompt", "repetition", "start", "depth", "top_prob", "entropy_nats")
+_SIGNALS = ("draft_top_prob", "draft_entropy_nats")
+_KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
+
+
+def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> ReplayTexts:
+    """The recorded texts of a way; those that start at exactly `context` where predictions there take only them.
+
+    Raises:
+        ValueError: the acceptance or rollouts of the run are damaged, foreign or without signals.
+    """
+    frame = run.acceptance_of(way.pair, way.sampling)
+    if context in way.starting_at:
+        frame = frame[frame["context"] - frame["position"] == context]
+    padded = pad_texts(
+        frame["prompt"].to_numpy(),
+        frame["repetition"].to_numpy(),
+        frame["position"].to_numpy(),
+        frame["end_reason"].to_numpy(dtype=str),
+        {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *_SIGNALS)},
+    )
+    recorded = recorded_columns(padded.columns)
+    how = {"acceptance_rule": way.acceptance_rule, "draft_sampling": way.draft_sampling}
+    acceptance = fill_nulls(acceptance_probability(recorded, **how), overlap(recorded, **how))
+    limit = run.config.workload.max_new_tokens - 1
+    return replay_texts(
+        judged_texts(acceptance, padded.lengths, padded.ended_by_eos, limit),
+        prompts=padded.prompts,
+        repetitions=padded.repetitions,
+        top_probs=padded.columns["draft_top_prob"],
+        entropies_nats=padded.columns["draft_entropy_nats"],
+        gamma_max=gamma_max,
+        rollouts=read_rollouts(run.path / ROLLOUTS, way),
+        seed=run.config.seed,
+    )
+
+
+def read_rollouts(path: Path, way: Way) -> Rollouts | None:
+    """The draft chains of a way; None where none were recorded.
+
+    Raises:
+        ValueError: the file is truncated, not parquet, or lacks a column.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        return None
+    try:
+        frame = pd.read_parquet(path)
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        what = str(error).partition("\n")[0][:200]
+        raise ValueError(f"{path}: truncated or not a parquet file: {what}; delete it to measure it again") from error
+    missing = [name for name in ROLLOUT_COLUMNS if name not in frame.columns]
+    if missing:
+        raise ValueError(f"{path}: no table of rollouts: column {missing[0]!r} is missing; delete it to measure again")
+    own = _of_way(frame, way)
+    if own.empty:
+        return None
+    whole = {name: own[name].to_numpy(dtype=np.int64) for name in ROLLOUT_COLUMNS[:4]}
+    return Rollouts(
+        **whole,
+        top_prob=own["top_prob"].to_numpy(dtype=np.float64),
+        entropy_nats=own["entropy_nats"].to_numpy(dtype=np.float64),
+    )
+
+
+def _of_way(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
+    """The rows of a way, by as many of its keys as the table has."""
+    for key in _KEYS:
+        if key in frame.columns:
+            frame = frame[frame[key] == getattr(way, key)]
+    return frame
+
+
+def round_costs(cell: CellTimings, t_overhead_s: float | None) -> RoundCosts | None:
+    """Seconds of rounds of 0 … γ_max drafts, γ_max the largest γ whose parts the cell has; None where it has none.
+
+    Between measured γ, T_verify is taken as linear. ε is in every round of the loop, the plain one included, but none
+    is shorter than a plain step; None counts as 0.
+    """
+    gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
+    measured = [gamma for gamma in gammas if cell.trouble(gamma)[0] == "ok"]
+    table = cost_table([cell])
+    if not measured or table is None:
+        return None
+    place = cell.cell
+    costs = table.at(place.batch_size, place.context, np.arange(1, max(measured) + 1))
+    t_decode_s = float(costs.t_decode_s)
+    drafting_s = costs.t_draft_total_s + costs.t_verify_s
+    rounds_s = np.concatenate([[t_decode_s], drafting_s]) + (t_overhead_s or 0.0)
+    return RoundCosts(
+        t_decode_s=t_decode_s,
+        t_round_s=tuple(np.maximum(rounds_s, t_decode_s).tolist()),
+        t_draft_catch_up_s=float(costs.t_draft_catch_up_s),
+        batch_size=place.batch_size,
+    )
