@@ -9,14 +9,14 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ("T_decode", "time of one target forward of one token per sequence, up to and including the drawn token."),
     (
         "C(γ), T_draft",
-        "time of the whole chain of γ draft steps, timed as one; T_draft(k) = C(k) − C(k − 1). Of lookups: of one lookup "
-        "of γ drafts.",
+        "time of the whole chain of γ draft steps, timed as one; T_draft(k) = C(k) − C(k − 1). Of lookups: of one "
+        "lookup of γ drafts.",
     ),
     ("Δ₂", "what the first draft step costs more when it feeds two tokens, as it must after a fully accepted round."),
     (
         "T_verify(γ)",
-        "time of one target forward over γ + 1 tokens per sequence, which checks γ drafts at once. Lookups may find fewer "
-        "drafts, or none: beside a prediction stands the mean over what its rounds verify, T_decode where it is nothing.",
+        "time of one target forward over γ + 1 tokens per sequence, which checks γ drafts at once. Lookups may find "
+        "fewer or none: beside a prediction stands the mean over what its rounds verify, T_decode where that is nothing.",
     ),
     (
         "ε, overhead",

@@ -11,10 +11,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.canonical import canonical_json
+from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.blocklog import BlockLog
 from specgauge.sweeps.files import StorageError, atomic_path, write_text_atomically
@@ -58,6 +60,7 @@ class PairRun:
         self.run, self.pair, self.prompts, self.progress = run, pair, prompts, progress
         self.config = run.config
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
+        self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
         self.log = BlockLog(run.journal, self.cells)
         self.outcome = PairOutcome()
         self._encoded: list[list[int]] | None = None
@@ -74,13 +77,13 @@ class PairRun:
 
         try:
             refuse_mode_of(self.pair, self.config.mode)
-            if self.config.acceptance.sequential:
+            if self._in_turn:
                 self._sequential_acceptance()
             loaded = self._load_both()
             if loaded is not None:
                 check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
                 self._verification().check(loaded)
-                if not self.config.acceptance.sequential:
+                if not self._in_turn:
                     self._acceptance_side_by_side(pair_in_mode(loaded, "eager"))
                 self._time(loaded)
                 self._verify(loaded)
@@ -88,6 +91,11 @@ class PairRun:
             self.outcome.bad_input = error
         self.outcome.failed |= self.log.has_failures
         return self.outcome
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether two models are to be loaded one after the other; a target that drafts for itself is one model."""
+        return self.config.acceptance.sequential and isinstance(self.pair.draft, ModelConfig)
 
     def _missing(self) -> list[SamplingConfig]:
         return [s for s in self.config.sampling if not self._acceptance_path(s).is_file()]
@@ -104,7 +112,7 @@ class PairRun:
         reason = self._guarded(lambda: loaded.append(pair_in_mode(load_pair(self.pair), self.config.mode)))
         if reason is not None:
             status, words = reason
-            self.log.give_up(self.cells, arm_names(self.config.grid.gamma), status, f"loading: {words}")
+            self.log.give_up(self.cells, self.arms, status, f"loading: {words}")
             for sampling in self._missing():
                 self.outcome.acceptance_reasons[sampling.name] = f"{status}: loading: {words}"
             return None
@@ -179,15 +187,11 @@ class PairRun:
                 self.progress.advance(len(batch))
         return texts
 
-    def _judge(self, target: Any, draft: Any, texts: Sequence[Text], sampling: SamplingConfig) -> None:
-        """One teacher-forced pass over the texts into the sampling setting's acceptance file."""
-        from specgauge.bench.acceptance import measure_acceptance
-
+    def _judge(self, measure: Callable[..., pd.DataFrame], texts: Sequence[Text], sampling: SamplingConfig) -> None:
+        """One teacher-forced pass over the texts, by `measure`, into the sampling setting's acceptance file."""
         batches = -(-len(texts) // self.config.acceptance.batch_size)
         self.progress.start(f"acceptance, {self.pair.name}, {sampling.name}", batches)
-        frame = measure_acceptance(
-            target,
-            draft,
+        frame = measure(
             texts,
             settings_of(sampling),
             batch_size=self.config.acceptance.batch_size,
@@ -211,23 +215,29 @@ class PairRun:
             self.outcome.acceptance_reasons[sampling.name] = ": ".join(trouble)
 
     def _acceptance_side_by_side(self, loaded: LoadedPair) -> None:
-        """Both models in memory at once."""
+        """All in memory at once."""
+        from specgauge.bench.pair_acceptance import pair_acceptance
+
         missing = self._missing()
         if not missing:
             return
         encoded = self._encode(loaded.target.tokenizer)
+        measure = partial(pair_acceptance, loaded, gamma_max=max(self.config.grid.gamma))
         for sampling in missing:
 
             def work(sampling: SamplingConfig = sampling) -> None:
                 texts = self._write_texts(loaded.target, encoded, sampling)
-                self._judge(loaded.target, loaded.draft, texts, sampling)
+                self._judge(measure, texts, sampling)
 
             self._note(sampling, self._guarded(work))
 
     def _sequential_acceptance(self) -> None:
         """One model after the other; the two are never in memory together."""
+        from specgauge.bench.acceptance import measure_acceptance
         from specgauge.bench.models import check_vocabularies, load_model
 
+        spec = self.pair.draft
+        assert isinstance(spec, ModelConfig), "one model is loaded once"
         missing = self._missing()
         if not missing:
             return
@@ -236,7 +246,7 @@ class PairRun:
             return load_model(self.pair.target, role="target", name=f"pair {self.pair.name!r} target")
 
         def load_draft() -> LoadedModel:
-            return load_model(self.pair.draft, role="draft", name=f"pair {self.pair.name!r} draft")
+            return load_model(spec, role="draft", name=f"pair {self.pair.name!r} draft")
 
         written: dict[str, list[Text]] = {}
 
@@ -258,7 +268,7 @@ class PairRun:
                 continue
 
             def judge(sampling: SamplingConfig = sampling, texts: Sequence[Text] = texts) -> None:
-                self._judge(load_target, load_draft, texts, sampling)
+                self._judge(partial(measure_acceptance, load_target, load_draft), texts, sampling)
 
             self._note(sampling, self._guarded(judge))
 
@@ -281,10 +291,9 @@ class PairRun:
         """The timing of every cell."""
         from specgauge.bench.measure import measure_cells
 
-        names = arm_names(self.config.grid.gamma)
-        blocks = len(self.cells) * len(names) * self.config.precision.min_blocks
+        blocks = len(self.cells) * len(self.arms) * self.config.precision.min_blocks
         self.progress.start(f"timing {self.pair.name}", blocks)
-        recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in self.cells for arm in names)
+        recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in self.cells for arm in self.arms)
         self.progress.advance(recorded)
         trouble = self._guarded(
             lambda: measure_cells(
@@ -299,7 +308,7 @@ class PairRun:
             )
         )
         if trouble is not None:
-            self.log.give_up(self.cells, names, *trouble)
+            self.log.give_up(self.cells, self.arms, *trouble)
 
     def _verification(self) -> Verification:
         return Verification(run=self.run, pair=self.pair, progress=self.progress, guard=self._guarded)
