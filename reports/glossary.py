@@ -16,7 +16,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     (
         "T_verify(γ)",
         "time of one target forward over γ + 1 tokens per sequence, which checks γ drafts at once. Lookups may find "
-        "fewer or none: beside a prediction stands the mean over what its rounds verify, T_decode where that is nothing.",
+        "fewer or none: beside a prediction stands the mean over what rounds verify, T_decode where that is nothing.",
     ),
     (
         "ε, overhead",
