@@ -19,6 +19,8 @@ from specgauge.reports.svg import figure, line, marker, rect
 
 _BAR = 0.62
 _ROOM = 1.06
+_ROUNDING = 1e-9
+"""Share of a round below which what its parts leave of it is the rounding of their sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,8 @@ def cost_bars(series: Mapping[str, Sequence[Prediction]]) -> list[CostBar]:
         if one.t_draft_total_s is None or one.t_verify_s is None:
             continue
         left_s = (one.t_round_s or 0.0) - one.t_draft_total_s - one.t_verify_s - max(0.0, one.t_overhead_s or 0.0)
+        if left_s < _ROUNDING * (one.t_round_s or 0.0):
+            left_s = 0.0
         before = [bars[one.gamma]] if one.gamma in bars else []
         overheads_s = [value for value in (one.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
         bars[one.gamma] = CostBar(

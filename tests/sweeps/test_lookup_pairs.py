@@ -11,6 +11,8 @@ half draft: Ω = 3/2 at every γ. T_decode = 1 s, C(k) = k/8 s, T_verify = 5/4 s
 from __future__ import annotations
 
 import math
+import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,16 @@ from specgauge.reports.html import write_report
 from specgauge.sweeps.cautions import timing_cautions
 from specgauge.sweeps.describe import describe, read_sizes
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
+from specgauge.sweeps.measuring import PairRun
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.predictions import predict, predict_run
+from specgauge.sweeps.progress import progress_to
 from specgauge.sweeps.recorded import recorded_texts
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.sizes import NO_MODEL, read_model_size
 from specgauge.sweeps.timings import ArmTimings, CellTimings, collect_timings
 from tests.sweeps import made
+from tests.sweeps.fake_bench import FakeBench
 
 POSITIONS = 17
 
@@ -237,3 +242,20 @@ def test_more_layers_than_the_target_can_spare_are_refused(folder: Path) -> None
     size = read_model_size(config(str(folder)).pairs[0].target, role="target", layers=2)
     assert size is not None
     assert size.layers == 2
+
+
+@pytest.mark.parametrize(
+    ("draft", "loaded"), [("ngram", ["p"]), ({"layers": 2}, ["p"]), ("embedded", ["draft", "target"])]
+)
+def test_one_model_is_loaded_once_even_where_models_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: Any, loaded: list[str]
+) -> None:
+    fake = FakeBench()
+    for name, module in fake.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
+    with made.begin(tmp_path / "run", asked) as opened, progress_to(StringIO()) as shown:
+        prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
+        PairRun(opened, asked.pairs[0], prompts, shown).measure()
+    assert fake.loaded[: len(loaded)] == loaded
+    assert len(fake.judged) == 1
