@@ -12,7 +12,9 @@ what decides whether another draft pays: how sure the draft is now, and how this
 
     forecast = fit_forecast(texts)
     z = forecast.confidence(top_probs)
-    forecast.this_draft(z, forecast.start(calls=1))
+    forecast.this_draft(z, forecast.means(forecast.start(calls=1)))
+
+L calls, B rows of each.
 """
 
 from __future__ import annotations
@@ -38,6 +40,14 @@ class History:
     """Faded sums over the positions judged so far, (L,) each."""
 
     judged: FloatArray
+    confidence: FloatArray
+    accepted: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """r and e, (L,) each."""
+
     confidence: FloatArray
     accepted: FloatArray
 
@@ -82,27 +92,37 @@ class AcceptanceForecast:
         """Nothing judged yet."""
         return History(judged=np.zeros(calls), confidence=np.zeros(calls), accepted=np.zeros(calls))
 
-    def first_draft(self, history: History) -> FloatArray:
+    def means(self, history: History) -> Means:
+        """R and e of a history."""
+        total = self.prior_weight + history.judged
+        lean = self.prior_weight * self.mean
+        return Means(confidence=(lean + history.confidence) / total, accepted=(lean + history.accepted) / total)
+
+    def first_draft(self, means: Means) -> FloatArray:
         """(L,) P(the first draft of a round is accepted)."""
         one, r, e = self.first_weights
-        confidence, accepted = self._means(history)
-        return np.clip(one + r * confidence + e * accepted, 0.0, 1.0)
+        return _probability(one + r * means.confidence + e * means.accepted)
 
-    def this_draft(self, confidence: FloatArray, history: History) -> FloatArray:
+    def this_draft(self, confidence: FloatArray, means: Means) -> FloatArray:
         """(L, B) P(the draft that z (L, B) belongs to is accepted), given those before it."""
-        return self._forecast(self.this_weights, confidence, history)
+        return _with_confidence(self.this_weights, confidence, means)
 
-    def next_draft(self, confidence: FloatArray, history: History) -> FloatArray:
+    def next_draft(self, confidence: FloatArray, means: Means) -> FloatArray:
         """(L, B) P(the draft after the one that z (L, B) belongs to is accepted), given that this one is."""
-        return self._forecast(self.next_weights, confidence, history)
+        return _with_confidence(self.next_weights, confidence, means)
 
     def judged(self, history: History, confidence: FloatArray, accepted: FloatArray, rows: FloatArray) -> History:
-        """One more position judged in each of `rows` (L,) rows, z and acceptance (L,) summed over them."""
+        """K more positions judged in turn, each in `rows` (K, L) rows, z and acceptance (K, L) summed over those rows.
+
+        Where no row judged a position, nothing fades.
+        """
         kept = np.where(rows > 0, self.memory, 1.0)
+        later = np.ones((rows.shape[0] + 1, rows.shape[1]))
+        later[:-1] = np.cumprod(kept[::-1], axis=0)[::-1]
         return History(
-            judged=kept * history.judged + rows,
-            confidence=kept * history.confidence + confidence,
-            accepted=kept * history.accepted + accepted,
+            judged=later[0] * history.judged + (later[1:] * rows).sum(axis=0),
+            confidence=later[0] * history.confidence + (later[1:] * confidence).sum(axis=0),
+            accepted=later[0] * history.accepted + (later[1:] * accepted).sum(axis=0),
         )
 
     def faded(self, history: History, passed: IntArray) -> History:
@@ -112,17 +132,15 @@ class AcceptanceForecast:
             judged=kept * history.judged, confidence=kept * history.confidence, accepted=kept * history.accepted
         )
 
-    def _means(self, history: History) -> tuple[FloatArray, FloatArray]:
-        total = self.prior_weight + history.judged
-        lean = self.prior_weight * self.mean
-        return (lean + history.confidence) / total, (lean + history.accepted) / total
 
-    def _forecast(
-        self, weights: tuple[float, float, float, float], confidence: FloatArray, history: History
-    ) -> FloatArray:
-        one, z, r, e = weights
-        steady, accepted = self._means(history)
-        return np.clip((one + r * steady + e * accepted)[:, None] + z * confidence, 0.0, 1.0)
+def _with_confidence(weights: tuple[float, float, float, float], confidence: FloatArray, means: Means) -> FloatArray:
+    one, z, r, e = weights
+    return _probability((one + r * means.confidence + e * means.accepted)[:, None] + z * confidence)
+
+
+def _probability(values: FloatArray) -> FloatArray:
+    """Cut to [0, 1]; NaN stays."""
+    return np.asarray(np.minimum(np.maximum(values, 0.0), 1.0), dtype=np.float64)
 
 
 def fit_forecast(
@@ -168,8 +186,10 @@ def _with_weights(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -
     for t in range(longest):
         own = np.repeat(z[:, t], _REPLICATES)
         features[t, :, 1] = own
-        features[t, :, 2], features[t, :, 3] = forecast._means(history)
-        history = forecast.judged(history, own, passed[:, t].ravel().astype(np.float64), np.ones(own.size))
+        means = forecast.means(history)
+        features[t, :, 2], features[t, :, 3] = means.confidence, means.accepted
+        accepted_here = passed[:, t].reshape(1, -1).astype(np.float64)
+        history = forecast.judged(history, own[None], accepted_here, np.ones((1, own.size)))
     here = np.repeat(inside, _REPLICATES, axis=0).T
     accepted = np.repeat(acceptance, _REPLICATES, axis=0).T
     following = here[1:]

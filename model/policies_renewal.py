@@ -63,58 +63,71 @@ class RenewalChoices(GammaChoices):
 
     def __init__(self, policy: RenewalStoppingPolicy, calls: int) -> None:
         self._policy, self._forecast = policy, policy.forecast
-        self._rounds_s = np.array(policy.t_round_s)
+        self._cap = len(policy.t_round_s) - 1
+        self._prices = [_prices(policy, depth) for depth in range(self._cap)]
         self._history = policy.forecast.start(calls)
-        self._seen: list[FloatArray] = []
         self._survival = np.ones((calls, 1))
-        self._rows = np.ones(calls, dtype=np.int64)
         self._start_round()
 
     def goes_on(self, depth: int, signals: Signals) -> BoolArray:
         """Where some number of further drafts is worth more than it costs."""
         confidence = self._forecast.confidence(signals.top_probs)
         self._seen.append(confidence)
-        this = self._forecast.this_draft(confidence, self._history)
-        self._survival = self._survival * this
-        hopes = self._survival * self._forecast.next_draft(confidence, self._history)
-        asked = (~np.isnan(hopes)).sum(axis=1)
+        self._survival = self._survival * self._forecast.this_draft(confidence, self._means)
+        hopes = self._survival * self._forecast.next_draft(confidence, self._means)
+        known = ~np.isnan(hopes)
+        asked = known.sum(axis=1)
         if len(self._seen) == 1:
             self._rows = np.maximum(asked, 1)
-        tokens = np.where(np.isnan(hopes), 0.0, hopes).sum(axis=1) / self._rows
+        tokens = np.where(known, hopes, 0.0).sum(axis=1) / self._rows
         within = (asked > 0) & (depth < self.gammas)
         return np.asarray(within & (self._pays(depth, tokens) | (depth < self._policy.fewest)), dtype=np.bool_)
 
     def observe(self, seen: RoundSeen) -> None:
-        """Take in every judged draft whose confidence was seen, and that nothing was where there were no drafts."""
+        """Take in the judged drafts, r for z where nobody looked; and plain rounds, in which nothing was seen."""
         judged = np.minimum(seen.accepted + 1, seen.drafted)
-        for index in range(int(judged.max(initial=0))):
-            rows = judged > index
-            confidence = self._seen[index] if index < len(self._seen) else np.full(rows.shape, np.nan)
-            steady = np.where(np.isnan(confidence), self._steady[:, None], confidence)
+        count = int(judged.max(initial=0))
+        if count:
+            places = np.arange(count)[:, None, None]
+            rows = judged > places
+            confidence = np.full((count, *judged.shape), np.nan)
+            if self._seen:
+                looked = min(count, len(self._seen))
+                confidence[:looked] = self._seen[:looked]
+            confidence = np.where(np.isnan(confidence), self._means.confidence[:, None], confidence)
             self._history = self._forecast.judged(
                 self._history,
-                np.where(rows, steady, 0.0).sum(axis=1),
-                (rows & (seen.accepted > index)).sum(axis=1).astype(np.float64),
-                rows.sum(axis=1).astype(np.float64),
+                np.where(rows, confidence, 0.0).sum(axis=2),
+                (rows & (seen.accepted > places)).sum(axis=2).astype(np.float64),
+                rows.sum(axis=2).astype(np.float64),
             )
         plain: IntArray = (seen.active.any(axis=1) & ~seen.drafts).astype(np.int64)
-        self._history = self._forecast.faded(self._history, plain)
+        if plain.any():
+            self._history = self._forecast.faded(self._history, plain)
         self._start_round()
 
     def _start_round(self) -> None:
-        self._seen, self._survival = [], np.ones((self._rows.size, 1))
-        self._steady = self._forecast.first_draft(self._history)
-        cap = self._rounds_s.size - 1
-        pays = self._pays(0, self._steady) | (self._policy.fewest > 0)
-        self.gammas = np.where(pays, cap, 0)
+        self._means = self._forecast.means(self._history)
+        calls = self._means.confidence.size
+        self._seen: list[FloatArray] = []
+        self._survival = np.ones((calls, 1))
+        self._rows = np.ones(calls, dtype=np.int64)
+        steady = self._forecast.first_draft(self._means)
+        self._further = np.cumsum(steady[:, None] ** np.arange(max(self._cap, 1)), axis=1)
+        pays = self._pays(0, steady) | (self._policy.fewest > 0)
+        self.gammas = np.where(pays, self._cap, 0)
 
     def _pays(self, depth: int, tokens: FloatArray) -> BoolArray:
         """(L,) whether some m further drafts pay: the first brings the mean row `tokens` (L,), each next p of that."""
-        costs_s = self._rounds_s[depth + 1 :] - self._rounds_s[depth]
-        looks = np.minimum(np.arange(costs_s.size) + 1, costs_s.size - 1)  # nobody looks after the last draft of all
-        costs_s = costs_s + self._policy.t_look_s * looks
-        if costs_s.size == 0:
+        if depth >= self._cap:
             return np.zeros(tokens.shape, dtype=np.bool_)
-        further = np.cumsum(self._steady[:, None] ** np.arange(costs_s.size), axis=1)
-        worth_s = self._policy.token_worth_s * tokens[:, None] * further
-        return np.asarray((worth_s > costs_s).any(axis=1), dtype=np.bool_)
+        prices_s = self._prices[depth]
+        worth_s = self._policy.token_worth_s * tokens[:, None] * self._further[:, : prices_s.size]
+        return np.asarray((worth_s > prices_s).any(axis=1), dtype=np.bool_)
+
+
+def _prices(policy: RenewalStoppingPolicy, depth: int) -> FloatArray:
+    """Seconds of 1, 2, … further drafts after `depth`, the looks after each of them but the last of all."""
+    rounds_s = np.array(policy.t_round_s)
+    more = np.arange(1, rounds_s.size - depth)
+    return np.asarray(rounds_s[depth + more] - rounds_s[depth] + policy.t_look_s * np.minimum(more, more.size - 1))
