@@ -28,12 +28,13 @@ pytestmark = [
 ]
 
 
-def test_a_whole_run_on_cuda(tmp_path: Path) -> None:
+@pytest.mark.parametrize("draft", ["{model: embedded, device: cuda}", "ngram", "{layers: 4}"])
+def test_a_whole_run_on_cuda(tmp_path: Path, draft: str) -> None:
     config = load_config(
         "quickstart",
         [
             "pairs[0].target.device=cuda",
-            "pairs[0].draft.device=cuda",
+            f"pairs[0].draft={draft}",
             "workload.limit=4",
             "grid.context=[64]",
             "grid.gamma=1:3",
