@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from specgauge.bench import models
 from specgauge.bench.cache import forward, new_cache
 from specgauge.bench.models import LoadedModel, LoadedPair, check_vocabularies, choose_device, load_model, load_pair
+from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
 from specgauge.configs.schema import ModelConfig, PairConfig
 from tests.bench.loading_checks import NAME, Recorder, change_json, checkpoint, copied, load, record, refusal
 from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
@@ -286,6 +287,24 @@ def test_rows_padded_differently_belong_together(checkpoint: Path, tmp_path: Pat
     assert (pair.name, pair.target.name, pair.draft_model.name) == ("p", "pair 'p' target", "pair 'p' draft")
     assert (pair.target.vocabulary_rows, pair.draft_model.vocabulary_rows) == (100, 104)
     assert (pair.target.max_context, pair.draft_model.max_context, pair.max_context) == (128, 64, 64)
+
+
+def test_lookups_load_the_target_alone(checkpoint: Path) -> None:
+    target = ModelConfig(model=str(checkpoint))
+    pair = load_pair(PairConfig(name="p", target=target, draft=NgramDraft(ngram=NgramConfig(longest=2))))
+    assert (pair.draft, pair.ngram, pair.max_context) == (None, NgramConfig(longest=2), 128)
+    assert pair.models == (pair.target,)
+
+
+def test_the_first_layers_are_the_targets_own(checkpoint: Path) -> None:
+    target = ModelConfig(model=str(checkpoint))
+    pair = load_pair(PairConfig(name="p", target=target, draft=LayersDraft(layers=1)))
+    assert pair.models == (pair.target, pair.draft_model)
+    assert pair.draft_model.name == "pair 'p' target (first 1 layers)"
+    own = {id(weight) for weight in pair.target.model.parameters()}
+    assert {id(weight) for weight in pair.draft_model.model.parameters()} < own
+    with pytest.raises(ValueError, match="pair 'p' target: draft layers: found 2; allowed is 1 to 1 of its 2"):
+        load_pair(PairConfig(name="p", target=target, draft=LayersDraft(layers=2)))
 
 
 def test_two_ids_swapped(checkpoint: Path, copied: Path) -> None:
