@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.cache import RowCache, forward, new_cache
 from specgauge.bench.generate import Text, check_room, feedable, pad_right, prefill_rows
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import lowest_argmax, probabilities, processed_logits, seen_along, seen_tokens
@@ -44,14 +44,22 @@ def widen(logits: Tensor, vocabulary: int) -> Tensor:
     return logits if missing == 0 else torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
 
 
-def logit_chunks(model: LoadedModel, texts: Sequence[Text], chunk: int) -> Iterator[Tensor]:
+def text_cache(model: LoadedModel, texts: Sequence[Text]) -> RowCache:
+    """An empty cache with room for prompts and texts."""
+    capacity = max(len(text.prompt_tokens) for text in texts) + max(len(text.tokens) for text in texts)
+    return new_cache(model.model, batch_size=len(texts), tokens=capacity)
+
+
+def logit_chunks(
+    model: LoadedModel, texts: Sequence[Text], chunk: int, cache: RowCache | None = None
+) -> Iterator[Tensor]:
     """(B, N, V) float32 logits along the texts, ``chunk`` positions at a time.
 
     Row b, position t is the distribution of the text's token t + 1, computed from the prompt and tokens 0 … t.
+    A given ``cache``, of `text_cache`, holds all of them afterwards, filling beyond a text's end included.
     """
     longest = max(len(text.tokens) for text in texts)
-    capacity = max(len(text.prompt_tokens) for text in texts) + longest
-    cache = new_cache(model.model, batch_size=len(texts), tokens=capacity)
+    cache = text_cache(model, texts) if cache is None else cache
     prefill_rows(model, cache, [text.prompt_tokens for text in texts])
     fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, model.device)
     fed = feedable(fed, model)

@@ -133,6 +133,27 @@ class RowCache(Cache):
     def reserve(self, tokens: int) -> None:
         """Say that forwards reach ``tokens`` at most; only what runs over fixed shapes needs to know."""
 
+    def copied_rows(self, rows: Sequence[int], *, tokens: int) -> RowCache:
+        """A cache with room for ``tokens`` whose rows hold what these rows of this one do, and count as much of it.
+
+        A row may be named more than once; what does not fit is left out, and must not count.
+        """
+        layers = [RowLayer() for _ in self.layers]
+        copied = RowCache(layers=layers, batch_size=len(rows), capacity=capacity_bucket(tokens))
+        kept = min(self.capacity, copied.capacity)
+        for own, new in zip(self.layers, layers, strict=True):
+            assert isinstance(own, RowLayer)
+            if own.keys is None or own.values is None:
+                continue
+            index = torch.tensor(list(rows), device=own.keys.device)
+            keys, values = own.keys[index, :, :kept], own.values[index, :, :kept]
+            new.lazy_initialization(keys, values)
+            assert new.keys is not None
+            assert new.values is not None
+            new.keys[:, :, :kept], new.values[:, :, :kept] = keys, values
+        copied.set_lengths([self.lengths[row] for row in rows])
+        return copied
+
     def check_room(self, new_tokens: int) -> None:
         """Raise ValueError where a row would not fit into the capacity."""
         longest = max(self.lengths)

@@ -131,6 +131,23 @@ def test_rolled_back_tokens_leave_no_trace(model: Any, tokens: torch.Tensor) -> 
     torch.testing.assert_close(forward(model, cache, tokens[:, :6]), expected[:, :6], rtol=0, atol=TOLERANCE)
 
 
+def test_copied_rows_go_on_apart_from_their_originals(model: Any, tokens: torch.Tensor) -> None:
+    model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+    cache = new_cache(model, batch_size=2, tokens=64)
+    forward(model, cache, tokens[:2, :8])
+    cache.set_lengths([8, 5])
+    copied = cache.copied_rows([1, 0, 1], tokens=100)
+    assert (copied.capacity, copied.lengths) == (128, [5, 8, 5])
+    nexts = torch.stack([tokens[1, 5:7], tokens[0, 8:10], tokens[0, :2]])
+    found = forward(model, copied, nexts)[:, -1]
+    for row, text in enumerate((tokens[1, :7], tokens[0, :10], torch.cat([tokens[1, :5], tokens[0, :2]]))):
+        alone = forward(model, new_cache(model, batch_size=1, tokens=64), text[None])
+        torch.testing.assert_close(found[row], alone[0, -1])
+    assert cache.lengths == [8, 5]
+    expected = forward(model, new_cache(model, batch_size=1, tokens=64), tokens[:1, :9])
+    torch.testing.assert_close(forward(model, cache, tokens[:2, 8:9])[0, -1], expected[0, -1])
+
+
 def test_keeping_the_last_logits_only(model: Any, tokens: torch.Tensor) -> None:
     model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
     cache = new_cache(model, batch_size=3, tokens=24)
