@@ -22,6 +22,7 @@ ACCEPTANCE_COLUMNS = (
     "prompt", "repetition", "position", "context", "token", "target_prob", "draft_prob", "overlap_ratio",
     "overlap_match", "draft_argmax", "draft_argmax_target_prob", "draft_top_prob", "draft_entropy_nats", "end_reason",
 )  # fmt: skip
+ROLLOUT_COLUMNS = ("prompt", "repetition", "start", "depth", "token", "top_prob", "entropy_nats")
 TEXT_COLUMNS = (
     "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "cost_known", "acceptance_known", "label",
     "status", "reason",
@@ -94,6 +95,31 @@ def read_acceptance(path: Path) -> pd.DataFrame:
     Raises:
         ValueError: missing, truncated, not parquet, of another release, without a column, or without a row.
     """
+    frame = _read_parquet(path, ACCEPTANCE_COLUMNS, "acceptance file")
+    if frame.empty:
+        raise ValueError(f"{path}: holds no position; delete it to measure it again")
+    return frame
+
+
+def read_rollouts(path: Path) -> pd.DataFrame:
+    """The draft chains off the target's path, one row per step, floats as float64; no row where no draft is rejected.
+
+    Raises:
+        ValueError: missing, truncated, not parquet, of another release, without a column, or with signals that no
+            distribution has.
+    """
+    frame = _read_parquet(path, ROLLOUT_COLUMNS, "table of rollouts")
+    tops, entropies = frame["top_prob"], frame["entropy_nats"]
+    if not (tops.between(0.0, 1.0) & (tops > 0.0) & (entropies >= 0.0) & (frame["depth"] >= 1)).all():
+        raise ValueError(
+            f"{path}: found a top_prob outside (0, 1], a negative entropy_nats or a depth below 1; "
+            "delete it to measure again"
+        )
+    return frame
+
+
+def _read_parquet(path: Path, wanted: Sequence[str], what: str) -> pd.DataFrame:
+    """A parquet file with at least the wanted columns, floats as float64."""
     import pandas as pd
 
     if not path.is_file():
@@ -101,14 +127,12 @@ def read_acceptance(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        what = str(error).partition("\n")[0][:200]
-        raise ValueError(f"{path}: truncated or not a parquet file: {what}; delete it to measure it again") from error
+        cause = str(error).partition("\n")[0][:200]
+        raise ValueError(f"{path}: truncated or not a parquet file: {cause}; delete it to measure it again") from error
     _check_release(path, {"schema": frame.attrs.get("schema", SCHEMA)})
-    missing = _missing_columns(list(frame.columns), ACCEPTANCE_COLUMNS)
+    missing = _missing_columns(list(frame.columns), wanted)
     if missing:
-        raise ValueError(f"{path}: no acceptance file: column {missing[0]!r} is missing; delete it to measure it again")
-    if frame.empty:
-        raise ValueError(f"{path}: holds no position; delete it to measure it again")
+        raise ValueError(f"{path}: no {what}: column {missing[0]!r} is missing; delete it to measure it again")
     return frame.astype({name: "float64" for name in frame.columns if frame[name].dtype == "float32"})
 
 

@@ -8,7 +8,6 @@ No torch.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,15 +19,14 @@ from specgauge.model.renewal_inputs import judged_texts
 from specgauge.model.replay_texts import ReplayTexts, Rollouts, replay_texts
 from specgauge.model.texts import pad_texts
 from specgauge.sweeps.counted import cost_table
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.reading import read_rollouts
+from specgauge.sweeps.rundir import ROLLOUTS, Run
 from specgauge.sweeps.timings import CellTimings
 from specgauge.sweeps.ways import Way
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ROLLOUTS = "rollouts.parquet"
-ROLLOUT_COLUMNS = ("prompt", "repetition", "start", "depth", "top_prob", "entropy_nats")
 _SIGNALS = ("draft_top_prob", "draft_entropy_nats")
 _KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 
@@ -60,33 +58,25 @@ def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> Repla
         top_probs=padded.columns["draft_top_prob"],
         entropies_nats=padded.columns["draft_entropy_nats"],
         gamma_max=gamma_max,
-        rollouts=read_rollouts(run.path / ROLLOUTS, way),
+        rollouts=rollouts_of(run, way),
         seed=run.config.seed,
     )
 
 
-def read_rollouts(path: Path, way: Way) -> Rollouts | None:
+def rollouts_of(run: Run, way: Way) -> Rollouts | None:
     """The draft chains of a way; None where none were recorded.
 
     Raises:
-        ValueError: the file is truncated, not parquet, or lacks a column.
+        ValueError: the file is truncated, not parquet, of another release, or lacks a column.
     """
-    import pandas as pd
-
+    path = run.path / ROLLOUTS
     if not path.is_file():
         return None
-    try:
-        frame = pd.read_parquet(path)
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        what = str(error).partition("\n")[0][:200]
-        raise ValueError(f"{path}: truncated or not a parquet file: {what}; delete it to measure it again") from error
-    missing = [name for name in ROLLOUT_COLUMNS if name not in frame.columns]
-    if missing:
-        raise ValueError(f"{path}: no table of rollouts: column {missing[0]!r} is missing; delete it to measure again")
+    frame = read_rollouts(path)
     own = _of_way(frame, way)
     if own.empty:
         return None
-    whole = {name: own[name].to_numpy(dtype=np.int64) for name in ROLLOUT_COLUMNS[:4]}
+    whole = {name: own[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}
     return Rollouts(
         **whole,
         top_prob=own["top_prob"].to_numpy(dtype=np.float64),

@@ -35,11 +35,12 @@ ACCEPTANCE = "acceptance"
 PREDICTIONS = "predictions.csv"
 RECOMMENDATION = "recommendation.yaml"
 VERIFICATION = "verification.csv"
+ROLLOUTS = "rollouts.parquet"
 REPORT = "report.html"
 RUN_FILES = frozenset(
     {
         CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, VERIFICATION, REPORT,
-        "rollouts.parquet", "rounds.parquet", "requests.parquet",
+        ROLLOUTS, "rounds.parquet", "requests.parquet",
     }
 )  # fmt: skip
 
