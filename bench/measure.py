@@ -33,7 +33,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.precision import worst_half_width
 from specgauge.model.sampling import SamplingSettings
 
-Status = Literal["ok", "oom", "skipped", "failed"]
+Status = Literal["ok", "oom", "skipped", "failed", "killed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,9 @@ class BlockJournal(Protocol):
 
     def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
         """Recorded blocks of an arm by number, whatever their status."""
+
+    def begin(self, cell_id: str, arm: str, block: int) -> None:
+        """Be told that a block is under way; nothing of it is known yet."""
 
     def record(self, block: BlockRecord) -> None:
         """Keep a block for good before returning."""
@@ -131,6 +134,7 @@ class CellTimer:
         def sample() -> list[float]:
             return bench.sample(arm, cell.context, cell.settings, self.clock)
 
+        self.journal.begin(cell.cell_id, arm, block)
         prefill, before = is_prefill(arm), built()
         if arm not in state.warm:
             first_call = sample()[-1]

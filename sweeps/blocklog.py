@@ -1,6 +1,7 @@
 """The journal as the timing loop sees it: blocks by cell and arm.
 
 What failed or was killed in an earlier run is not shown, so that this run measures it again; what fails now is shown.
+Cells that are to be left alone show everything.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from specgauge.sweeps.journal import Journal
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.records import SETTLED, JournalLine
+from specgauge.sweeps.working import WorkingMark
 
 if TYPE_CHECKING:
     from specgauge.bench.measure import BlockRecord, Status
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
 class BlockLog:
     """Reads and writes the blocks of the planned cells (`specgauge.bench.measure.BlockJournal`)."""
 
-    def __init__(self, journal: Journal, cells: Iterable[Cell]) -> None:
-        """Take up what the open `journal` holds of `cells`."""
-        self._journal = journal
+    def __init__(
+        self, journal: Journal, cells: Iterable[Cell], *, mark: WorkingMark, left_alone: Iterable[str] = ()
+    ) -> None:
+        """Take up what the open `journal` holds of `cells`; `mark` says where work is."""
+        self._journal, self._mark, alone = journal, mark, set(left_alone)
         self._cells = {cell.id: cell for cell in cells}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
         self.has_failures = False
         for line in journal.latest.values():
-            if line.status in SETTLED:
+            if line.status in SETTLED or line.cell in alone:
                 self._show(line)
 
     def _show(self, line: JournalLine) -> None:
@@ -35,6 +39,10 @@ class BlockLog:
     def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
         """The recorded blocks of an arm, by number."""
         return self._blocks.get((cell_id, arm), {})
+
+    def begin(self, cell_id: str, arm: str, block: int) -> None:
+        """Say that a block is under way."""
+        self._mark.block(cell_id, arm, block)
 
     def record(self, block: BlockRecord) -> None:
         """Keep a block for good.
@@ -73,7 +81,6 @@ class BlockLog:
 def _block(line: JournalLine) -> BlockRecord:
     from specgauge.bench.measure import BlockRecord
 
-    assert line.status != "killed"  # settled lines, and those this run writes
     return BlockRecord(
         cell_id=line.cell,
         arm=line.arm,

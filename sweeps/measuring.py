@@ -27,6 +27,7 @@ from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, Run, acceptance_file_name
 from specgauge.sweeps.verifying import Numbered, Verification
+from specgauge.sweeps.working import WorkingMark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,13 +56,22 @@ class PairOutcome:
 class PairRun:
     """One pair of an open run being measured."""
 
-    def __init__(self, run: OpenRun, pair: PairConfig, prompts: Sequence[Prompt], progress: Progress) -> None:
-        """Nothing is loaded before `measure`."""
+    def __init__(
+        self,
+        run: OpenRun,
+        pair: PairConfig,
+        prompts: Sequence[Prompt],
+        progress: Progress,
+        *,
+        left_alone: Sequence[str] = (),
+    ) -> None:
+        """Nothing is loaded before `measure`; `left_alone`: ids of cells in which this run was killed."""
         self.run, self.pair, self.prompts, self.progress = run, pair, prompts, progress
         self.config = run.config
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
-        self.log = BlockLog(run.journal, self.cells)
+        self.mark = WorkingMark(run.path)
+        self.log = BlockLog(run.journal, self.cells, mark=self.mark, left_alone=left_alone)
         self.outcome = PairOutcome()
         self._encoded: list[list[int]] | None = None
         self._as_written: list[list[int]] = []
@@ -72,30 +82,39 @@ class PairRun:
         Raises:
             StorageError: the disk refused a write.
         """
-        from specgauge.bench.measure import check_contexts
-        from specgauge.bench.modes import pair_in_mode, refuse_mode_of
-
         try:
-            refuse_mode_of(self.pair, self.config.mode)
-            if self._in_turn:
-                self._sequential_acceptance()
-            loaded = self._load_both()
-            if loaded is not None:
-                check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
-                self._verification().check(loaded)
-                if not self._in_turn:
-                    self._acceptance_side_by_side(pair_in_mode(loaded, "eager"))
-                self._time(loaded)
-                self._verify(loaded)
+            with self.mark:
+                self._measure()
         except ValueError as error:
             self.outcome.bad_input = error
         self.outcome.failed |= self.log.has_failures
         return self.outcome
 
+    def _measure(self) -> None:
+        from specgauge.bench.measure import check_contexts
+        from specgauge.bench.modes import pair_in_mode, refuse_mode_of
+
+        refuse_mode_of(self.pair, self.config.mode)
+        if self._in_turn:
+            self._sequential_acceptance()
+        loaded = self._load_both()
+        if loaded is not None:
+            check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
+            self._verification().check(loaded)
+            if not self._in_turn:
+                self._acceptance_side_by_side(pair_in_mode(loaded, "eager"))
+            self._time(loaded)
+            self._verify(loaded)
+
     @property
     def _in_turn(self) -> bool:
         """Whether two models are to be loaded one after the other; a target that drafts for itself is one model."""
         return self.config.acceptance.sequential and isinstance(self.pair.draft, ModelConfig)
+
+    def _stage(self, stage: str, total: int) -> None:
+        """A stage begins: shown, and marked in case the process dies in it."""
+        self.mark.stage(stage)
+        self.progress.start(stage, total)
 
     def _missing(self) -> list[SamplingConfig]:
         return [s for s in self.config.sampling if not self._acceptance_path(s).is_file()]
@@ -107,7 +126,7 @@ class PairRun:
         from specgauge.bench.models import load_pair
         from specgauge.bench.modes import pair_in_mode
 
-        self.progress.start(f"loading {self.pair.name}", total=1)
+        self._stage(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []
         reason = self._guarded(lambda: loaded.append(pair_in_mode(load_pair(self.pair), self.config.mode)))
         if reason is not None:
@@ -170,7 +189,7 @@ class PairRun:
         from specgauge.bench.generate import generate_plain
 
         size, workload = self.config.acceptance.batch_size, self.config.workload
-        self.progress.start(f"writing texts, {self.pair.name}, {sampling.name}", len(encoded) * workload.repetitions)
+        self._stage(f"writing texts, {self.pair.name}, {sampling.name}", len(encoded) * workload.repetitions)
         texts: list[Text] = []
         for repetition in range(workload.repetitions):
             for first in range(0, len(encoded), size):
@@ -190,7 +209,7 @@ class PairRun:
     def _judge(self, measure: Callable[..., pd.DataFrame], texts: Sequence[Text], sampling: SamplingConfig) -> None:
         """One teacher-forced pass over the texts, by `measure`, into the sampling setting's acceptance file."""
         batches = -(-len(texts) // self.config.acceptance.batch_size)
-        self.progress.start(f"acceptance, {self.pair.name}, {sampling.name}", batches)
+        self._stage(f"acceptance, {self.pair.name}, {sampling.name}", batches)
         frame = measure(
             texts,
             settings_of(sampling),
@@ -318,6 +337,7 @@ class PairRun:
         if self.config.verify is None:
             return
         self._encode(loaded.target.tokenizer)
+        self.mark.stage("decoding end to end")
         verification = self._verification()
         verification.decode(loaded, self._prompts_at, recommended_gammas(Run.open(self.run.path), self.pair.name))
         self.outcome.verify_reasons = verification.reasons

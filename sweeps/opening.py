@@ -138,6 +138,11 @@ def _prepare_folder(path: Path) -> bool:
     return bool(names)
 
 
+def has_results(path: Path) -> bool:
+    """Whether anything has been measured in the run directory `path`."""
+    return bool(read_journal(path / CELLS).lines) or _has_acceptance(path)
+
+
 def _has_acceptance(path: Path) -> bool:
     return any((path / ACCEPTANCE).glob("*.parquet"))
 

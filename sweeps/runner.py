@@ -10,22 +10,24 @@ told and kept as a status; the rest is measured all the same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.sweeps.describe import read_sizes
 from specgauge.sweeps.estimate import check_contexts
-from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.opening import OpenRun, has_results
 from specgauge.sweeps.predictions import Reasons, predict_run
 from specgauge.sweeps.progress import Progress, progress_to
 from specgauge.sweeps.recommend import answer_text
 from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.worker import WorkerOutcome
 
 if TYPE_CHECKING:
+    from specgauge.bench.prompts import Prompt
     from specgauge.configs.schema import Config
-    from specgauge.sweeps.measuring import PairOutcome
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -37,46 +39,75 @@ def run(
     fresh: bool = False,
     progress: Progress | None = None,
     report: Callable[[Path], Path] | None = None,
+    apart: bool = False,
 ) -> int:
     """Run `config` in the directory `out`; returns the exit code: 0 done, 1 something failed, 2 a pair cannot be run.
 
-    `progress` defaults to bars or lines on stderr; `report` writes the report of a run directory and returns its path.
+    `progress` defaults to bars or lines on stderr; `report` writes the report of a run directory and returns its path;
+    `apart` measures every pair in a process of its own, so that none takes the others along when it dies.
 
     Raises:
         ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair.
         StorageError: the disk refused a write; what was measured before is kept.
+        ModuleNotFoundError: measuring needs a package that is not installed.
         KeyboardInterrupt: as it came; every finished block is kept.
     """
     from specgauge.bench.prompts import read_prompts
-    from specgauge.sweeps.measuring import PairRun, prepare_machine
 
     check_contexts(config, read_sizes(config))
     remarks: list[str] = []
     prompts = read_prompts(config.workload, remarks.append)
+    outcomes = _apart(config, out, fresh, remarks) if apart else _here(config, out, fresh, prompts, remarks, progress)
+    problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
+    made = Run.open(out)
+    if problems and not has_results(out):
+        raise ValueError(problems[0])
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
+        shown.start("predicting", total=1)
+        predict_run(made, _reasons(outcomes))
+        page = None if report is None else report(out)
+        shown.advance()
+        for problem in problems:
+            shown.say(f"not measured: {problem}")
+    print(answer_text(made))
+    print(f"report: {page}" if page is not None else f"run: {out}")
+    return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
+
+
+def _here(
+    config: Config, out: Path, fresh: bool, prompts: Sequence[Prompt], remarks: Sequence[str], progress: Progress | None
+) -> dict[str, WorkerOutcome]:
+    """Measure every pair in this process."""
+    from specgauge.sweeps.measuring import PairRun, prepare_machine
+
     with ExitStack() as stack:
         shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
         opened = stack.enter_context(OpenRun.open(out, config, fresh=fresh))
         opened.check_environment(prepare_machine(config.threads))
         for remark in remarks:
             shown.say(remark)
-        outcomes = {pair.name: PairRun(opened, pair, prompts, shown).measure() for pair in config.pairs}
-        problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
-        if problems and not opened.has_results:
-            raise problems[0]
-        shown.start("predicting", total=1)
-        made = Run.open(out)
-        predict_run(made, _reasons(outcomes))
-        page = None if report is None else report(out)
-        shown.advance()
-        for problem in problems:
-            shown.say(f"not measured: {problem}")
-        failed = any(outcome.failed for outcome in outcomes.values())
-    print(answer_text(made))
-    print(f"report: {page}" if page is not None else f"run: {out}")
-    return BAD_INPUT if problems else FAILED if failed else DONE
+        return {pair.name: WorkerOutcome.of(PairRun(opened, pair, prompts, shown).measure()) for pair in config.pairs}
 
 
-def _reasons(outcomes: Mapping[str, PairOutcome]) -> Reasons:
+def _apart(config: Config, out: Path, fresh: bool, remarks: Sequence[str]) -> dict[str, WorkerOutcome]:
+    """Measure every pair in a process of its own, one after the other."""
+    from specgauge.sweeps.isolation import measure_apart
+
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    OpenRun.open(out, config, fresh=fresh).close()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    for remark in remarks:
+        say(remark)
+    return {pair.name: measure_apart(out, config, pair.name, say=say) for pair in config.pairs}
+
+
+def _reasons(outcomes: Mapping[str, WorkerOutcome]) -> Reasons:
     """Why acceptance or texts decoded end to end are missing, of all pairs."""
     return Reasons(
         acceptance={

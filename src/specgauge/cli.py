@@ -90,7 +90,7 @@ def run(
     from specgauge.sweeps.runner import run as run_sweep
 
     try:
-        code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report)
+        code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report, apart=True)
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
         again += [part for override in overrides or () for part in ("--set", override)]
@@ -166,6 +166,24 @@ def replay(
         progress=lambda place: print(f"replaying {place}", file=sys.stderr),
     )
     print(replays_json(replays) if as_json else replays_text(replays))
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/before.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="Another, such as runs/after.")],
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", metavar="SHARE", help="What still counts as the same, such as 0.01.")
+    ] = 0.01,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+) -> None:
+    """Set the cells of two runs side by side: same, faster, slower or undecided, with the ratio's interval."""
+    from specgauge.sweeps.compare import compare as compare_runs
+    from specgauge.sweeps.compare import comparison_json, comparison_text
+    from specgauge.sweeps.rundir import Run
+
+    comparison = compare_runs(Run.open(first), Run.open(second), tolerance=tolerance)
+    print(comparison_json(comparison) if as_json else comparison_text(comparison))
 
 
 @app.command()

@@ -142,6 +142,9 @@ class MemoryJournal:
     def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
         return self._found.get((cell_id, arm), {})
 
+    def begin(self, cell_id: str, arm: str, block: int) -> None:
+        assert block not in self.blocks(cell_id, arm), "begun twice"
+
     def record(self, block: BlockRecord) -> None:
         found = self._found.setdefault((block.cell_id, block.arm), {})
         assert block.block not in found, "measured twice"

@@ -1,0 +1,103 @@
+"""The process that measures one pair of a run: `python -m specgauge.sweeps.worker RUN PAIR OUTCOME`.
+
+It opens the run directory as its one writer, measures what is missing, and leaves its outcome as strict JSON in the
+file OUTCOME. A pair that dies in it (killed by the system when memory runs out, or by anybody) takes nothing else
+along; who started it (`specgauge.sweeps.isolation`) reads from the mark it leaves what it was doing.
+
+Cells whose ids follow as further arguments were being measured when an earlier worker died; they are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specgauge.sweeps.files import StorageError, write_text_atomically
+from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.progress import progress_to
+
+if TYPE_CHECKING:
+    from specgauge.sweeps.measuring import PairOutcome
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOutcome:
+    """What a worker says before it ends."""
+
+    bad_input: str | None = None
+    """What the user has to put right in this pair."""
+    refused: str | None = None
+    """Why the run directory was not taken up."""
+    storage_error: str | None = None
+    crash: str | None = None
+    """Something nobody foresaw, its kind and message; the traceback has gone to stderr where asked for."""
+    failed: bool = False
+    acceptance_reasons: dict[str, str] = field(default_factory=dict)
+    verify_reasons: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, outcome: PairOutcome) -> WorkerOutcome:
+        """That of a pair that was measured as far as it went."""
+        return cls(
+            bad_input=None if outcome.bad_input is None else str(outcome.bad_input),
+            failed=outcome.failed,
+            acceptance_reasons=dict(outcome.acceptance_reasons),
+            verify_reasons=dict(outcome.verify_reasons),
+        )
+
+
+def read_outcome(path: Path) -> WorkerOutcome | None:
+    """The outcome a worker left; None where it left none."""
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return WorkerOutcome(**content)
+
+
+def work(run: Path, pair_name: str, left_alone: Sequence[str]) -> WorkerOutcome:
+    """Measure one pair of a run; everything that goes wrong is in the outcome, but for an interruption."""
+    from specgauge.bench.prompts import read_prompts
+    from specgauge.configs.loader import load_config
+    from specgauge.sweeps.measuring import PairRun, prepare_machine
+    from specgauge.sweeps.rundir import CONFIG
+
+    try:
+        config = load_config(run / CONFIG)
+        pair = next(pair for pair in config.pairs if pair.name == pair_name)
+        with OpenRun.open(run, config, fresh=False) as opened:
+            opened.check_environment(prepare_machine(config.threads))
+            prompts = read_prompts(config.workload)
+            with progress_to(sys.stderr) as progress:
+                return WorkerOutcome.of(PairRun(opened, pair, prompts, progress, left_alone=left_alone).measure())
+    except ValueError as error:
+        return WorkerOutcome(refused=str(error))
+    except StorageError as error:
+        return WorkerOutcome(storage_error=str(error))
+    except Exception as error:
+        if os.environ.get("SPECGAUGE_DEBUG"):
+            import traceback
+
+            traceback.print_exception(error)
+        return WorkerOutcome(crash=f"{type(error).__name__}: {error}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure the pair named and write its outcome."""
+    run, pair, outcome, *left_alone = arguments
+    try:
+        found = work(Path(run), pair, left_alone)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    write_text_atomically(Path(outcome), json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""What a process is measuring right now, left in the run directory so that its death can be told from its place.
+
+    with WorkingMark(run.path) as mark:
+        mark.block(cell.id, arm, block)
+    read_mark(run.path)          # None once the process has ended by itself
+
+A hint, not a record: it is not synced to the disk, and a torn one counts as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+MARK = ".working.json"
+
+
+class WorkingMark:
+    """The mark of one process."""
+
+    def __init__(self, folder: Path) -> None:
+        """Mark work in a run directory."""
+        self._path = folder / MARK
+
+    def stage(self, stage: str) -> None:
+        """Something that is no block of a cell, such as loading."""
+        self._write({"stage": stage})
+
+    def block(self, cell: str, arm: str, block: int) -> None:
+        """A block of a cell's arm."""
+        self._write({"stage": f"timing {arm}", "cell": cell, "arm": arm, "block": block})
+
+    def _write(self, content: dict[str, Any]) -> None:
+        with suppress(OSError):  # a full disk: the journal tells it, where it matters
+            self._path.write_text(json.dumps({**content, "pid": os.getpid()}), encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        """Nothing is marked yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The process goes on or ends by itself: no mark."""
+        clear_mark(self._path.parent)
+
+
+def clear_mark(folder: Path) -> None:
+    """Forget what was marked."""
+    with suppress(OSError):
+        (folder / MARK).unlink(missing_ok=True)
+
+
+def read_mark(folder: Path) -> dict[str, Any] | None:
+    """What a process that died was doing; None where it left no mark."""
+    try:
+        content = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and isinstance(content.get("stage"), str) else None
