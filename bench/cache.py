@@ -173,8 +173,11 @@ class RowCache(Cache):
         self.view_length = longest + new_tokens
         uniform = min(self.lengths) == longest
         self.uniform_start = longest if uniform else None
-        starts = torch.tensor(self.lengths[:1] if uniform else self.lengths, device=device)
-        positions = starts[:, None] + torch.arange(new_tokens, device=device)
+        if uniform:
+            positions = torch.arange(longest, self.view_length, device=device)[None]
+        else:
+            starts = on_host(self.lengths, device).to(device, non_blocking=True)
+            positions = starts[:, None] + torch.arange(new_tokens, device=device)
         self.positions = positions.expand(self.batch_size, -1)
         if uniform and (new_tokens == 1 or longest == 0):
             return None
@@ -184,6 +187,11 @@ class RowCache(Cache):
     def advance(self, new_tokens: int) -> None:
         """Count the tokens just written."""
         self.lengths = [length + new_tokens for length in self.lengths]
+
+
+def on_host(lengths: Sequence[int], device: torch.device) -> Tensor:
+    """Lengths ready to be copied to the device without waiting for it: in pinned memory where there is such."""
+    return torch.tensor(list(lengths), dtype=torch.long, pin_memory=device.type == "cuda")
 
 
 def refuse_cache_that_cannot_roll_back(model: PreTrainedModel, name: str) -> None:

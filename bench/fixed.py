@@ -28,6 +28,7 @@ from specgauge.bench.cache import (
     RowCache,
     capacity_bucket,
     layer_count,
+    on_host,
     prefill,
     sliding_window,
 )
@@ -131,7 +132,7 @@ class FixedForward:
             self._allocate(cache, tokens[:, :1])
         bucket = max(cache.bucket, capacity_bucket(max(cache.lengths) + new))
         shape = slots.shape(new, keep if keep < new else 0, bucket, has_window=self._has_window)
-        shape.lengths.copy_(_on_host(cache.lengths, self.device), non_blocking=True)
+        shape.lengths.copy_(on_host(cache.lengths, self.device), non_blocking=True)
         shape.tokens.copy_(tokens)
         first = not shape.is_built and execute != self._plain
         logits = self._build(shape, execute) if first else self._built(shape, execute)
@@ -205,8 +206,3 @@ class FixedForward:
             torch.cuda.synchronize(self.device)
         shape.graph = graph
         count_build(captures=1, seconds=time.perf_counter() - start)
-
-
-def _on_host(lengths: list[int], device: torch.device) -> Tensor:
-    """Lengths ready to be copied to the device without waiting for it: in pinned memory where there is such."""
-    return torch.tensor(lengths, dtype=torch.long, pin_memory=device.type == "cuda")

@@ -79,12 +79,12 @@ def test_help_goes_to_stdout_when_asked_for_and_to_stderr_when_not(command: Run)
         (["run", "--out"], "specgauge: Option '--out' requires an argument\n"),
         (
             ["configs", "quick"],
-            "specgauge: no shipped config 'quick'; did you mean 'quickstart'? shipped: gpu, quickstart, wide\n",
+            "specgauge: no shipped config 'quick'; did you mean 'quickstart'? shipped: gpu, proof, quickstart, wide\n",
         ),
         (
             ["check", "quikstart"],
             "specgauge: quikstart: no such file; did you mean 'quickstart'? allowed: the path of a YAML file,"
-            " or a shipped name: gpu, quickstart, wide\n",
+            " or a shipped name: gpu, proof, quickstart, wide\n",
         ),
         (
             ["check", "quickstart", "--set", "grid.gama=4"],
@@ -116,7 +116,7 @@ def test_an_unknown_option_names_the_nearest(command: Run) -> None:
 def test_configs_lists_and_prints(command: Run) -> None:
     code, out, err = command("configs")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == ["gpu", "quickstart", "wide"]
+    assert [line.split()[0] for line in out.splitlines()] == ["gpu", "proof", "quickstart", "wide"]
     assert command("configs", "wide") == (0, shipped_text("wide"), "")
 
 

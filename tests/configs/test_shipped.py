@@ -8,7 +8,7 @@ from specgauge.configs.loader import ConfigError, load_config, shipped_configs
 from specgauge.configs.shipped import shipped_text
 from tests.configs.texts import MINIMAL, error_of, write
 
-SHIPPED = "gpu, quickstart, wide"
+SHIPPED = "gpu, proof, quickstart, wide"
 ALLOWED = f"allowed: the path of a YAML file, or a shipped name: {SHIPPED}"
 
 
@@ -19,8 +19,8 @@ def error(source: str | Path) -> str:
 
 
 def test_the_shipped_names() -> None:
-    assert shipped_configs() == ["gpu", "quickstart", "wide"]
-    assert [load_config(name).name for name in shipped_configs()] == ["gpu", "quickstart", "wide"]
+    assert shipped_configs() == ["gpu", "proof", "quickstart", "wide"]
+    assert [load_config(name).name for name in shipped_configs()] == ["gpu", "proof", "quickstart", "wide"]
 
 
 def test_shipped_text_keeps_its_comments() -> None:
