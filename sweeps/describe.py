@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from specgauge.configs.drafts import LayersDraft, NgramDraft
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.estimate import PairSizes, check_contexts, kv_bytes, memory_bytes, time_estimate
+from specgauge.model.end_to_end import BASELINES
+from specgauge.sweeps.estimate import (
+    PairSizes,
+    TimeEstimate,
+    check_contexts,
+    kv_bytes,
+    memory_bytes,
+    time_estimate,
+)
 from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
 
@@ -42,6 +50,7 @@ def describe(config: Config) -> str:
             "",
             *_arm_lines(config),
             *_acceptance_lines(config, prompts),
+            *_verify_lines(config, prompts),
             *(f"  {remark}" for remark in remarks),
             "",
             *(line for pair in config.pairs for line in _pair_lines(config, pair, sizes[pair.name], prompts)),
@@ -119,10 +128,31 @@ def _arms_text(config: Config, lookups: bool) -> str:
 def _acceptance_lines(config: Config, prompts: int) -> list[str]:
     workload = config.workload
     settings = _listed(sampling.name for sampling in config.sampling)
+    lengths = workload.prompt_tokens
+    brought = "" if lengths is None else f" at {_listed(lengths)} tokens"
     return [
-        f"acceptance: {_count(prompts, 'prompt')} × {_count(workload.repetitions, 'text')} of up to "
+        f"acceptance: {_count(prompts, 'prompt')}{brought} × {_count(workload.repetitions, 'text')} of up to "
         f"{workload.max_new_tokens} tokens under {settings} ({_count(len(chains(config)), 'chain')}); "
         f"draft sampling {_listed(config.draft_sampling)}; rule {_listed(config.acceptance_rule)}",
+    ]
+
+
+def _verify_lines(config: Config, prompts: int) -> list[str]:
+    """What is decoded end to end, where anything is."""
+    verify = config.verify
+    if verify is None:
+        return ["end to end: nothing is decoded; verify: {} checks the prediction"]
+    sizes, contexts = verify.batch_size or config.grid.batch_size, verify.context or config.grid.context
+    cells = len(config.sampling) * len(sizes) * len(contexts)
+    limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
+    gammas = "the recommended γ and its neighbours" if verify.gamma == "recommended" else f"γ = {_listed(verify.gamma)}"
+    seconds = "" if verify.max_seconds is None else f", {verify.max_seconds:g} s for a pair"
+    forced = "" if verify.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
+    return [
+        f"end to end: {_count(cells, 'cell')} of each pair (batch size {_listed(sizes)}, context {_listed(contexts)}), "
+        f"{gammas} beside {_listed(BASELINES)}",
+        f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
+        f"{verify.max_new_tokens or config.workload.max_new_tokens} tokens{seconds}{forced}",
     ]
 
 
@@ -148,9 +178,16 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
         lines.append(
             f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "
             f"{duration_text(estimate.timing_least_s)} to {duration_text(estimate.timing_most_s)}, acceptance "
-            f"{duration_text(estimate.acceptance_s)}, besides loading; assumed: {estimate.basis}"
+            f"{duration_text(estimate.acceptance_s)}{_verify_time(estimate)}, besides loading; assumed: "
+            f"{estimate.basis}"
         )
     return lines
+
+
+def _verify_time(estimate: TimeEstimate) -> str:
+    if estimate.verify_most_s == 0.0:
+        return ""
+    return f", end to end {duration_text(estimate.verify_least_s)} to {duration_text(estimate.verify_most_s)}"
 
 
 def _models(pair: PairConfig) -> Iterator[tuple[Role, ModelConfig]]:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specgauge.configs.contexts import check_context
+from specgauge.configs.contexts import check_context, check_text_context
 from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import PREFILL_BLOCKS
+from specgauge.model.end_to_end import BASELINES
 from specgauge.sweeps.plan import Cell, chains, plan_cells
 from specgauge.sweeps.sizes import ModelSize
 
@@ -30,6 +31,8 @@ LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
 PROMPT_TOKENS = 128
 """Tokens a prompt is taken to have, where only its text is known."""
+RECOMMENDED_GAMMAS = 3
+"""γ decoded end to end where the recommended one and its neighbours are."""
 
 
 Seconds = Callable[[int], float]
@@ -100,10 +103,18 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
         ValueError: the context, what a round needs, what the model takes and the largest context allowed.
     """
     gamma_max, context = max(config.grid.gamma), max(config.grid.context)
+    verify = config.verify
     for pair in config.pairs:
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit = None if size is None else size.max_context
             check_context(f"pair {pair.name!r} {role}", context=context, gamma_max=gamma_max, max_context=limit)
+            if verify is not None and role == "target":
+                check_text_context(
+                    f"pair {pair.name!r} {role}",
+                    context=max(verify.context or config.grid.context),
+                    new_tokens=verify.max_new_tokens or config.workload.max_new_tokens,
+                    max_context=limit,
+                )
 
 
 def kv_bytes(config: Config, sizes: PairSizes, cell: Cell) -> int | None:
@@ -139,22 +150,24 @@ def _total(parts: Sequence[int | None]) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for a pair: timing takes between its least and its most blocks, acceptance once."""
+    """Seconds for a pair: timing and decoding end to end take between their least and their most, acceptance once."""
 
     timing_least_s: float
     timing_most_s: float
     acceptance_s: float
     basis: str
+    verify_least_s: float = 0.0
+    verify_most_s: float = 0.0
 
     @property
     def least_s(self) -> float:
         """All of it, when every arm is known well enough after its least number of blocks."""
-        return self.timing_least_s + self.acceptance_s
+        return self.timing_least_s + self.acceptance_s + self.verify_least_s
 
     @property
     def most_s(self) -> float:
         """All of it, when no arm ever is."""
-        return self.timing_most_s + self.acceptance_s
+        return self.timing_most_s + self.acceptance_s + self.verify_most_s
 
 
 def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
@@ -173,6 +186,7 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
         are_lookups = isinstance(pair.draft, NgramDraft)
         timing = [_timing_s(config, rows, target_s, draft_s, are_lookups) for rows in config.grid.batch_size]
         acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
+        verify = _verify_s(config, prompts, target_s, draft_s)
     except UnknownSizeError:
         return None
     bases = dict.fromkeys((target_machine.basis, draft_machine.basis))
@@ -181,6 +195,8 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
         timing_most_s=sum(most for _, most in timing),
         acceptance_s=acceptance_s,
         basis="; ".join(bases),
+        verify_least_s=verify[0],
+        verify_most_s=verify[1],
     )
 
 
@@ -207,10 +223,41 @@ def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds, ar
 
 
 def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seconds) -> float:
-    """Seconds to write the texts and to pass over them, for every sampling setting."""
+    """Seconds to write the texts and to pass over them, for every sampling setting and length of prompts."""
     workload = config.workload
     rows = min(config.acceptance.batch_size, prompts)
     batches = -(-prompts // rows) * workload.repetitions
-    tokens = rows * (PROMPT_TOKENS + workload.max_new_tokens)
-    writing_s = target_s(rows * PROMPT_TOKENS) + workload.max_new_tokens * target_s(rows)
-    return len(config.sampling) * batches * (writing_s + target_s(tokens) + draft_s(tokens))
+    total_s = 0.0
+    for length in workload.prompt_tokens or (PROMPT_TOKENS,):
+        tokens = rows * (length + workload.max_new_tokens)
+        writing_s = target_s(rows * length) + workload.max_new_tokens * target_s(rows)
+        total_s += batches * (writing_s + target_s(tokens) + draft_s(tokens))
+    return len(config.sampling) * total_s
+
+
+def _verify_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seconds) -> tuple[float, float]:
+    """(least, most) seconds of decoding end to end: one block of every cell, or all of them.
+
+    A round is taken to commit 1 + γ / 2 tokens; teacher-forcing its texts once is counted.
+    """
+    verify = config.verify
+    if verify is None:
+        return 0.0, 0.0
+    gammas = config.grid.gamma[:RECOMMENDED_GAMMAS] if verify.gamma == "recommended" else verify.gamma
+    new = verify.max_new_tokens or config.workload.max_new_tokens
+    limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
+    least = most = 0.0
+    for rows in verify.batch_size or config.grid.batch_size:
+        for context in verify.context or config.grid.context:
+            prefill_s, step_s = target_s(rows * context), target_s(rows)
+            block_s = len(BASELINES) * (prefill_s + new * step_s)
+            for gamma in gammas:
+                round_s = gamma * draft_s(rows) + target_s(rows * (gamma + 1))
+                whole = rows * (context + new)
+                block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
+                block_s += target_s(whole) + draft_s(whole)
+            least += len(config.sampling) * block_s
+            most += len(config.sampling) * -(-limit // rows) * verify.repetitions * block_s
+    if verify.max_seconds is not None:
+        most = max(least, min(most, verify.max_seconds))
+    return least, most

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.configs.contexts import check_text_context
 from specgauge.model.end_to_end import end_to_end_arms
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog
 from specgauge.sweeps.opening import OpenRun
@@ -128,17 +129,15 @@ class Verification:
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
-        limit = loaded.target.max_context
-        if self.run.config.verify is None or limit is None:
+        if self.run.config.verify is None:
             return
-        room = limit - self.max_new_tokens
         for key, _ in verify_keys(self.run.config, self.pair.name):
-            if key.start_context > room:
-                raise ValueError(
-                    f"verify: found context {key.start_context}, allowed: at most {room}, since texts of "
-                    f"{self.max_new_tokens} tokens follow and {loaded.target.name} takes {limit}; leave that context "
-                    f"out of verify.context, or lower verify.max_new_tokens"
-                )
+            check_text_context(
+                loaded.target.name,
+                context=key.start_context,
+                new_tokens=self.max_new_tokens,
+                max_context=loaded.target.max_context,
+            )
 
     @property
     def verify(self) -> VerifyConfig:

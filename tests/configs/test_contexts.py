@@ -2,7 +2,7 @@
 
 import pytest
 
-from specgauge.configs.contexts import check_context
+from specgauge.configs.contexts import check_context, check_text_context
 
 
 def test_a_round_fits_exactly_and_not_with_one_token_more() -> None:
@@ -18,3 +18,10 @@ def test_a_limit_that_is_not_known_refuses_nothing() -> None:
 def test_a_model_too_short_for_any_round_asks_for_a_smaller_gamma() -> None:
     with pytest.raises(ValueError, match=r"lower grid\.gamma$"):
         check_context("m", context=1, gamma_max=6, max_context=7)
+
+
+def test_a_whole_text_fits_exactly_and_not_with_one_token_more() -> None:
+    check_text_context("m", context=36, new_tokens=64, max_context=100)
+    check_text_context("m", context=10**9, new_tokens=64, max_context=None)
+    with pytest.raises(ValueError, match=r"^verify: found context 37, allowed: at most 36, since texts of 64 tokens "):
+        check_text_context("m", context=37, new_tokens=64, max_context=100)

@@ -175,6 +175,48 @@ def test_time_is_counted_in_forwards(folder: Path, monkeypatch: pytest.MonkeyPat
     assert time_estimate(config, config.pairs[0], PairSizes(target=one, draft=None), prompts=20) is None
 
 
+def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block at γ = 2: three baselines of 11 forwards; two prefills, 10 / 2 rounds of 3, and a pass of each model."""
+    machine = AssumedMachine(name="m", bytes_per_s=1e30, flops_per_s=1e30, launch_s=1.0)
+    monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: machine)
+    one = ModelSize(parameters=1, dtype="float32", layers=1)
+
+    def found(**verify: Any) -> tuple[float, float]:
+        config = with_models(
+            folder,
+            grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
+            verify={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
+        )
+        seconds = time_estimate(config, config.pairs[0], PairSizes(target=one, draft=one), prompts=20)
+        assert seconds is not None
+        return seconds.verify_least_s, seconds.verify_most_s
+
+    block = 3 * 11 + 2 + 5 * 3 + 2
+    assert found(prompts=6) == pytest.approx((2 * block, (6 + 2) * block), rel=1e-12)
+    assert found(prompts=None, repetitions=2) == pytest.approx((2 * block, 2 * (20 + 5) * block), rel=1e-12)
+    assert found(max_seconds=300) == pytest.approx((2 * block, 300), rel=1e-12)
+    assert found(max_seconds=1) == pytest.approx((2 * block, 2 * block), rel=1e-12)
+
+
+def test_what_would_be_decoded_is_told(folder: Path) -> None:
+    config = with_models(folder, grid={"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"})
+    assert "end to end: nothing is decoded; verify: {} checks the prediction" in describe(config)
+    grid = {"batch_size": [1, 2], "context": [16, 32], "gamma": "1:3"}
+    text = describe(with_models(folder, grid=grid, verify={"max_new_tokens": 9, "acceptance": 0.5}))
+    assert (
+        "end to end: 4 cells of each pair (batch size 1, 2, context 16, 32), the recommended γ and its neighbours "
+        "beside plain, loop, generate\n"
+        "  2 prompts × 1 text of up to 9 tokens, 300 s for a pair; acceptance forced by coin: the texts are not the "
+        "target's" in text
+    )
+
+
+def test_a_text_without_room_is_refused_before_anything_is_measured(folder: Path) -> None:
+    config = with_models(folder, grid={"context": [100], "gamma": 2}, verify={"max_new_tokens": 29})
+    with pytest.raises(ValueError, match="verify: found context 100, allowed: at most 99, since texts of 29 tokens "):
+        describe(config)
+
+
 def test_a_forward_is_bound_by_memory_or_by_arithmetic() -> None:
     machine = AssumedMachine(name="m", bytes_per_s=8.0, flops_per_s=4.0, launch_s=0.5)
     size = ModelSize(parameters=4, dtype="float32", layers=2)
