@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from statistics import median
 
@@ -207,20 +207,30 @@ def race(
 def split_times(
     ways: Mapping[str, Way], target: LoadedModel, draft: LoadedModel, *, prompts: int, clock: Clock
 ) -> dict[str, Split]:
-    """Forwards and the seconds in them of every way, in a pass of its own: timing forwards slows them down."""
-    splits = {}
-    for name, way in ways.items():
-        with ForwardTimer(target.model, clock) as of_target, ForwardTimer(draft.model, clock) as of_draft:
-            runs = [way(number) for number in range(prompts)]
-        splits[name] = Split(
-            tokens=sum(len(run.text.tokens) for run in runs),
-            total_s=sum(run.total_s for run in runs),
-            target_forwards=of_target.forwards,
-            draft_forwards=of_draft.forwards,
-            target_s=of_target.inside_s,
-            draft_s=of_draft.inside_s,
-        )
-    return splits
+    """Forwards and the seconds in them of every way, beside each other on every prompt.
+
+    A pass of its own: timing forwards slows them down.
+    """
+    parts: dict[str, list[Split]] = {name: [] for name in ways}
+    for number in range(prompts):
+        for name, way in ways.items():
+            with ForwardTimer(target.model, clock) as of_target, ForwardTimer(draft.model, clock) as of_draft:
+                run = way(number)
+            parts[name].append(
+                Split(
+                    tokens=len(run.text.tokens),
+                    total_s=run.total_s,
+                    target_forwards=of_target.forwards,
+                    draft_forwards=of_draft.forwards,
+                    target_s=of_target.inside_s,
+                    draft_s=of_draft.inside_s,
+                )
+            )
+    names = [field.name for field in fields(Split)]
+    return {
+        name: Split(**{field: sum(getattr(split, field) for split in splits) for field in names})
+        for name, splits in parts.items()
+    }
 
 
 def seconds_per_token(runs: Runs) -> FloatArray:
