@@ -80,10 +80,11 @@ FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 
 @cache
-def network(family: str, seed: int) -> LoadedModel:
+def network(family: str, seed: int, layers: int = 2) -> LoadedModel:
     config_class, model_class, settings = FAMILIES[family]
+    depth = "n_layer" if "n_layer" in settings else "num_hidden_layers"
     torch.manual_seed(seed)
-    model: Any = model_class(config_class(**settings)).double().eval().requires_grad_(False)
+    model: Any = model_class(config_class(**{**settings, depth: layers})).double().eval().requires_grad_(False)
     model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
     tokenizer: Any = TinyTokenizer(VOCABULARY)
     return LoadedModel(
