@@ -41,6 +41,8 @@ class Batch:
     cache: RowCache
     draws: Draws
     history: History | None
+    asks: bool
+    """Whether the policy is asked after every draft."""
     max_new_tokens: int
     repetition: int
     edge: Any = None

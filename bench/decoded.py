@@ -32,6 +32,7 @@ class RowRound:
     context: int
     """Tokens in the target's cache when the round started."""
     gamma_asked: int
+    """γ that was asked for: drafts after which a policy that reads signals stopped, where it did."""
     gamma: int
     """γ in force: never more than the tokens left and both contexts allow."""
     gamma_limit: GammaLimit
@@ -42,7 +43,8 @@ class RowRound:
     emitted: int
     """Tokens committed, the replacement or bonus included, nothing after an end token."""
     top_probs: tuple[float, ...]
-    """The draft's own largest probability at each of its steps; empty where signals are not kept."""
+    """The draft's own largest probability at each of its steps; empty where signals are neither kept nor read, and
+    without that of a last step that no other could follow where they are only read."""
     entropies_nats: tuple[float, ...]
     match_length: int | None
     """Tokens that a lookup matched where the round started, 0 for no match; None for other drafters."""

@@ -6,6 +6,10 @@ Rows accept different counts; each keeps its own length.  What is emitted has ex
 sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the target's own draws), and a row draws the
 same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index, purpose).
 
+A policy may choose γ from round to round, one for all rows, and stop a round's drafting where the draft's own signals
+say so; the law stays the target's.  What a policy does may follow from all rows, so that a row then equals its own
+batch of one in law; token for token only where γ does not depend on the batch.
+
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0)
     decoded = decoder.run(prompts, gamma=4, max_new_tokens=64, prompt_numbers=range(len(prompts)))
 
@@ -24,6 +28,7 @@ from specgauge.bench.decoded import Decoded, GammaLimit, NonFiniteLogitsError, R
 from specgauge.bench.drafters import Drafter, ModelDrafter, Proposal
 from specgauge.bench.draws import Draws, History
 from specgauge.bench.generate import check_room, first_logits
+from specgauge.bench.looks import GoesOn, Looks
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import draw
 from specgauge.bench.verification import Verifier, verify_block
@@ -78,8 +83,10 @@ class SpeculativeDecoder:
         the target does not have, and for γ or max_new_tokens below their least.
         Raises NonFiniteLogitsError, which carries what was decoded before, when a model's logits are not numbers.
         """
-        choice = (FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma).begin()
-        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition)
+        policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
+        choice = policy.begin()
+        asks = choice.gamma if policy.reads_signals else None
+        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts=asks)
         forced = self.verifier.rates is not None
         self.clock.synchronize()
         marks = [self.clock.mark()]
@@ -109,9 +116,18 @@ class SpeculativeDecoder:
             self.drafter.build(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
 
     def _begin(
-        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, numbers: Sequence[int], repetition: int
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        numbers: Sequence[int],
+        repetition: int,
+        *,
+        round_drafts: int | None = None,
     ) -> Batch:
-        """The batch before anything ran; ValueError where it cannot run."""
+        """The batch before anything ran; ValueError where it cannot run.
+
+        round_drafts: most drafts of the first round of a policy that reads signals; None for all other policies.
+        """
         if not prompts:
             raise ValueError("prompts: found none; give at least one to decode")
         if max_new_tokens < 1:
@@ -142,7 +158,9 @@ class SpeculativeDecoder:
                 repetition=repetition,
                 tokens=max_new_tokens,
                 device=self.target.device,
+                round_drafts=round_drafts,
             ),
+            asks=round_drafts is not None,
             history=history,
             max_new_tokens=max_new_tokens,
             repetition=repetition,
@@ -194,14 +212,15 @@ class SpeculativeDecoder:
         stamps, asked = [batch.edge], choice.gamma
         if self.verifier.rates is not None:
             self.verifier.rates_for(asked, device)
-        limits = [
-            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted) for row in rows
-        ]
-        gammas = [gamma if row.ended is None else 0 for row, (gamma, _) in zip(rows, limits, strict=True)]
+        limits = self._limits(batch, asked)
         positions = [row.emitted for row in rows]
-        widest = max(gammas)
+        widest = max(gamma for gamma, _ in limits)
         batch.draws.move(positions, widest + 1)
-        proposal = self._propose(batch, gammas, widest)
+        looks = Looks(choice, active) if batch.asks else None
+        proposal = self._propose(batch, [gamma for gamma, _ in limits], widest, looks)
+        if looks is not None and looks.stopped_at is not None:
+            asked = looks.stopped_at
+            limits = self._limits(batch, asked)
         drafts = proposal.tokens.to(device)
         stamps.append(self.clock.mark())
 
@@ -233,7 +252,7 @@ class SpeculativeDecoder:
                     position=positions[index],
                     context=context,
                     gamma_asked=asked,
-                    gamma=gammas[index],
+                    gamma=limits[index][0],
                     gamma_limit=limits[index][1],
                     drafted=drafted,
                     accepted=min(run, emitted),
@@ -251,7 +270,16 @@ class SpeculativeDecoder:
         batch.edge = self.clock.mark()
         batch.rounds.append((len(records), [*stamps, batch.edge]))
 
-    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int) -> Proposal:
+    def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
+        """Each row's γ in force, 0 where it has ended, and what set it."""
+        limits = [
+            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted) for row in batch.rows
+        ]
+        return [
+            (gamma if row.ended is None else 0, limit) for row, (gamma, limit) in zip(batch.rows, limits, strict=True)
+        ]
+
+    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, goes_on: GoesOn | None) -> Proposal:
         """The round's drafts; none at γ = 0."""
         if widest == 0:
             return Proposal(
@@ -259,7 +287,7 @@ class SpeculativeDecoder:
                 drafted=[0] * len(gammas),
             )
         uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
-        return self.drafter.propose(batch.committed, gammas, uniforms)
+        return self.drafter.propose(batch.committed, gammas, uniforms, goes_on)
 
 
 def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from specgauge.bench.cache import RowCache, forward, prefill
 from specgauge.bench.draws import History
 from specgauge.bench.generate import feedable, prefill_rows
+from specgauge.bench.looks import GoesOn, read_signals
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import draw, lowest_argmax, probabilities, processed_logits
 from specgauge.model.exact import DraftSampling
@@ -48,9 +49,10 @@ class Proposal:
     faults: Tensor | None = None
     """(B, G) true where the draft's logits were not numbers; None where there are no logits."""
     top_probs: Tensor | None = None
-    """(B, G) the draft's own largest probability at each step, where signals are kept."""
+    """(B, G) the draft's own largest probability at each step, where signals are kept; (B, G or G - 1) where they are
+    only read: nobody reads those of a last step that no other may follow."""
     entropies_nats: Tensor | None = None
-    """(B, G) the entropy of the draft's own distribution, where signals are kept."""
+    """The entropy of the draft's own distribution, in the same shape."""
     match_lengths: list[int] | None = None
     """Tokens of each row's end that a lookup found earlier in the text, 0 for none; None for other drafters."""
 
@@ -66,10 +68,17 @@ class Drafter(Protocol):
     def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         """Begin a batch of prompts, each followed by the target's first token: whatever can be done beforehand."""
 
-    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor | None) -> Proposal:
+    def propose(
+        self,
+        committed: Sequence[Sequence[int]],
+        gammas: Sequence[int],
+        uniforms: Tensor | None,
+        goes_on: GoesOn | None = None,
+    ) -> Proposal:
         """Draft up to ``gammas[b]`` tokens after each row's committed tokens, one of them above 0.
 
         uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.
+        goes_on: asked after every draft, which then waits for the device; not by drafters that have no signals.
         """
 
     def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
@@ -173,8 +182,14 @@ class ModelDrafter:
             logits = run(self.draft.model, self.cache, fed[:, first : first + _CHUNK_TOKENS], keep=1)
         return logits[:, -1]
 
-    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor | None) -> Proposal:
-        """A chain of max(gammas) steps; a row whose last token the draft does not know drafts nothing."""
+    def propose(
+        self,
+        committed: Sequence[Sequence[int]],
+        gammas: Sequence[int],
+        uniforms: Tensor | None,
+        goes_on: GoesOn | None = None,
+    ) -> Proposal:
+        """A chain of max(gammas) steps, or fewer; a row whose last token the draft does not know drafts nothing."""
         drafted = [
             0 if row[-1] >= self.vocabulary_rows else gamma for row, gamma in zip(committed, gammas, strict=True)
         ]
@@ -193,7 +208,8 @@ class ModelDrafter:
         for step in range(self._steps):
             if step:
                 logits = self._next_step(tokens_[-1])
-            if self.signals:
+            looks = None if step + 1 == self._steps else goes_on
+            if self.signals or looks is not None:
                 signals.append(confidence(logits))
             if self.certain:
                 token = lowest_argmax(processed_logits(logits, self.settings, seen))
@@ -207,9 +223,12 @@ class ModelDrafter:
             if seen is not None:
                 seen.scatter_(1, token[:, None], True)
             tokens_.append(token)
+            if looks is not None and not looks(step + 1, *read_signals(signals[-1], drafted, step + 1)):
+                break
+        self._steps = len(tokens_)
         return Proposal(
             tokens=torch.stack(tokens_, dim=1),
-            drafted=drafted,
+            drafted=[min(count, self._steps) for count in drafted],
             probs=torch.stack(probs, dim=1) if probs else None,
             faults=torch.stack(faults, dim=1),
             top_probs=torch.stack([top for top, _ in signals], dim=1) if signals else None,

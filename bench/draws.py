@@ -1,7 +1,10 @@
 """What a batch needs besides its models while it is decoded: uniform numbers by place, and the history of each row.
 
 Every uniform is a function of (seed, prompt, repetition, token index, purpose), so a row draws the same numbers alone
-and in any batch; what was drawn for a place that a rejection cut off decided nothing and may be drawn again.
+and in any batch; what was drawn for a place that a rejection cut off decided nothing and may be drawn again.  Not so
+where a policy reads the drafts' signals: a draft that is cut off then has a say in how many are made later, and its
+uniform must not come back as that of another draft.  There the drafts of a round have uniforms of their own, by the
+round's first token index and the draft's place in the round.
 
 Shapes: B rows, T token indices, V vocabulary.
 """
@@ -16,6 +19,9 @@ from torch import Tensor
 
 from specgauge.model.uniforms import PURPOSES, uniforms
 
+ROUND_DRAFT = 1 << 22
+"""The purpose of the uniform of a round's first draft, where rounds have their own; those of later drafts follow it."""
+
 
 class Draws:
     """The uniforms of a batch by purpose, computed before the first round."""
@@ -29,19 +35,30 @@ class Draws:
         repetition: int,
         tokens: int,
         device: torch.device,
+        round_drafts: int | None = None,
     ) -> None:
-        values = uniforms(
+        """Compute the uniforms of ``tokens`` token indices.
+
+        round_drafts: where no two rounds may share a draft's uniform, for how many drafts a round to begin with.
+        """
+        self._given = (
             seed,
             np.asarray(prompts, dtype=np.int64)[:, None],
             repetition,
             np.arange(tokens, dtype=np.int64),
-            np.array([PURPOSES[purpose] for purpose in purposes], dtype=np.int64)[:, None, None],
-        )
-        self._tables: dict[str, Tensor] = dict(
-            zip(purposes, torch.from_numpy(np.ascontiguousarray(values)).to(device), strict=True)
         )
         self._last, self._device = tokens - 1, device
+        own = self._uniforms([PURPOSES[purpose] for purpose in purposes])
+        self._tables: dict[str, Tensor] = dict(zip(purposes, own, strict=True))
+        self._of_rounds: Tensor | None = None
+        if round_drafts is not None and "draft" in purposes:
+            self._of_rounds = self._uniforms([ROUND_DRAFT + place for place in range(round_drafts)])
         self._index: Tensor | None = None
+
+    def _uniforms(self, purposes: Sequence[int]) -> Tensor:
+        """(P, B, T) uniforms of every purpose, row and token index."""
+        values = uniforms(*self._given, np.array(purposes, dtype=np.int64)[:, None, None])
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
 
     def move(self, positions: Sequence[int], count: int) -> None:
         """Look at ``count`` token indices of each row, from its position on; beyond the text the last one repeats."""
@@ -53,7 +70,16 @@ class Draws:
     def at(self, purpose: str, count: int) -> Tensor:
         """(B, count) uniforms of a purpose, the first of those that are looked at."""
         assert self._index is not None, "move first"
+        if purpose == "draft" and self._of_rounds is not None:
+            return self._of_round(self._of_rounds, self._index[:, 0], count)
         return self._tables[purpose].gather(1, self._index[:, :count])
+
+    def _of_round(self, known: Tensor, first: Tensor, count: int) -> Tensor:
+        """(B, count) uniforms of the drafts of the round that starts at each row's ``first`` (B,) token index."""
+        if len(known) < count:
+            more = self._uniforms([ROUND_DRAFT + place for place in range(len(known), count)])
+            self._of_rounds = known = torch.cat([known, more])
+        return known[:count, torch.arange(len(first), device=first.device), first].T
 
     def column(self, purpose: str, index: int) -> Tensor:
         """(B,) uniforms of a purpose at one token index of every row."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.drafters import NO_LIMIT, Proposal
+from specgauge.bench.looks import GoesOn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +103,9 @@ class NgramDrafter:
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,  # noqa: ARG002
+        goes_on: GoesOn | None = None,  # noqa: ARG002
     ) -> Proposal:
-        """Look every row up that has a γ; rows without a match draft nothing."""
+        """Look every row up that has a γ, all drafts at once and without signals; rows without a match have none."""
         found = [
             row.lookup(tokens, gamma) if gamma else ([], 0)
             for row, tokens, gamma in zip(self.rows, committed, gammas, strict=True)

@@ -50,6 +50,10 @@ class GammaChoice(Protocol):
 class GammaPolicy(Protocol):
     """A way of choosing γ."""
 
+    @property
+    def reads_signals(self) -> bool:
+        """Whether `goes_on` looks at the signals; where not, nobody asks it and γ is fixed before the round."""
+
     def begin(self) -> GammaChoice:
         """Start a call, knowing nothing of earlier ones."""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.drafters import NO_LIMIT, Proposal
+from specgauge.bench.looks import GoesOn
 from specgauge.bench.models import LoadedModel
 from tests.bench.conftest import TinyTokenizer
 
@@ -102,7 +103,13 @@ class GivenDrafter:
     def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
         self.committed = [list(row) for row in committed]
 
-    def propose(self, committed: Sequence[Sequence[int]], gammas: Sequence[int], uniforms: Tensor | None) -> Proposal:
+    def propose(
+        self,
+        committed: Sequence[Sequence[int]],
+        gammas: Sequence[int],
+        uniforms: Tensor | None,
+        goes_on: GoesOn | None = None,
+    ) -> Proposal:
         tokens = self.rounds.pop(0) if self.rounds else []
         return Proposal(
             tokens=torch.tensor([tokens[: max(gammas)]] * len(gammas), dtype=torch.long),

@@ -31,6 +31,8 @@ PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
 class Watcher:
     """A policy that notes how many tokens both caches hold after every round."""
 
+    reads_signals = False
+
     def __init__(self, gammas: Sequence[int], drafter: ModelDrafter, caches: list[RowCache]) -> None:
         self.gammas, self.drafter, self.caches = gammas, drafter, caches
         self.lengths: list[tuple[list[int], list[int]]] = []
