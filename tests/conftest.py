@@ -2,7 +2,9 @@
 
 What imports and earlier files left behind is frozen before each file of tests, so that the collections of garbage in
 its tests (measuring asks for one after each batch size) look at what they made, not at a million objects of libraries.
-Nobody waits for the disk: what a process wrote outlives its death, and no test cuts the power.
+Nobody waits for the disk: what a process wrote outlives its death, and no test cuts the power.  Arithmetic keeps to one
+thread: over tensors of a few numbers, threads wait for each other many times longer than they compute, once others want
+the cores too.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch and numpy are imported, here and in what tests start
 
 settings.register_profile("specgauge", deadline=None, derandomize=True)
 settings.load_profile("specgauge")
