@@ -45,6 +45,7 @@ def test_break_even_alpha_of_one_draft_is_its_cost() -> None:
     np.testing.assert_allclose(break_even_alpha(one), [0.1, 0.25], rtol=1e-14)
 
 
+@settings(max_examples=40)
 @given(st.floats(1.05, 3.0))
 def test_required_alpha_gives_the_wanted_speedup(wanted: float) -> None:
     alpha = required_alpha(wanted, parts(t_draft_catch_up_s=0.05, batch_size=4))
