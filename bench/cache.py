@@ -136,7 +136,7 @@ class RowCache(Cache):
     def copied_rows(self, rows: Sequence[int], *, tokens: int) -> RowCache:
         """A cache with room for ``tokens`` whose rows hold what these rows of this one do, and count as much of it.
 
-        A row may be named more than once; what does not fit is left out, and must not count.
+        A row may be named more than once; what does not fit is left out, and does not count.
         """
         layers = [RowLayer() for _ in self.layers]
         copied = RowCache(layers=layers, batch_size=len(rows), capacity=capacity_bucket(tokens))
@@ -151,7 +151,7 @@ class RowCache(Cache):
             assert new.keys is not None
             assert new.values is not None
             new.keys[:, :, :kept], new.values[:, :, :kept] = keys, values
-        copied.set_lengths([self.lengths[row] for row in rows])
+        copied.set_lengths([min(self.lengths[row], kept) for row in rows])
         return copied
 
     def check_room(self, new_tokens: int) -> None:

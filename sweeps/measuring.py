@@ -9,7 +9,7 @@ failures become reasons in the outcome and statuses in the journal.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ from specgauge.sweeps.plan import chains, plan_cells, settings_of
 from specgauge.sweeps.predictions import recommended_gammas
 from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.records import SCHEMA
-from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, Run, acceptance_file_name
+from specgauge.sweeps.rollout_table import RolloutKey, add_rollouts, has_rollouts
+from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, ROLLOUTS, Run, acceptance_file_name
 from specgauge.sweeps.verifying import Numbered, Verification
 from specgauge.sweeps.working import WorkingMark
 
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     from specgauge.bench.measure import Status, TimingCell
     from specgauge.bench.models import LoadedModel, LoadedPair
     from specgauge.bench.prompts import Prompt
-    from specgauge.configs.schema import PairConfig, SamplingConfig
+    from specgauge.configs.schema import Config, PairConfig, SamplingConfig
+
+ROLLOUT_TEXTS = 4
+"""Texts whose draft chains are followed at once."""
 
 
 @dataclass(kw_only=True)
@@ -75,6 +79,7 @@ class PairRun:
         self.outcome = PairOutcome()
         self._encoded: list[list[int]] | None = None
         self._as_written: list[list[int]] = []
+        self._texts: dict[str, list[Text]] = {}
 
     def measure(self) -> PairOutcome:
         """Measure what is missing.
@@ -102,7 +107,9 @@ class PairRun:
             check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
             self._verification().check(loaded)
             if not self._in_turn:
-                self._acceptance_side_by_side(pair_in_mode(loaded, "eager"))
+                eager = pair_in_mode(loaded, "eager")
+                self._acceptance_side_by_side(eager)
+                self._follow_rollouts(eager)
             self._time(loaded)
             self._verify(loaded)
 
@@ -246,9 +253,46 @@ class PairRun:
 
             def work(sampling: SamplingConfig = sampling) -> None:
                 texts = self._write_texts(loaded.target, encoded, sampling)
+                self._texts[sampling.name] = texts
                 self._judge(measure, texts, sampling)
 
             self._note(sampling, self._guarded(work))
+
+    def _follow_rollouts(self, loaded: LoadedPair) -> None:
+        """Draft chains that start with a rejected draft, where they are asked for and a model drafts."""
+        starts = self.config.acceptance.rollouts
+        if not starts or loaded.draft is None:
+            return
+        for sampling in self.config.sampling:
+            if not self._acceptance_path(sampling).is_file():
+                continue
+            for key in rollout_keys(self.config, self.pair.name, sampling.name):
+                if not has_rollouts(self.run.path / ROLLOUTS, key):
+                    self._guarded(partial(self._follow, loaded, sampling, key, starts))
+
+    def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, key: RolloutKey, starts: int) -> None:
+        from specgauge.bench.rollouts import measure_rollouts
+
+        texts = self._texts.get(sampling.name)
+        if texts is None:  # written by an earlier run: the same seed writes them again
+            texts = self._write_texts(loaded.target, self._encode(loaded.target.tokenizer), sampling)
+            self._texts[sampling.name] = texts
+        self._stage(f"rejected drafts, {self.pair.name}, {sampling.name}", -(-len(texts) // ROLLOUT_TEXTS))
+        chains = measure_rollouts(
+            loaded.target,
+            loaded.draft_model,
+            texts,
+            settings_of(sampling),
+            starts_per_text=starts,
+            depth=max(self.config.grid.gamma),
+            seed=self.config.seed,
+            acceptance_rule="match" if key.acceptance_rule == "match" else "ratio",
+            draft_sampling="greedy" if key.draft_sampling == "greedy" else "same",
+            batch_size=ROLLOUT_TEXTS,
+            chunk=self.config.acceptance.chunk,
+            progress=lambda _done, _total: self.progress.advance(),
+        )
+        add_rollouts(self.run.path / ROLLOUTS, key, chains)
 
     def _sequential_acceptance(self) -> None:
         """One model after the other; the two are never in memory together."""
@@ -341,6 +385,13 @@ class PairRun:
         verification = self._verification()
         verification.decode(loaded, self._prompts_at, recommended_gammas(Run.open(self.run.path), self.pair.name))
         self.outcome.verify_reasons = verification.reasons
+
+
+def rollout_keys(config: Config, pair: str, sampling: str) -> Iterator[RolloutKey]:
+    """The ways of drawing and judging drafts whose chains are followed."""
+    for draft_sampling in config.draft_sampling:
+        for rule in config.acceptance_rule:
+            yield RolloutKey(pair, sampling, draft_sampling, rule)
 
 
 def keep_prompts(run: OpenRun, pair: str, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
