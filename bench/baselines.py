@@ -30,6 +30,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
 
 from specgauge.bench.attention import ATTENTION_NAMES
 from specgauge.bench.clock import Clock, clock_for
@@ -139,18 +140,50 @@ def as_transformers_has_it(model: PreTrainedModel, generation: GenerationConfig)
         model.set_attn_implementation(ours)
 
 
-class _Marks(StoppingCriteria):
-    """Never stops; takes a mark and the length after every step."""
+class _Marks:
+    """A mark after every step, and how many tokens each row had then, the prompt included."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.marks: list[Any] = []
         self.lengths: list[int] = []
 
-    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:  # noqa: ARG002
+    def take(self, length: int) -> None:
+        """One step has ended."""
         self.marks.append(self.clock.mark())
-        self.lengths.append(input_ids.shape[1])
+        self.lengths.append(length)
+
+
+class _Steps(StoppingCriteria):
+    """Told of every token of the plain loop; never stops, and does not wait for the device."""
+
+    def __init__(self, marks: _Marks) -> None:
+        self.marks = marks
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:  # noqa: ARG002
+        self.marks.take(input_ids.shape[1])
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+class _Rounds(BaseStreamer):
+    """Told of the prompt and then of what every round of assisted generation adds.
+
+    Some releases ask the stopping criteria about drafts, too, so those cannot count rounds.
+    """
+
+    def __init__(self, marks: _Marks) -> None:
+        self.marks = marks
+        self.tokens = 0
+
+    def put(self, value: Any) -> None:
+        """(L,) or (1, L) tokens: the prompt, then a round's."""
+        is_prompt = self.tokens == 0
+        self.tokens += value.shape[-1]
+        if not is_prompt:
+            self.marks.take(self.tokens)
+
+    def end(self) -> None:
+        """Nothing is left to do."""
 
 
 def _generate(
@@ -172,8 +205,11 @@ def _generate(
     options: dict[str, Any] = {
         "attention_mask": torch.ones_like(ids),
         "logits_processor": _chain(settings),
-        "stopping_criteria": StoppingCriteriaList([marks]),
     }
+    if draft is None:
+        options["stopping_criteria"] = StoppingCriteriaList([_Steps(marks)])
+    else:
+        options |= {"assistant_model": draft.model, "streamer": _Rounds(marks)}
     with ExitStack() as stack:
         stack.enter_context(quiet_loading())  # what generate advises is not for whoever reads a benchmark
         cuda = [target.device] if target.device.type == "cuda" else []
@@ -181,10 +217,8 @@ def _generate(
         torch.manual_seed(seed)
         fixed = {} if draft is None else _fixed_gamma(gamma)
         stack.enter_context(as_transformers_has_it(model, _generation(settings, target, max_new_tokens, fixed)))
-        if draft is not None:
-            options["assistant_model"] = draft.model
-            if draft.model is not model:
-                stack.enter_context(as_transformers_has_it(draft.model, GenerationConfig(**fixed)))
+        if draft is not None and draft.model is not model:
+            stack.enter_context(as_transformers_has_it(draft.model, GenerationConfig(**fixed)))
         clock.synchronize()
         start = clock.mark()
         found: Any = model.generate(ids, **options)  # type: ignore[operator]
