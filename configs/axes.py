@@ -1,4 +1,4 @@
-"""Rules for fields that take several values: a few words, numbers, or the integers along one axis of the grid.
+"""Rules for fields that take several values: a few words, names, numbers, or the integers along one axis of the grid.
 
 ``gamma: Annotated[tuple[int, ...], Axis(Whole(at_least=1))]`` takes 4, [1, 2, 4], 1:8, 1:8:2 and {from: 1, to: 8}; the
 configuration keeps the sorted tuple.
@@ -40,6 +40,33 @@ class Several(Rule):
     def json_schema(self) -> dict[str, object]:
         """The item, or an array of it."""
         return {"anyOf": [self.item.json_schema(), _array(self.item)]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOrMore(Rule):
+    """One value or a non-empty list of them, kept as a tuple without repeats; or null, which means ``null_means``."""
+
+    item: Scalar
+    null_means: str
+
+    @property
+    def allowed(self) -> str:
+        """The item's words."""
+        return f"{self.item.allowed}, a list of these, or null ({self.null_means})"
+
+    def faults(self, value: object) -> list[Fault]:
+        """Those of every item."""
+        return [] if value is None else _list_faults(value, self.item, self.allowed)
+
+    def resolved(self, value: Any) -> object:
+        """The different values in their order, or None."""
+        if value is None:
+            return None
+        return tuple(dict.fromkeys(value if isinstance(value, (list, tuple)) else [value]))
+
+    def json_schema(self) -> dict[str, object]:
+        """The item, an array of it, or null."""
+        return {"anyOf": [self.item.json_schema(), _array(self.item), {"type": "null"}]}
 
 
 @dataclass(frozen=True)

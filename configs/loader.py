@@ -44,11 +44,11 @@ def load_config(source: str | Path, overrides: Sequence[str] = (), *, require_fi
     written = Written.from_document(document, origin)
     for option in overrides:
         written.set_option(option)
-    config, faults = validate(written.value)
+    config, faults, places = validate(written.value)
     unreadable = {fault.keys for fault in written.faults if not fault.about}
     faults = written.faults + [fault for fault in faults if fault.keys not in unreadable]
     if config is not None:
-        config, absent = _resolve_paths(config, written, folder)
+        config, absent = _resolve_paths(config, places, written, folder)
         faults += absent if require_files else []
     if faults or config is None:
         raise first_of(faults, written)
@@ -69,8 +69,8 @@ def config_to_yaml(config: Config) -> str:
 
 
 def config_hash(config: Config) -> str:
-    """12 hexadecimal digits that change with anything a result depends on; the run's name is left out."""
-    return short_hash(config.model_dump(mode="json", exclude={"name"}))
+    """12 hexadecimal digits that change with anything a result depends on; the run's name and seconds are left out."""
+    return short_hash(config.model_dump(mode="json", exclude={"name": True, "limits": {"run_seconds"}}))
 
 
 def json_schema() -> dict[str, Any]:
@@ -90,11 +90,14 @@ def _check_top_level(document: Document, text: str, label: str) -> None:
     raise ConfigError(f"{found}, allowed: {top_level_forms()}; {_EXAMPLE}")
 
 
-def _resolve_paths(config: Config, written: Written, folder: Path) -> tuple[Config, list[Fault]]:
-    """The configuration with paths made absolute, and a fault for each path that leads nowhere."""
+def _resolve_paths(config: Config, places: Sequence[int], written: Written, folder: Path) -> tuple[Config, list[Fault]]:
+    """The configuration with paths made absolute, and a fault for each path that leads nowhere.
+
+    ``places``: where each pair is written, by index.
+    """
     content = config.model_dump()
     absent: list[Fault] = []
-    for keys, holder, key, must_exist in _paths(config, content):
+    for keys, holder, key, must_exist in _paths(config, places, content):
         text: str = holder[key]
         folders = (Path(), folder) if written.from_option(keys) else (folder, Path())
         path = Path(text).expanduser()
@@ -105,10 +108,12 @@ def _resolve_paths(config: Config, written: Written, folder: Path) -> tuple[Conf
         elif must_exist:
             where = " or ".join(dict.fromkeys(str((base / path).parent.absolute()) for base in folders))
             absent.append(value_fault(keys, text, f"{EMBEDDED} or one that exists (looked in {where})"))
-    return Config.model_validate(content), absent
+    return Config.model_validate(content), list(dict.fromkeys(absent))
 
 
-def _paths(config: Config, content: dict[str, Any]) -> Iterator[tuple[Keys, dict[str, Any], str, bool]]:
+def _paths(
+    config: Config, places: Sequence[int], content: dict[str, Any]
+) -> Iterator[tuple[Keys, dict[str, Any], str, bool]]:
     """(place, the mapping in ``content`` that holds it, its key there, whether it can only be a path) of each path."""
     if config.workload.prompts != EMBEDDED:
         yield ("workload", "prompts"), content["workload"], "prompts", True
@@ -117,4 +122,4 @@ def _paths(config: Config, content: dict[str, Any]) -> Iterator[tuple[Keys, dict
             model = getattr(pair, role)
             if isinstance(model, ModelConfig) and model.model != EMBEDDED:
                 only_a_path = model.model.startswith(("/", "./", "../", "~")) or model.model.count("/") > 1
-                yield ("pairs", index, role, "model"), content["pairs"][index][role], "model", only_a_path
+                yield ("pairs", places[index], role, "model"), content["pairs"][index][role], "model", only_a_path

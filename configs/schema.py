@@ -6,28 +6,26 @@ Config holds is always the full form.  ``specgauge schema`` prints the same rule
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, WrapValidator, model_validator
 
+from specgauge.configs import variants
 from specgauge.configs.axes import Axis, Numbers, Several
+from specgauge.configs.cells import LARGEST_BATCH_SIZE, LARGEST_CONTEXT, CellRule, Place, is_measured, rule_faults
 from specgauge.configs.drafts import NGRAM, LayersDraft, NgramDraft, draft_without_model
 from specgauge.configs.faults import Fault, Keys, value_fault
+from specgauge.configs.limits import LimitsConfig
+from specgauge.configs.names import NAME
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
 from specgauge.configs.section import Section
 
-Mode = Literal["eager", "compile", "cuda_graph"]
+Mode = variants.Mode
 EMBEDDED = "embedded"
 LARGEST_GAMMA = 64
-LARGEST_BATCH_SIZE = 65_536
-LARGEST_CONTEXT = 1 << 24
 LARGEST_SEED = (1 << 63) - 1
 
-_NAME = Text(
-    pattern=r"^(?!.*--)[A-Za-z0-9_]([A-Za-z0-9._-]{0,98}[A-Za-z0-9_])?$",
-    means="a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end",
-)
 _FILLED = r"\S"
 _MODEL_NAME = Text(pattern=_FILLED, means=f"{EMBEDDED}, a hub id or a local directory")
 MODEL_FORMS = f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"
@@ -45,11 +43,8 @@ class ModelConfig(Section):
         None
     )
     """A GGUF file in the model's repository or directory; its weights are dequantised when loaded."""
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16", "float64"],
-        Choice(words=("auto", "float32", "bfloat16", "float16", "float64")),
-    ] = "auto"
-    """Type of the weights; auto is the type they are stored in."""
+    dtype: Annotated[variants.Dtype, variants.DTYPE] = "auto"
+    """Type of the weights; auto is the type they are stored in. Several make a variant of the pair each."""
     device: Annotated[str, Text(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$", means="auto | cpu | cuda | cuda:0")] = (
         "auto"
     )
@@ -64,15 +59,9 @@ class ModelConfig(Section):
         Free(means="a mapping as transformers' quantization_config takes it", or_null=True),
     ] = None
     """Quantization settings, as transformers takes them; null loads the weights as they are stored."""
-    attention: Annotated[
-        str | None,
-        Text(
-            pattern=r"^[A-Za-z0-9_./@:|-]+$",
-            means="the name of one of transformers' attention implementations, such as sdpa or eager",
-            or_null=True,
-        ),
-    ] = None
-    """Attention implementation: eager, sdpa, flash_attention_2, …; null is the model's default."""
+    attention: Annotated[str | None, variants.ATTENTION] = None
+    """Attention implementation: eager, sdpa, flash_attention_2, …; null is the model's default. Several make a variant
+    of the pair each."""
     trust_remote_code: Annotated[bool, Flag()] = False
     """Whether code from the model's repository may run on this machine."""
 
@@ -121,13 +110,17 @@ _Draft = Annotated[
 class PairConfig(Section):
     """A target and the draft that speculates for it."""
 
-    name: Annotated[str, _NAME]
+    name: Annotated[str, NAME]
     """Names the pair in files, tables and options."""
     target: _Model
     """The model whose text is wanted: `embedded`, a hub id, a local directory, or a mapping."""
     draft: _Draft
     """What proposes tokens: a small model (`embedded`, a hub id, a local directory, or a mapping), `ngram` (lookups in
     the text itself), or {layers: N} (the target's own first layers)."""
+    mode: Annotated[Mode | None, variants.PAIR_MODE] = None
+    """How this pair's forwards run; null is as the configuration says. Several make a variant of the pair each."""
+    threads: Annotated[int | None, variants.PAIR_THREADS] = None
+    """Torch's threads for this pair; null is as the configuration says. Several make a variant of the pair each."""
 
 
 class WorkloadConfig(Section):
@@ -165,7 +158,7 @@ class WorkloadConfig(Section):
 class SamplingConfig(Section):
     """One named way to turn logits into a token; both models' distributions pass through it."""
 
-    name: Annotated[str, _NAME]
+    name: Annotated[str, NAME]
     """Names the setting in files, tables and options."""
     temperature: Annotated[float, Real(at_least=0.0, at_most=100.0)] = 1.0
     """Divides the logits; 0 takes the likeliest token."""
@@ -182,7 +175,8 @@ class SamplingConfig(Section):
 
 
 class GridConfig(Section):
-    """The cells that are measured: every batch size with every context, and gammas in each."""
+    """The cells that are measured: every batch size with every context but for what the rules leave out, and gammas in
+    each."""
 
     batch_size: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_BATCH_SIZE))] = (1,)
     """Sequences decoded together."""
@@ -190,6 +184,10 @@ class GridConfig(Section):
     """Tokens in the KV cache when a round starts."""
     gamma: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_GAMMA))] = (1, 2, 3, 4, 5, 6)
     """Draft tokens proposed per round."""
+    include: tuple[CellRule, ...] = ()
+    """Rules, of which a cell matches at least one to be measured; without any, every cell is."""
+    exclude: tuple[CellRule, ...] = ()
+    """Rules, of which a cell that is measured matches none."""
 
 
 class PrecisionConfig(Section):
@@ -273,7 +271,7 @@ class VerifyConfig(Section):
 class Config(Section):
     """Everything a run depends on: pairs, prompts, sampling settings, the grid and the precision wanted."""
 
-    name: Annotated[str, _NAME]
+    name: Annotated[str, NAME]
     """Names the run; its directory is runs/<name> unless told otherwise."""
     pairs: Annotated[tuple[PairConfig, ...], Field(min_length=1)]
     """The pairs measured, at least one; each under its own name."""
@@ -297,22 +295,43 @@ class Config(Section):
     """The cells that are measured."""
     precision: PrecisionConfig = PrecisionConfig()
     """When timing is good enough."""
-    mode: Annotated[Mode, Choice(words=get_args(Mode))] = "eager"
-    """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs."""
-    threads: Annotated[int | None, Whole(at_least=1, at_most=4096, or_null=True, null_means="torch's own choice")] = (
-        None
-    )
-    """Torch's threads within one operation on the CPU; null leaves torch's own choice."""
+    mode: Annotated[Mode, variants.MODE] = "eager"
+    """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs. Several
+    make a variant of every pair each."""
+    threads: Annotated[int | None, variants.THREADS] = None
+    """Torch's threads within one operation on the CPU; null leaves torch's own choice. Several make a variant of every
+    pair each."""
     seed: Annotated[int, Whole(at_least=0, at_most=LARGEST_SEED)] = 0
     """Every random number of a run follows from it."""
     acceptance: AcceptanceConfig = AcceptanceConfig()
     """How acceptance is measured."""
     verify: VerifyConfig | None = None
     """What is decoded end to end to check the prediction; null decodes nothing, {} takes the defaults."""
+    limits: LimitsConfig = LimitsConfig()
+    """What a run may spend."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_variants(cls, written: Any) -> Any:
+        """A pair for every variant, where lists make any."""
+        if not isinstance(written, Mapping):
+            return written
+        found = variants.spread(written)
+        _fail_if(found.faults)
+        return found.value
+
+    def mode_of(self, pair: PairConfig) -> Mode:
+        """How a pair's forwards run: its own mode, or the configuration's."""
+        return pair.mode or self.mode
+
+    def threads_of(self, pair: PairConfig) -> int | None:
+        """Torch's threads for a pair: its own, or the configuration's; None is torch's own choice."""
+        return pair.threads or self.threads
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
         found = repeated_names(self.model_dump(include={"pairs", "sampling"}))
+        found += self._rule_faults()
         found += self._verify_faults()
         largest = max(self.grid.gamma)
         if self.workload.max_new_tokens <= largest:
@@ -320,6 +339,28 @@ class Config(Section):
             found.append(value_fault(("workload", "max_new_tokens"), self.workload.max_new_tokens, words))
         _fail_if(found)
         return self
+
+    def places(self) -> Iterator[Place]:
+        """Every place of the full grid, by pair, then batch size and context."""
+        for pair in self.pairs:
+            for batch_size in self.grid.batch_size:
+                for context in self.grid.context:
+                    yield Place(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
+
+    def is_measured(self, place: Place) -> bool:
+        """Whether the rules of the grid leave the cells of a place."""
+        return is_measured(place, self.grid.include, self.grid.exclude)
+
+    def is_verified(self, place: Place) -> bool:
+        """Whether the cells of a place are measured, and decoded end to end where anything is."""
+        verify = self.verify or VerifyConfig()
+        sizes, contexts = verify.batch_size or self.grid.batch_size, verify.context or self.grid.context
+        return place.batch_size in sizes and place.context in contexts and self.is_measured(place)
+
+    def _rule_faults(self) -> list[Fault]:
+        """What the rules of the grid name must be there."""
+        rules = {"include": self.grid.include, "exclude": self.grid.exclude}
+        return rule_faults(tuple(self.places()), rules) if any(rules.values()) else []
 
     def _verify_faults(self) -> list[Fault]:
         """What is to be verified must be predicted, and forced rates must reach as far as a round."""
@@ -333,6 +374,9 @@ class Config(Section):
             if outside:
                 words = f"values of grid.{axis}, which are {', '.join(map(str, grid))}"
                 found.append(value_fault(("verify", axis), outside[0], words))
+        if not found and not any(self.is_verified(place) for place in self.places()):
+            words = "batch sizes and contexts of which grid.include and grid.exclude leave a cell"
+            found.append(value_fault(("verify",), "no cell to decode", words))
         rates = verify.acceptance
         deepest = max(self.grid.gamma) if verify.gamma == "recommended" else max(verify.gamma)
         if isinstance(rates, tuple) and len(rates) < deepest:

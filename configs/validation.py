@@ -9,27 +9,37 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from specgauge.configs import variants
 from specgauge.configs.faults import Fault, Keys, missing_key, nearest, unknown_key, value_fault
 from specgauge.configs.rules import FAULTS, Rule
 from specgauge.configs.schema import DRAFT_FORMS, MODEL_FORMS, Config, ModelConfig, repeated_names
 from specgauge.configs.section import Section
 
 
-def validate(written: Mapping[str, Any]) -> tuple[Config | None, list[Fault]]:
-    """The configuration, or None and everything wrong with it."""
+def validate(written: Mapping[str, Any]) -> tuple[Config | None, list[Fault], tuple[int, ...]]:
+    """The configuration, or None and everything wrong with it; and where each of its pairs is written, by index.
+
+    Faults are at the places written, where one pair may stand for several variants.
+    """
+    spread = variants.spread(written)
+    found = list(spread.faults)
     try:
-        return Config.model_validate(dict(written)), []
+        config = Config.model_validate(spread.value)
     except ValidationError as error:
         details = error.errors(include_url=False)
+    else:
+        return None if found else config, found, spread.places
     misspelt = {_guess(detail) for detail in details if detail["type"] == "extra_forbidden"}
-    found: list[Fault] = []
     for detail in details:
         # pydantic asks for the key that a misspelt one stands for: one mistake is one fault.
         if detail["type"] != "missing" or detail["loc"] not in misspelt:
-            found += _faults(detail)
+            found += [spread.written(fault) for fault in _faults(detail)]
+    told = {fault.keys for fault in spread.faults}
+    found = [fault for fault in found if fault in spread.faults or fault.keys not in told]
+    found = list(dict.fromkeys(found))  # what is written once is wrong once, in however many variants
     known = {fault.keys for fault in found}
     found += [fault for fault in repeated_names(written) if fault.keys not in known]
-    return None, found
+    return None, found, spread.places
 
 
 def top_level_forms() -> str:

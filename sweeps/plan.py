@@ -1,7 +1,7 @@
 """The cells of a sweep.
 
-A cell is (pair, mode, chain, batch_size, context). Sampling settings whose processors are the same share a chain, and
-settings that share a chain share timings, so a chain is planned once a pair.
+A cell is (pair, mode, chain, batch_size, context); a variant of a pair is a pair of its own. Sampling settings whose
+processors are the same share a chain, and settings that share a chain share timings, so a chain is planned once a pair.
 
     cells = plan_cells(config)          # smallest batch size and context first
     cells[0].axes, cells[0].id          # what a journal line is keyed by
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import short_hash
@@ -18,7 +19,7 @@ from specgauge.configs.drafts import NgramDraft
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, SamplingConfig
+    from specgauge.configs.schema import Config, PairConfig, SamplingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +73,24 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
 
 
 def plan_cells(config: Config) -> tuple[Cell, ...]:
-    """Every cell of the sweep: by pair, then chain, smallest batch size and context first."""
+    """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first."""
+    drafts = {pair.name: pair.draft for pair in config.pairs}
+    places = [place for place in config.places() if config.is_measured(place)]
     return tuple(
         Cell(
-            pair=pair.name,
-            mode=config.mode,
+            pair=pair,
+            mode=place.mode,
             chain=chain,
-            batch_size=batch_size,
-            context=context,
-            catches_up=not isinstance(pair.draft, NgramDraft),
+            batch_size=place.batch_size,
+            context=place.context,
+            catches_up=not isinstance(drafts[pair], NgramDraft),
         )
-        for pair in config.pairs
-        for chain in chains(config)
-        for batch_size in config.grid.batch_size
-        for context in config.grid.context
+        for pair, own in groupby(places, key=lambda place: place.pair)
+        for chain, place in product(chains(config), tuple(own))
     )
+
+
+def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
+    """The pairs that the rules of the grid leave a cell of."""
+    planned = {place.pair for place in config.places() if config.is_measured(place)}
+    return tuple(pair for pair in config.pairs if pair.name in planned)

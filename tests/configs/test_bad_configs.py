@@ -107,11 +107,12 @@ KEYS = {
     ),
     "misspelt field": (
         MINIMAL + "grid:\n  batch_size: 1\n  gama: 4\n",
-        "file.yaml:6: unknown key 'gama' in grid; did you mean 'gamma'? allowed: batch_size, context, gamma",
+        "file.yaml:6: unknown key 'gama' in grid; did you mean 'gamma'? allowed:"
+        " batch_size, context, gamma, include, exclude",
     ),
     "unlike any": (
         MINIMAL + "grid:\n  zzz: 4\n",
-        "file.yaml:5: unknown key 'zzz' in grid, allowed: batch_size, context, gamma",
+        "file.yaml:5: unknown key 'zzz' in grid, allowed: batch_size, context, gamma, include, exclude",
     ),
     "upper case": (
         MINIMAL + "Seed: 4\n",
@@ -119,7 +120,8 @@ KEYS = {
     ),
     "in a pair": (
         "name: x\npairs:\n  - name: a\n    targt: embedded\n    draft: embedded\n",
-        "file.yaml:4: unknown key 'targt' in pairs[0]; did you mean 'target'? allowed: name, target, draft",
+        "file.yaml:4: unknown key 'targt' in pairs[0]; did you mean 'target'? allowed:"
+        " name, target, draft, mode, threads",
     ),
     "in a model": (
         "name: x\npairs:\n  - name: a\n    target: embedded\n    draft:\n      model: embedded\n      dtyp: float32\n",
@@ -138,7 +140,7 @@ KEYS = {
     "no pairs": (
         "name: x\nseed: 1\n",
         "file.yaml:1: missing key 'pairs' at the top level; it takes a list, each a mapping with the keys"
-        " name, target, draft",
+        " name, target, draft, mode, threads",
     ),
     "no draft": (
         "name: x\npairs:\n\n  - name: a\n    target: embedded\n",
@@ -157,7 +159,8 @@ KEYS = {
 KINDS = {
     "list for mapping": (
         MINIMAL + "grid:\n  - gamma: 4\n",
-        "file.yaml:4: grid: found a list, allowed: a mapping with the keys batch_size, context, gamma",
+        "file.yaml:4: grid: found a list, allowed: a mapping with the keys"
+        " batch_size, context, gamma, include, exclude",
     ),
     "nothing for mapping": (
         MINIMAL + "precision:\n",
@@ -166,7 +169,8 @@ KINDS = {
     ),
     "mapping for list": (
         "name: x\npairs: {name: a, target: embedded, draft: embedded}\n",
-        "file.yaml:2: pairs: found a mapping, allowed: a list, each a mapping with the keys name, target, draft",
+        "file.yaml:2: pairs: found a mapping, allowed: a list, each a mapping with the keys"
+        " name, target, draft, mode, threads",
     ),
     "text for list": (
         MINIMAL + "sampling: greedy\n",
@@ -193,7 +197,7 @@ KINDS = {
     "empty list of pairs": (
         "name: x\npairs: []\n",
         "file.yaml:2: pairs: found an empty list, allowed: a list, each a mapping with the keys"
-        " name, target, draft, at least one",
+        " name, target, draft, mode, threads, at least one",
     ),
     "empty list of sampling": (
         MINIMAL + "sampling: []\n",
@@ -376,7 +380,7 @@ VALUES = {
     ),
     "no such mode": (
         MINIMAL + "mode: cudagraph\n",
-        "file.yaml:4: mode: found 'cudagraph', allowed: eager | compile | cuda_graph",
+        "file.yaml:4: mode: found 'cudagraph', allowed: eager | compile | cuda_graph, or a list of these",
     ),
     "no such device": (
         "name: x\npairs:\n  - {name: a, target: {model: o/m, device: gpu}, draft: embedded}\n",
@@ -384,7 +388,8 @@ VALUES = {
     ),
     "no such dtype": (
         "name: x\npairs:\n  - {name: a, target: {model: o/m, dtype: fp16}, draft: embedded}\n",
-        "file.yaml:3: pairs[0].target.dtype: found 'fp16', allowed: auto | float32 | bfloat16 | float16 | float64",
+        "file.yaml:3: pairs[0].target.dtype: found 'fp16', allowed: auto | float32 | bfloat16 | float16 | float64,"
+        " or a list of these",
     ),
     "embedded from a gguf file": (
         "name: x\npairs:\n  - name: a\n    draft: embedded\n    target:\n"
@@ -426,7 +431,8 @@ SEVERAL = {
     ),
     "an alias is followed to its anchor": (
         "name: x\npairs:\n  - name: a\n    target: &m\n      model: o/m\n      dtype: fp8\n    draft: *m\n",
-        "file.yaml:6: pairs[0].target.dtype: found 'fp8', allowed: auto | float32 | bfloat16 | float16 | float64"
+        "file.yaml:6: pairs[0].target.dtype: found 'fp8', allowed: auto | float32 | bfloat16 | float16 | float64,"
+        " or a list of these"
         " (and 1 more fault)",
     ),
 }

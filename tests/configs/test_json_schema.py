@@ -80,7 +80,7 @@ def test_it_rejects_misspelt_keys_and_wrong_values(text: str) -> None:
 
 def test_every_field_has_a_title_and_a_description() -> None:
     sections = [SCHEMA, *SCHEMA["$defs"].values()]
-    assert len(sections) == 12
+    assert len(sections) == 14
     for section in sections:
         assert section["description"]
         assert section["additionalProperties"] is False

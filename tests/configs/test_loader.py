@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgauge.configs.limits import LimitsConfig
 from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
 from specgauge.configs.schema import Config, VerifyConfig
 from specgauge.configs.shipped import shipped_text
@@ -29,7 +30,7 @@ MODELS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
     optional={
         "revision": TEXTS,
         "gguf_file": TEXTS,
-        "dtype": st.sampled_from(["auto", "bfloat16", "float64"]),
+        "dtype": st.sampled_from(["auto", "bfloat16", "float64", ["float32"], ["float16", "auto"]]),
         "device_map": st.just("auto") | st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
         "quantization": st.dictionaries(
             TEXTS,
@@ -63,7 +64,9 @@ CONFIGS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
         "precision": st.fixed_dictionaries({}, optional={"max_seconds": st.none() | st.floats(1e-6, 1e9)}),
         "draft_sampling": st.sampled_from(["same", ["greedy"], ["same", "greedy"]]),
         "seed": st.integers(0, (1 << 63) - 1),
-        "threads": st.none() | st.integers(1, 64),
+        "threads": st.none() | st.integers(1, 64) | st.lists(st.integers(1, 64), min_size=1, max_size=3),
+        "mode": st.sampled_from(["compile", ["eager"], ["cuda_graph", "eager"]]),
+        "limits": st.fixed_dictionaries({}, optional={"memory": st.none() | st.integers(1, 1 << 60)}),
     },
 )
 
@@ -110,10 +113,12 @@ def test_every_field_but_the_name_changes_the_hash() -> None:
         "acceptance": config.acceptance.model_copy(update={"chunk": 64}),
         "verify": VerifyConfig(),
         "pairs": (config.pairs[0].model_copy(update={"name": "other"}),),
+        "limits": LimitsConfig(memory=1),
     }
     hashes = {config_hash(config.model_copy(update={field: value})) for field, value in changes.items()}
     assert len(hashes | {config_hash(config)}) == len(changes) + 1
     assert set(changes) | {"name"} == set(Config.model_fields)
+    assert config_hash(config.model_copy(update={"limits": LimitsConfig(run_seconds=1)})) == config_hash(config)
 
 
 def test_the_resolved_form_is_strict_json() -> None:

@@ -70,7 +70,8 @@ def test_a_value_may_hold_an_equals_sign(tmp_path: Path) -> None:
         ("pairs[x]=4", "--set pairs[x]=4: found 'pairs[x]=4', allowed: KEY=VALUE, such as grid.gamma=1:6"),
         (
             "grid.gama=4",
-            "--set grid.gama=4: unknown key 'gama' in grid; did you mean 'gamma'? allowed: batch_size, context, gamma",
+            "--set grid.gama=4: unknown key 'gama' in grid; did you mean 'gamma'? allowed:"
+            " batch_size, context, gamma, include, exclude",
         ),
         (
             "gird.gamma=4",

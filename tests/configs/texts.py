@@ -12,7 +12,7 @@ PAIRS = "pairs:\n  - {name: embedded, target: embedded, draft: embedded}\n"
 MINIMAL = "name: x\n" + PAIRS
 TOP_KEYS = (
     "name, pairs, workload, sampling, draft_sampling, acceptance_rule, grid, precision, mode, threads, seed, "
-    "acceptance, verify"
+    "acceptance, verify, limits"
 )
 MODEL_KEYS = "model, revision, gguf_file, dtype, device, device_map, quantization, attention, trust_remote_code"
 NAME_RULE = "a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end"

@@ -1,7 +1,7 @@
 from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
-from specgauge.sweeps.plan import chains, plan_cells, settings_of
+from specgauge.sweeps.plan import chains, plan_cells, planned_pairs, settings_of
 from specgauge.sweeps.records import parse_line
 from tests.sweeps import made
 
@@ -49,3 +49,51 @@ def test_arms_follow_the_gammas_and_are_the_journals() -> None:
     axes = made.axes()
     for arm in names:
         assert parse_line({"schema": 1, "config": "c", "cell": short_hash(axes), **made.line(arm, [[1.0]])}).arm == arm
+
+
+PAIRS = [
+    {"name": "a", "target": {"model": "o/m", "dtype": ["bfloat16", "float32"]}, "draft": "o/s"},
+    {"name": "b", "target": "embedded", "draft": "ngram", "mode": "compile"},
+]
+
+
+def test_variants_are_pairs_with_their_own_mode() -> None:
+    cells = plan_cells(made.config(pairs=PAIRS))
+    assert [(cell.pair, cell.mode, cell.catches_up) for cell in cells] == [
+        ("a-bfloat16", "eager", True),
+        ("a-float32", "eager", True),
+        ("b", "compile", False),
+    ]
+
+
+def test_the_rules_of_the_grid_leave_out_cells_and_whole_pairs() -> None:
+    grid = {
+        "batch_size": [1, 4], "context": [64, 128], "gamma": 2,
+        "include": [{"pair": "a", "batch_size": 1}, {"mode": "compile"}],
+        "exclude": [{"pair": "a-float32"}, {"pair": "b", "context": 128}],
+    }  # fmt: skip
+    config = made.config(pairs=PAIRS, grid=grid, sampling=SAMPLING[:3])
+    assert [(c.pair, c.chain, c.batch_size, c.context) for c in plan_cells(config)] == [
+        (pair, chain, batch_size, context)
+        for pair, places in (("a-bfloat16", [(1, 64), (1, 128)]), ("b", [(1, 64), (4, 64)]))
+        for chain in ("argmax", "draw")
+        for batch_size, context in places
+    ]
+    assert [pair.name for pair in planned_pairs(config)] == ["a-bfloat16", "b"]
+
+
+def test_the_id_of_a_cell_does_not_depend_on_what_else_is_measured() -> None:
+    one = made.config(pairs=[PAIRS[0]], grid={"batch_size": 4, "context": 128, "gamma": 2})
+    others = made.config(
+        pairs=PAIRS[::-1],
+        sampling=SAMPLING[::-1],
+        grid={"batch_size": [1, 4], "context": [64, 128], "gamma": "1:3", "exclude": [{"batch_size": 1}]},
+        seed=7,
+    )
+    known = {cell.id: cell.axes for cell in plan_cells(others)}
+    for cell in plan_cells(one):
+        assert known[cell.id] == cell.axes
+    (first, _) = plan_cells(one)
+    assert first.id == short_hash(
+        {"pair": "a-bfloat16", "mode": "eager", "chain": "argmax", "batch_size": 4, "context": 128}
+    )
