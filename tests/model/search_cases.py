@@ -1,0 +1,89 @@
+"""Cells whose every time is known, searched step by step; times are multiples of a decode step of one second."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specgauge.model.arm_levels import BlockSummary, summarise_block
+from specgauge.model.search import Step, next_step
+from specgauge.model.search_race import SearchSettings
+from specgauge.model.search_standing import SearchQuestion
+from specgauge.model.speedup import survival_iid
+
+T_DRAFT_S = 0.1
+STEPS = (-2, -1, 0, 1, 2)
+
+
+def question(alpha: float, gamma_max: int, words: str = "") -> SearchQuestion:
+    """Every draft passes with probability alpha."""
+    survival = survival_iid(alpha, gamma_max)
+    return SearchQuestion(
+        tokens_per_round=1 + np.cumsum(survival)[None], full_acceptance=survival, draft_shares=None, words=words
+    )
+
+
+@dataclass(kw_only=True)
+class Cell:
+    """One cell: T_verify(1), T_verify(2), … in seconds, an even chain, nothing to catch up with."""
+
+    t_verify_s: Sequence[float]
+    spread: float = 0.0
+    """Distance of the logarithms of successive samples."""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """Those of arms that differ."""
+    pace: Callable[[int], float] = lambda _: 1.0
+    """By block."""
+    blocks: dict[str, dict[int, BlockSummary]] = field(default_factory=dict)
+    log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    """Reason and arms of every step."""
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.t_verify_s) + 1))
+
+    def samples_s(self, arm: str, number: int) -> list[list[float]]:
+        if arm == "draft":
+            marks = [T_DRAFT_S * gamma for gamma in self.gammas]
+        elif arm == "draft_catch_up":
+            marks = [T_DRAFT_S]
+        else:
+            marks = [1.0 if arm == "decode" else self.t_verify_s[int(arm.partition(":")[2]) - 1]]
+        spread = self.spreads.get(arm, self.spread)
+        factors = [self.pace(number) * math.exp(spread * step) for step in STEPS]
+        return [[mark * factor for mark in marks] for factor in factors]
+
+    def settings(self, **changes: Any) -> SearchSettings:
+        wanted: dict[str, Any] = {"gammas": self.gammas, "batch_size": 1, "relative_ci": 0.9}
+        return SearchSettings(**wanted | changes)
+
+    def take(self, arms: Sequence[str], number: int) -> None:
+        for arm in arms:
+            self.blocks.setdefault(arm, {})[number] = summarise_block(self.samples_s(arm, number))
+
+    def search(
+        self, questions: Sequence[SearchQuestion], settings: SearchSettings | None = None, **options: Any
+    ) -> Step:
+        """Search to the end."""
+        wanted = settings or self.settings()
+        while (step := next_step(wanted, questions, self.blocks, **options)).arms:
+            assert len(self.log) < 500, self.log[-3:]
+            self.take(step.arms, len(self.log))
+            self.log.append((step.reason, step.arms))
+        return step
+
+    @property
+    def timed(self) -> set[int]:
+        """γ with a block."""
+        return {int(arm.partition(":")[2]) for arm in self.blocks if arm.startswith("verify:")}
+
+    def speedups(self, alpha: float) -> dict[int, float]:
+        """S by γ, the truth."""
+        return {
+            gamma: (1 - alpha ** (gamma + 1)) / (1 - alpha) / (T_DRAFT_S * gamma + t)
+            for gamma, t in zip(self.gammas, self.t_verify_s, strict=True)
+        }
