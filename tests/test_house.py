@@ -28,7 +28,7 @@ from tests.house import (
     tracked_files,
     tree_of,
 )
-from tests.reports.synthetic import build_run
+from tests.reports.synthetic import Shape, build_run
 
 MAY_IMPORT = {
     "model": {"model"},
@@ -268,7 +268,7 @@ TORCH_FREE = {
 def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """(exit code, stdout, stderr) of each command, and last of `run`, all in one process without torch."""
     folder = tmp_path_factory.mktemp("without_torch")
-    build_run(folder / "RUN")
+    build_run(folder / "RUN", Shape(alphas={"greedy": 0.8}, batch_sizes=(1,), contexts=(64,), gammas=(1, 2)))
     commands = {**TORCH_FREE, "run": ["run"]}
     done = run_python(WITHOUT_TORCH, json.dumps(list(commands.values())), cwd=folder)
     assert done.returncode == 0, done.stderr
