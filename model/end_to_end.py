@@ -2,18 +2,21 @@
 
 plain, loop, generate     baselines: our plain loop, the speculative loop at γ = 0, transformers' generate
 speculate:γ               the decoder at γ
+adaptive:policy           the decoder under a policy that chooses γ from round to round
 
->>> end_to_end_arms([2, 3])
-('plain', 'loop', 'generate', 'speculate:2', 'speculate:3')
+>>> end_to_end_arms([2, 3], ["svip"])
+('plain', 'loop', 'generate', 'speculate:2', 'speculate:3', 'adaptive:svip')
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
 BASELINES = (PLAIN, LOOP, GENERATE)
-_SPECULATE = "speculate:"
+_SPECULATE, _ADAPTIVE = "speculate:", "adaptive:"
+_POLICY = re.compile(rf"{_ADAPTIVE}([a-z][a-z0-9_]*)")
 
 
 def speculate_arm(gamma: int) -> str:
@@ -21,16 +24,29 @@ def speculate_arm(gamma: int) -> str:
     return f"{_SPECULATE}{gamma}"
 
 
-def end_to_end_arms(gammas: Iterable[int]) -> tuple[str, ...]:
-    """All baselines, then one arm for every gamma."""
-    return (*BASELINES, *(speculate_arm(gamma) for gamma in gammas))
+def adaptive_arm(policy: str) -> str:
+    """The arm that decodes under a policy."""
+    return f"{_ADAPTIVE}{policy}"
 
 
-def arm_gamma(arm: str) -> int:
-    """γ asked for under an arm: 0 for baselines; ValueError for a name that is no arm."""
+def end_to_end_arms(gammas: Iterable[int], policies: Iterable[str] = ()) -> tuple[str, ...]:
+    """All baselines, then one arm for every gamma and every policy."""
+    return (*BASELINES, *map(speculate_arm, gammas), *map(adaptive_arm, policies))
+
+
+def arm_policy(arm: str) -> str | None:
+    """The policy of an arm; None where γ is fixed."""
+    match = _POLICY.fullmatch(arm)
+    return None if match is None else match[1]
+
+
+def arm_gamma(arm: str) -> int | None:
+    """γ of an arm: 0 for baselines, None where a policy chooses it; ValueError for a name that is no arm."""
     if arm in BASELINES:
         return 0
+    if arm_policy(arm) is not None:
+        return None
     number = arm.removeprefix(_SPECULATE)
     if number == arm or not (number.isascii() and number.isdigit()) or int(number) < 1:
-        raise ValueError(f"arm {arm!r}: allowed: {', '.join(BASELINES)}, {_SPECULATE}<gamma>")
+        raise ValueError(f"arm {arm!r}: allowed: {', '.join(BASELINES)}, {_SPECULATE}<gamma>, {_ADAPTIVE}<policy>")
     return int(number)

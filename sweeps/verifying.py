@@ -24,7 +24,8 @@ from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.progress import Progress
 
 if TYPE_CHECKING:
-    from specgauge.bench.endtoend import EndToEnd, Request, Round
+    from specgauge.bench.arm_runs import Request, Round
+    from specgauge.bench.endtoend import EndToEnd
     from specgauge.bench.models import LoadedPair
     from specgauge.configs.schema import Config, PairConfig, SamplingConfig, VerifyConfig
 

@@ -43,7 +43,7 @@ _Totals = Mapping[str, Mapping[int, _BatchTotal]]
 
 def gammas_of(requests: pd.DataFrame) -> list[int]:
     """The γ above 0 that a cell was decoded at."""
-    return sorted({arm_gamma(arm) for arm in requests["arm"].unique()} - {0})
+    return sorted(gamma for arm in requests["arm"].unique() if (gamma := arm_gamma(arm)))
 
 
 def request_figures(requests: pd.DataFrame) -> dict[int, dict[str, Any]]:

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
-from specgauge.bench.endtoend import ArmRun, EndToEnd, Request, Round, shuffled
+from specgauge.bench import endtoend, looks
+from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
+from specgauge.bench.endtoend import EndToEnd, shuffled
+from specgauge.bench.host_costs import HostCosts
 from specgauge.bench.models import LoadedModel, LoadedPair
-from specgauge.model.end_to_end import end_to_end_arms
+from specgauge.bench.verification import Verifier
+from specgauge.configs.drafts import NgramConfig
+from specgauge.model.end_to_end import adaptive_arm, end_to_end_arms
+from specgauge.model.policies import GammaPolicy, HeuristicPolicy
+from specgauge.model.policies_entropy import SvipPolicy
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.decoded_tables import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
+from tests.bench.conftest import FakeClock, FakeDevice
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
@@ -112,3 +121,54 @@ def test_warming_up_leaves_no_trace(pair: LoadedPair) -> None:
 def _run(pair: LoadedPair, settings: SamplingSettings, arm: str) -> ArmRun:
     bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
     return bench.run(arm, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+
+
+@pytest.mark.parametrize("policy", [HeuristicPolicy(start=2, cap=3), SvipPolicy(threshold=1.4, cap=3)])
+def test_an_adaptive_arm_writes_the_same_greedy_text_and_says_what_it_drafted(
+    pair: LoadedPair, policy: GammaPolicy
+) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
+    arm = adaptive_arm("any")
+    bench.warm_up(arm, PROMPTS, gamma_max=3)
+    found = bench.run(arm, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, policy=policy)
+    plain = bench.run("plain", PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
+    assert all(one.gamma is None and one.expected_rounds is None and one.lossless for one in found.requests)
+    asked = {one.round: one.gamma_asked for one in found.rounds if one.gamma_limit == "asked"}
+    assert len(set(asked.values())) > 1
+    assert all(one.drafted == one.gamma <= one.gamma_asked <= 3 for one in found.rounds)
+
+
+def test_warming_up_meets_every_gamma_with_a_look_after_every_draft(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[ArmRun] = []
+    monkeypatch.setattr(endtoend, "run_of_decoded", lambda arm, decoded: runs.append(run_of_decoded(arm, decoded)))
+    EndToEnd(pair, GREEDY, max_new_tokens=40, seed=0).warm_up("adaptive:any", PROMPTS[:1], gamma_max=3)
+    (warm,) = runs
+    assert {one.gamma_asked for one in warm.rounds if one.gamma_limit == "asked"} == {1, 2, 3}
+    assert all(len(one.top_probs) == one.drafted - 1 for one in warm.rounds if one.gamma_limit == "asked")
+
+
+def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device whose signals take 3 s to read and whose verdicts take 2 s; lookups have nothing to look at."""
+    device = FakeDevice()
+    clock = FakeClock(device)
+    read, judge = looks.read_signals, Verifier.judge
+
+    def slowly_read(*arguments: Any) -> Any:
+        device.now_s += 3.0
+        return read(*arguments)
+
+    def slowly_judge(*arguments: Any) -> Any:
+        device.now_s += 2.0
+        return judge(*arguments)
+
+    monkeypatch.setattr("specgauge.bench.drafters.read_signals", slowly_read)
+    monkeypatch.setattr(Verifier, "judge", slowly_judge)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=clock)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=3.0)
+    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+    lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
+    bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specgauge.model.end_to_end import arm_gamma, end_to_end_arms, speculate_arm
+from specgauge.model.end_to_end import adaptive_arm, arm_gamma, arm_policy, end_to_end_arms, speculate_arm
 
 
 def test_baselines_come_first() -> None:
@@ -14,7 +14,17 @@ def test_gamma_of_an_arm() -> None:
     assert arm_gamma(speculate_arm(12)) == 12
 
 
-@pytest.mark.parametrize("arm", ["", "speculate", "speculate:", "speculate:0", "speculate:-1", "speculate:²", "Plain"])
+def test_a_policy_has_no_gamma_of_its_own() -> None:
+    arms = end_to_end_arms([4], ["svip", "heuristic"])
+    assert arms[3:] == ("speculate:4", "adaptive:svip", "adaptive:heuristic")
+    assert [arm_policy(arm) for arm in arms] == [None, None, None, None, "svip", "heuristic"]
+    assert arm_gamma(adaptive_arm("svip")) is None
+
+
+@pytest.mark.parametrize(
+    "arm",
+    ["", "speculate", "speculate:", "speculate:0", "speculate:-1", "speculate:²", "Plain", "adaptive:", "adaptive:A b"],
+)
 def test_what_is_no_arm(arm: str) -> None:
-    with pytest.raises(ValueError, match="allowed: plain, loop, generate, speculate:<gamma>"):
+    with pytest.raises(ValueError, match="allowed: plain, loop, generate, speculate:<gamma>, adaptive:<policy>"):
         arm_gamma(arm)

@@ -39,7 +39,7 @@ class Batch:
 
     def rounds(self, arm: str) -> Rows:
         """The rows of rounds.parquet, without their key."""
-        gamma, position, number, follows_full = arm_gamma(arm), 1, 0, False
+        gamma, position, number, follows_full = arm_gamma(arm) or 0, 1, 0, False
         found: Rows = []
         accepts = cycle(self.accepts)
         while arm != "generate" and position < self.max_new_tokens:
@@ -74,7 +74,7 @@ class Batch:
         decode_s = sum(round_["t_round_s"] for round_ in rounds)
         if arm == "generate":
             decode_s = self.scale * made.T_DECODE_S * (self.max_new_tokens - 1)
-        speculates = arm_gamma(arm) > 0
+        speculates = bool(arm_gamma(arm))
         return [
             {
                 "arm": arm, "gamma": arm_gamma(arm), "row": row, "prompt": prompt, "repetition": self.repetition,

@@ -1,0 +1,120 @@
+"""What the host adds to a round: ε as the decoder's phases have it, and what one look at a draft's signals costs.
+
+    ε       median of accept + rest over the rounds of one call at fixed γ with all rows active
+    look    (chain of γ drafts with a look after each but the last − the same chain without) / (γ − 1), medians of
+            chains taken in turn; the policy asked is the one that reckons most, so that its own time is in it
+
+A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
+
+    costs = measure_host_costs(decoder, prompts, gamma=6, max_new_tokens=64)
+    costs.t_look_s
+
+All times in seconds.  Shapes: B rows, G drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specgauge.bench.clock import timed_marks
+from specgauge.bench.decoder import SpeculativeDecoder
+from specgauge.bench.drafters import ModelDrafter
+from specgauge.bench.looks import Looks
+from specgauge.model.acceptance_forecast import AcceptanceForecast
+from specgauge.model.policies import GammaChoice
+from specgauge.model.policies_renewal import RenewalStoppingPolicy
+
+CHAINS = 15
+"""Chains of each kind that a look is measured over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCosts:
+    """Of one batch size and context."""
+
+    t_overhead_s: float
+    """ε."""
+    t_look_s: float
+    """0 where drafts have no signals to look at."""
+
+
+class EveryGamma:
+    """γ = 1, 2, … γ_max in turn, looking after every draft: a policy that meets every shape."""
+
+    reads_signals = True
+
+    def __init__(self, gamma_max: int) -> None:
+        self._gamma_max, self._rounds = gamma_max, 0
+
+    @property
+    def gamma(self) -> int:
+        """That of the next round."""
+        return self._rounds % self._gamma_max + 1
+
+    def begin(self) -> EveryGamma:
+        """At γ = 1."""
+        return EveryGamma(self._gamma_max)
+
+    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:  # noqa: ARG002
+        """Until γ."""
+        return depth < self.gamma
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:  # noqa: ARG002
+        """The next γ."""
+        self._rounds += 1
+
+
+def measure_host_costs(
+    decoder: SpeculativeDecoder, prompts: Sequence[Sequence[int]], *, gamma: int, max_new_tokens: int
+) -> HostCosts:
+    """One call at γ, then chains of γ drafts after the prompts; all shapes are warm already."""
+    found = decoder.run(prompts, gamma=gamma, max_new_tokens=max_new_tokens, prompt_numbers=range(len(prompts)))
+    whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
+    return HostCosts(
+        t_overhead_s=float(np.median(whole)) if whole else 0.0,
+        t_look_s=_look_s(decoder, decoder.drafter, prompts, gamma)
+        if isinstance(decoder.drafter, ModelDrafter)
+        else 0.0,
+    )
+
+
+@torch.inference_mode()
+def _look_s(decoder: SpeculativeDecoder, drafter: ModelDrafter, prompts: Sequence[Sequence[int]], gamma: int) -> float:
+    """Seconds of one look; 0 where chains of one draft leave nothing to look at."""
+    if gamma < 2:
+        return 0.0
+    rows = len(prompts)
+    drafter.start(prompts, gamma + 1)
+    uniforms = torch.full((rows, gamma), 0.5, dtype=torch.float64, device=drafter.draft.device)
+
+    def chain(choice: GammaChoice | None) -> Callable[[], object]:
+        looks = None if choice is None else Looks(choice, [True] * rows)
+        return lambda: drafter.propose(prompts, [gamma] * rows, uniforms, looks)
+
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(CHAINS + 1):
+        for is_asked in seconds:
+            run = chain(_never_stops(gamma) if is_asked else None)
+            seconds[is_asked] += timed_marks(decoder.clock, [run])
+            drafter.keep(prompts, [0] * rows)
+    without, with_looks = (float(np.median(seconds[is_asked][1:])) for is_asked in (False, True))
+    return max(0.0, with_looks - without) / (gamma - 1)
+
+
+def _never_stops(gamma: int) -> GammaChoice:
+    """The stopping rule, with drafts that cost nothing."""
+    forecast = AcceptanceForecast(
+        top_probs=(0.0, 1.0),
+        acceptance=(0.0, 1.0),
+        mean=0.5,
+        this_weights=(0.0, 1.0, 0.0, 0.0),
+        next_weights=(0.0, 1.0, 0.0, 0.0),
+        first_weights=(0.0, 1.0, 0.0),
+    )
+    return RenewalStoppingPolicy(
+        forecast=forecast, t_round_s=(1.0,) * (gamma + 1), token_worth_s=1.0, fewest=gamma
+    ).begin()
