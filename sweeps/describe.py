@@ -5,6 +5,7 @@ print(describe(config))
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from specgauge.sweeps.estimate import (
     PairSizes,
     TimeEstimate,
     check_contexts,
+    is_over_memory,
     kv_bytes,
     memory_bytes,
     time_estimate,
 )
-from specgauge.sweeps.plan import chains, plan_cells
+from specgauge.sweeps.plan import Cell, chains, plan_cells, planned_pairs
 from specgauge.sweeps.sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
+from specgauge.sweeps.units import duration_text, size_text
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config, PairConfig
@@ -51,6 +54,7 @@ def describe(config: Config) -> str:
             *_arm_lines(config),
             *_acceptance_lines(config, prompts),
             *_verify_lines(config, prompts),
+            *_limit_lines(config),
             *(f"  {remark}" for remark in remarks),
             "",
             *(line for pair in config.pairs for line in _pair_lines(config, pair, sizes[pair.name], prompts)),
@@ -64,17 +68,23 @@ def read_sizes(config: Config) -> dict[str, PairSizes]:
     Raises:
         ValueError: a model directory is missing or damaged; the pair is named.
     """
-    found = {}
-    for pair in config.pairs:
-        try:
-            found[pair.name] = PairSizes(
-                target=read_model_size(pair.target, role="target"),
-                draft=_draft_size(pair),
-                shares_weights=isinstance(pair.draft, LayersDraft),
-            )
-        except ValueError as error:
-            raise ValueError(f"pair {pair.name!r}: {error}") from error
-    return found
+    return {pair.name: read_pair_sizes(pair) for pair in config.pairs}
+
+
+def read_pair_sizes(pair: PairConfig) -> PairSizes:
+    """What the local files say of a pair's models.
+
+    Raises:
+        ValueError: a model directory is missing or damaged; the pair is named.
+    """
+    try:
+        return PairSizes(
+            target=read_model_size(pair.target, role="target"),
+            draft=_draft_size(pair),
+            shares_weights=isinstance(pair.draft, LayersDraft),
+        )
+    except ValueError as error:
+        raise ValueError(f"pair {pair.name!r}: {error}") from error
 
 
 def _draft_size(pair: PairConfig) -> ModelSize | None:
@@ -87,23 +97,34 @@ def _draft_size(pair: PairConfig) -> ModelSize | None:
 
 def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
     cells = plan_cells(config)
-    rows = [("pair", "mode", "chain", "batch size", "context", "keys and values")]
+    rows = [("pair", "mode", "chain", "batch size", "context", "keys and values", "")]
     rows += [
-        (cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), size_text(kv))
+        (cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), size_text(kv), skipped)
         for cell in cells[:SHOWN_CELLS]
         for kv in [kv_bytes(config, sizes[cell.pair], cell)]
+        for skipped in ["over limits.memory, skipped" if is_over_memory(config, sizes[cell.pair], cell) else ""]
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  " + "  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)) for row in rows]
     more = [f"  … and {len(cells) - SHOWN_CELLS} more"] if len(cells) > SHOWN_CELLS else []
-    return [f"{config.name}: {_count(len(cells), 'cell')}", *(line.rstrip() for line in table), *more]
+    return [
+        f"{config.name}: {_count(len(cells), 'cell')}{_left_out(config, cells)}",
+        *(line.rstrip() for line in table),
+        *more,
+    ]
+
+
+def _left_out(config: Config, cells: Sequence[Cell]) -> str:
+    """How many cells the rules of the grid leave out."""
+    whole = sum(1 for _ in config.places()) * len(chains(config))
+    return f", {whole - len(cells)} of {whole} left out by rules of the grid" if len(cells) < whole else ""
 
 
 def _arm_lines(config: Config) -> list[str]:
     precision = config.precision
     seconds = f", {precision.max_seconds:g} s for a pair and batch size" if precision.max_seconds is not None else ""
     kinds: dict[bool, list[str]] = {}
-    for pair in config.pairs:
+    for pair in planned_pairs(config):
         kinds.setdefault(isinstance(pair.draft, NgramDraft), []).append(pair.name)
     return [
         *(
@@ -143,28 +164,50 @@ def _verify_lines(config: Config, prompts: int) -> list[str]:
     if verify is None:
         return ["end to end: nothing is decoded; verify: {} checks the prediction"]
     sizes, contexts = verify.batch_size or config.grid.batch_size, verify.context or config.grid.context
-    cells = len(config.sampling) * len(sizes) * len(contexts)
+    of_pairs = Counter(place.pair for place in config.places() if config.is_verified(place))
+    each = {len(config.sampling) * of_pairs[pair.name] for pair in planned_pairs(config)}
+    total = len(config.sampling) * of_pairs.total()
+    share = f"{_count(total, 'cell')} of all pairs" if len(each) > 1 else f"{_count(each.pop(), 'cell')} of each pair"
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
     gammas = "the recommended γ and its neighbours" if verify.gamma == "recommended" else f"γ = {_listed(verify.gamma)}"
     seconds = "" if verify.max_seconds is None else f", {verify.max_seconds:g} s for a pair"
     forced = "" if verify.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
     return [
-        f"end to end: {_count(cells, 'cell')} of each pair (batch size {_listed(sizes)}, context {_listed(contexts)}), "
+        f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
         f"{gammas} beside {_listed(BASELINES)}",
         f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
         f"{verify.max_new_tokens or config.workload.max_new_tokens} tokens{seconds}{forced}",
     ]
 
 
+def _limit_lines(config: Config) -> list[str]:
+    """What the run may spend, where that is limited."""
+    limits = config.limits
+    said = [
+        *([f"{duration_text(limits.run_seconds)} of this run"] if limits.run_seconds is not None else []),
+        *([f"{size_text(limits.memory)} of memory by estimate"] if limits.memory is not None else []),
+    ]
+    return [f"limits: {', '.join(said)}"] if said else []
+
+
 def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> list[str]:
     unknown = UNREAD if all(model_folder(spec, role) for role, spec in _models(pair)) else UNKNOWN
-    lines = [f"pair {pair.name}", f"  target {pair.target.label}: {_model_text(sizes.target, unknown)}"]
+    cells = [cell for cell in plan_cells(config) if cell.pair == pair.name]
+    if not cells:
+        return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
+    lines = [
+        f"pair {pair.name}{_how(pair)}",
+        f"  target {pair.target.label}: {_model_text(sizes.target, unknown)}",
+    ]
     if isinstance(pair.draft, NgramDraft):
         lines.append(f"  draft {pair.draft.label}: no model, no memory")
     else:
         shared = ", weights shared" if sizes.shares_weights else ""
         lines.append(f"  draft {pair.draft.label}: {_model_text(sizes.draft, unknown)}{shared}")
-    parts = memory_bytes(config, sizes)
+    cells = [cell for cell in cells if not is_over_memory(config, sizes, cell)]
+    if not cells:
+        return [*lines, "  not measured: every cell is over limits.memory"]
+    parts = memory_bytes(config, sizes, cells)
     known = [part for part in parts.values() if part is not None]
     total = size_text(sum(known)) if len(known) == len(parts) else unknown
     shares = ", ".join(f"{name} {size_text(part)}" for name, part in parts.items() if part is not None)
@@ -182,6 +225,15 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
             f"{estimate.basis}"
         )
     return lines
+
+
+def _how(pair: PairConfig) -> str:
+    """How a pair runs, where that is its own."""
+    said = [
+        *([f"mode {pair.mode}"] if pair.mode is not None else []),
+        *([_count(pair.threads, "thread")] if pair.threads is not None else []),
+    ]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _verify_time(estimate: TimeEstimate) -> str:
@@ -215,20 +267,3 @@ def _count(number: int, noun: str) -> str:
 
 def _listed(values: Iterable[object] | Sequence[object]) -> str:
     return ", ".join(str(value) for value in values)
-
-
-def size_text(size_bytes: int | None) -> str:
-    """Bytes in MiB or GiB, `unknown` for None."""
-    if size_bytes is None:
-        return "unknown"
-    mebibytes = size_bytes / 2**20
-    return f"{mebibytes / 1024:.3g} GiB" if mebibytes >= 1000 else f"{mebibytes:.3g} MiB"
-
-
-def duration_text(seconds: float) -> str:
-    """Seconds in s, min or h, to a precision worth an estimate."""
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.2g} min"
-    return f"{seconds / 3600:.3g} h"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,11 @@ from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import PREFILL_BLOCKS
 from specgauge.model.end_to_end import BASELINES
-from specgauge.sweeps.plan import Cell, chains, plan_cells
+from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
 from specgauge.sweeps.sizes import ModelSize
 
 if TYPE_CHECKING:
+    from specgauge.configs.cells import Place
     from specgauge.configs.schema import Config, PairConfig
 
 LOGIT_COPIES = 4
@@ -102,23 +104,25 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     Raises:
         ValueError: the context, what a round needs, what the model takes and the largest context allowed.
     """
-    gamma_max, context = max(config.grid.gamma), max(config.grid.context)
-    verify = config.verify
-    for pair in config.pairs:
+    gamma_max, verify = max(config.grid.gamma), config.verify
+    for pair in planned_pairs(config):
+        places = measured_places(config, pair.name)
+        context = max(place.context for place in places)
+        decoded = [place.context for place in places if verify is not None and config.is_verified(place)]
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit = None if size is None else size.max_context
             check_context(f"pair {pair.name!r} {role}", context=context, gamma_max=gamma_max, max_context=limit)
-            if verify is not None and role == "target":
+            if decoded and verify is not None and role == "target":
                 check_text_context(
                     f"pair {pair.name!r} {role}",
-                    context=max(verify.context or config.grid.context),
+                    context=max(decoded),
                     new_tokens=verify.max_new_tokens or config.workload.max_new_tokens,
                     max_context=limit,
                 )
 
 
-def kv_bytes(config: Config, sizes: PairSizes, cell: Cell) -> int | None:
-    """Bytes of both models' keys and values in a cell; None where a size is unknown."""
+def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | Place) -> int | None:
+    """Bytes of both models' keys and values in a cell or place; None where a size is unknown."""
     tokens = cell.context + max(config.grid.gamma) + 1
     parts = [
         size.kv_cache_bytes(cell.batch_size, tokens) if size is not None else None
@@ -127,17 +131,29 @@ def kv_bytes(config: Config, sizes: PairSizes, cell: Cell) -> int | None:
     return _total(parts)
 
 
-def memory_bytes(config: Config, sizes: PairSizes) -> dict[str, int | None]:
-    """Bytes by part (`weights`, `keys and values`, `logits`) at the largest cell of a pair; None where unknown."""
-    largest = plan_cells(config)[-1]
+def weight_bytes(sizes: PairSizes) -> int | None:
+    """Bytes of both models' weights, shared ones once; None where a size is unknown."""
     held = (sizes.target,) if sizes.shares_weights else (sizes.target, sizes.draft)
-    weights = [size.weight_bytes if size is not None else None for size in held]
+    return _total([size.weight_bytes if size is not None else None for size in held])
+
+
+def is_over_memory(config: Config, sizes: PairSizes, cell: Cell | Place) -> bool:
+    """Whether weights, keys and values should take more than `limits.memory`; False where a size is unknown."""
+    needed = _total([weight_bytes(sizes), kv_bytes(config, sizes, cell)])
+    return config.limits.memory is not None and needed is not None and needed > config.limits.memory
+
+
+def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dict[str, int | None]:
+    """Bytes by part (`weights`, `keys and values`, `logits`) at the largest of a pair's cells; None where unknown."""
+    gamma_max = max(config.grid.gamma)
+    largest = max(cells, key=lambda cell: cell.batch_size * (cell.context + gamma_max + 1))
     vocabulary = sizes.target.vocabulary if sizes.target is not None else None
     rows = max(
-        largest.batch_size * (max(config.grid.gamma) + 1), config.acceptance.batch_size * config.acceptance.chunk
+        max(cell.batch_size for cell in cells) * (gamma_max + 1),
+        config.acceptance.batch_size * config.acceptance.chunk,
     )
     return {
-        "weights": _total(weights),
+        "weights": weight_bytes(sizes),
         "keys and values": kv_bytes(config, sizes, largest),
         "logits": None if vocabulary is None else rows * vocabulary * 4 * LOGIT_COPIES,
     }
@@ -171,10 +187,15 @@ class TimeEstimate:
 
 
 def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
-    """The seconds a pair should take with `prompts` prompts; None where a model's size is unknown."""
-    target_machine = assumed_machine(pair.target, config.threads)
+    """The seconds a pair should take with `prompts` prompts, but for cells that `limits.memory` leaves out.
+
+    None where a model's size is unknown.
+    """
+    threads = config.threads_of(pair)
+    places = [p for p in measured_places(config, pair.name) if not is_over_memory(config, sizes, p)]
+    target_machine = assumed_machine(pair.target, threads)
     spec = pair.draft if isinstance(pair.draft, ModelConfig) else pair.target
-    draft_machine = assumed_machine(spec, config.threads)
+    draft_machine = assumed_machine(spec, threads)
 
     def target_s(tokens: int) -> float:
         return target_machine.forward_s(sizes.target, tokens)
@@ -184,9 +205,12 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
 
     try:
         are_lookups = isinstance(pair.draft, NgramDraft)
-        timing = [_timing_s(config, rows, target_s, draft_s, are_lookups) for rows in config.grid.batch_size]
+        timing = [
+            _timing_s(config, rows, [place.context for place in own], target_s, draft_s, are_lookups)
+            for rows, own in groupby(places, key=lambda place: place.batch_size)
+        ]
         acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
-        verify = _verify_s(config, prompts, target_s, draft_s)
+        verify = _verify_s(config, places, prompts, target_s, draft_s)
     except UnknownSizeError:
         return None
     bases = dict.fromkeys((target_machine.basis, draft_machine.basis))
@@ -200,7 +224,9 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
     )
 
 
-def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds, are_lookups: bool) -> tuple[float, float]:
+def _timing_s(
+    config: Config, rows: int, contexts: Sequence[int], target_s: Seconds, draft_s: Seconds, are_lookups: bool
+) -> tuple[float, float]:
     """(least, most) seconds of the timing of one batch size; untimed forwards between samples are counted."""
     grid, precision = config.grid, config.precision
     gamma_max = max(grid.gamma)
@@ -210,9 +236,9 @@ def _timing_s(config: Config, rows: int, target_s: Seconds, draft_s: Seconds, ar
         *([gamma_max * target_s(rows)] if are_lookups else drafting),
         *(target_s(rows * (gamma + 1)) + draft_s(rows) for gamma in grid.gamma),
     ]
-    cells = len(chains(config)) * len(grid.context)
+    cells = len(chains(config)) * len(contexts)
     block_s = cells * precision.block_samples * sum(samples)
-    prefill_s = len(chains(config)) * sum(target_s(rows * s) + draft_s(rows * s) for s in grid.context)
+    prefill_s = len(chains(config)) * sum(target_s(rows * s) + draft_s(rows * s) for s in contexts)
     least, most = (
         blocks * block_s + min(blocks, PREFILL_BLOCKS) * prefill_s
         for blocks in (precision.min_blocks, precision.max_blocks)
@@ -235,7 +261,9 @@ def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seco
     return len(config.sampling) * total_s
 
 
-def _verify_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seconds) -> tuple[float, float]:
+def _verify_s(
+    config: Config, places: Sequence[Place], prompts: int, target_s: Seconds, draft_s: Seconds
+) -> tuple[float, float]:
     """(least, most) seconds of decoding end to end: one block of every cell, or all of them.
 
     A round is taken to commit 1 + γ / 2 tokens; teacher-forcing its texts once is counted.
@@ -247,17 +275,19 @@ def _verify_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seconds)
     new = verify.max_new_tokens or config.workload.max_new_tokens
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
     least = most = 0.0
-    for rows in verify.batch_size or config.grid.batch_size:
-        for context in verify.context or config.grid.context:
-            prefill_s, step_s = target_s(rows * context), target_s(rows)
-            block_s = len(BASELINES) * (prefill_s + new * step_s)
-            for gamma in gammas:
-                round_s = gamma * draft_s(rows) + target_s(rows * (gamma + 1))
-                whole = rows * (context + new)
-                block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
-                block_s += target_s(whole) + draft_s(whole)
-            least += len(config.sampling) * block_s
-            most += len(config.sampling) * -(-limit // rows) * verify.repetitions * block_s
+    for place in places:
+        if not config.is_verified(place):
+            continue
+        rows, context = place.batch_size, place.context
+        prefill_s, step_s = target_s(rows * context), target_s(rows)
+        block_s = len(BASELINES) * (prefill_s + new * step_s)
+        for gamma in gammas:
+            round_s = gamma * draft_s(rows) + target_s(rows * (gamma + 1))
+            whole = rows * (context + new)
+            block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
+            block_s += target_s(whole) + draft_s(whole)
+        least += len(config.sampling) * block_s
+        most += len(config.sampling) * -(-limit // rows) * verify.repetitions * block_s
     if verify.max_seconds is not None:
         most = max(least, min(most, verify.max_seconds))
     return least, most

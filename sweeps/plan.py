@@ -19,6 +19,7 @@ from specgauge.configs.drafts import NgramDraft
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
+    from specgauge.configs.cells import Place
     from specgauge.configs.schema import Config, PairConfig, SamplingConfig
 
 
@@ -94,3 +95,8 @@ def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
     """The pairs that the rules of the grid leave a cell of."""
     planned = {place.pair for place in config.places() if config.is_measured(place)}
     return tuple(pair for pair in config.pairs if pair.name in planned)
+
+
+def measured_places(config: Config, pair: str) -> tuple[Place, ...]:
+    """The places of a pair that the rules of the grid leave, smallest batch size and context first."""
+    return tuple(place for place in config.places() if place.pair == pair and config.is_measured(place))

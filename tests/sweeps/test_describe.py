@@ -7,9 +7,12 @@ import pytest
 
 from specgauge.configs.schema import Config, ModelConfig
 from specgauge.sweeps import estimate
-from specgauge.sweeps.describe import describe, duration_text, size_text
-from specgauge.sweeps.estimate import AssumedMachine, PairSizes, memory_bytes, time_estimate
+from specgauge.sweeps.describe import describe
+from specgauge.sweeps.estimate import AssumedMachine, PairSizes, is_over_memory, kv_bytes, memory_bytes, time_estimate
+from specgauge.sweeps.memory import over_memory
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.sizes import ModelSize, read_model_size
+from specgauge.sweeps.units import duration_text, size_text
 from tests.sweeps import made
 
 SHAPE = {
@@ -142,12 +145,12 @@ def test_memory_by_part(folder: Path) -> None:
         grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
         acceptance={"batch_size": 2, "chunk": 5},
     )
-    assert memory_bytes(config, PairSizes(target=size, draft=size)) == {
+    assert memory_bytes(config, PairSizes(target=size, draft=size), plan_cells(config)) == {
         "weights": 2 * 4 * 4224,
         "keys and values": 2 * (2 * 2 * 2 * 8 * (64 + 3 + 1) * 4 * 4),
         "logits": max(4 * (3 + 1), 2 * 5) * 100 * 4 * 4,
     }
-    assert memory_bytes(config, PairSizes(target=size, draft=None)) == {
+    assert memory_bytes(config, PairSizes(target=size, draft=None), plan_cells(config)) == {
         "weights": None,
         "keys and values": None,
         "logits": 16 * 100 * 4 * 4,
@@ -283,3 +286,64 @@ def test_conversations_that_are_passed_over_are_told(folder: Path) -> None:
 def test_figures_are_short() -> None:
     assert [size_text(size) for size in (None, 2**19, 3 * 2**30)] == ["unknown", "0.5 MiB", "3 GiB"]
     assert [duration_text(s) for s in (0.1, 59.4, 90, 5400)] == ["1 s", "59 s", "1.5 min", "1.5 h"]
+
+
+def test_rules_and_variants_are_told_with_what_they_leave_out(folder: Path) -> None:
+    grid = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3", "exclude": [{"batch_size": 2, "context": 64}]}
+    pair = {"name": "p", "target": str(folder), "draft": str(folder), "mode": ["eager", "compile"], "threads": 1}
+    other = {"name": "q", "target": str(folder), "draft": "ngram"}
+    config = with_models(folder, pairs=[pair, other], grid=grid, verify={})
+    lines = describe(config).splitlines()
+    assert lines[0] == "made: 9 cells, 3 of 12 left out by rules of the grid"
+    assert [line.split()[:2] for line in lines[2:11:3]] == [
+        ["p-eager", "eager"],
+        ["p-compile", "compile"],
+        ["q", "eager"],
+    ]
+    assert "pair p-compile (mode compile, 1 thread)" in lines
+    assert any(line.startswith("end to end: 3 cells of each pair (") for line in lines)
+    rules = {**grid, "exclude": [{"pair": "q"}, {"mode": "compile", "batch_size": 2}]}
+    text = describe(with_models(folder, pairs=[pair, other], grid=rules, verify={}))
+    assert "made: 6 cells, 6 of 12 left out by rules of the grid" in text
+    assert "pair q: not measured, the rules of the grid leave no cell of it" in text
+    assert "end to end: 6 cells of all pairs (" in text
+    assert "arms of each cell: 8 arms" in text
+
+
+def test_a_long_context_that_a_rule_leaves_out_needs_no_room(folder: Path) -> None:
+    grid = {"context": [100, 125], "gamma": "1:3"}
+    describe(with_models(folder, grid={**grid, "exclude": [{"context": 125}]}))
+    with pytest.raises(ValueError, match=r"grid\.context 125 and a round of gamma 3 need 129 positions"):
+        describe(with_models(folder, grid=grid))
+
+
+def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
+    size = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1, vocabulary=5, max_context=128)
+    sizes = PairSizes(target=size, draft=size)
+    # weights 2 · 40; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 320 at (1, 16), 960 at (1, 56),
+    # 640 at (2, 16), 1920 at (2, 56)
+    grid = {"batch_size": [1, 2], "context": [16, 56], "gamma": "1:3"}
+    config = with_models(folder, grid=grid, limits={"memory": 80 + 960})
+    cells = plan_cells(config)
+    assert [over_memory(config, sizes, cell) for cell in cells[:3]] == [None, None, None]
+    assert over_memory(config, sizes, cells[3]) == (
+        "needs 0.00191 MiB by estimate (weights 7.63e-05 MiB, keys and values 0.00183 MiB), limits.memory is 0.000992"
+        " MiB; raise it, or lower grid.batch_size or grid.context"
+    )
+    assert not is_over_memory(config, PairSizes(target=size, draft=None), cells[3])
+    assert not is_over_memory(with_models(folder, grid=grid), sizes, cells[3])
+    assert kv_bytes(config, sizes, cells[1]) == 960
+    ruled = with_models(folder, grid={**grid, "exclude": [{"batch_size": 2, "context": 56}]})
+    expected = time_estimate(ruled, ruled.pairs[0], sizes, prompts=2)
+    assert time_estimate(config, config.pairs[0], sizes, prompts=2) == expected
+    too_large = with_models(folder, limits={"memory": 79})
+    assert str(over_memory(too_large, sizes, cells[0])).endswith("raise it, or take smaller models")
+
+
+def test_what_is_over_the_limit_is_marked(folder: Path) -> None:
+    grid = {"batch_size": [1, 64], "context": 64, "gamma": "1:3"}
+    text = describe(with_models(folder, grid=grid, limits={"memory": "1MiB", "run_seconds": 90}))
+    assert [line.endswith("over limits.memory, skipped") for line in text.splitlines()[2:4]] == [False, True]
+    assert "limits: 1.5 min of this run, 1 MiB of memory by estimate" in text
+    nothing = describe(with_models(folder, grid=grid, limits={"memory": 1}))
+    assert "  not measured: every cell is over limits.memory" in nothing

@@ -200,7 +200,9 @@ def test_the_first_layers_share_the_targets_weights_but_for_their_cache(folder: 
     assert sizes.target is not None
     assert sizes.draft is not None
     assert (sizes.target.parameters, sizes.draft.parameters) == (3232 + 4 * 320, 3232 + 320)
-    found, alone = memory_bytes(asked, sizes), memory_bytes(asked, read_sizes(described(folder, "ngram"))["p"])
+    cells = plan_cells(asked)
+    found = memory_bytes(asked, sizes, cells)
+    alone = memory_bytes(asked, read_sizes(described(folder, "ngram"))["p"], cells)
     assert found["weights"] == alone["weights"] == 2 * (3232 + 4 * 320)
     # keys and values of 4 and of 1 layers: 2 · layers · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 2 bytes
     assert alone["keys and values"] == 2 * 4 * 2 * 8 * 68 * 2 * 2
