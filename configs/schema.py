@@ -19,6 +19,7 @@ from specgauge.configs.faults import Fault, Keys, value_fault
 from specgauge.configs.limits import LimitsConfig
 from specgauge.configs.names import NAME
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
+from specgauge.configs.searched import GAMMA_SEARCH, GammaSearch, SearchedAxis, with_gamma_search
 from specgauge.configs.section import Section
 
 Mode = variants.Mode
@@ -182,12 +183,19 @@ class GridConfig(Section):
     """Sequences decoded together."""
     context: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_CONTEXT))] = (256,)
     """Tokens in the KV cache when a round starts."""
-    gamma: Annotated[tuple[int, ...], Axis(Whole(at_least=1, at_most=LARGEST_GAMMA))] = (1, 2, 3, 4, 5, 6)
-    """Draft tokens proposed per round."""
+    gamma: Annotated[tuple[int, ...], SearchedAxis(Whole(at_least=1, at_most=LARGEST_GAMMA))] = (1, 2, 3, 4, 5, 6)
+    """Draft tokens proposed per round; {max: 16, search: adaptive} is 1 to 16 with gamma_search: adaptive."""
+    gamma_search: Annotated[GammaSearch, GAMMA_SEARCH] = "all"
+    """Whether T_verify is timed at every gamma, or only where it can still change which one is best."""
     include: tuple[CellRule, ...] = ()
     """Rules, of which a cell matches at least one to be measured; without any, every cell is."""
     exclude: tuple[CellRule, ...] = ()
     """Rules, of which a cell that is measured matches none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_search(cls, written: object) -> object:
+        return with_gamma_search(written)
 
 
 class PrecisionConfig(Section):

@@ -15,6 +15,7 @@ CONTEXT = "an integer from 1 to 16777216"
 GAMMA = "an integer from 1 to 64"
 COLON = "found ': ' where no key may stand; check the indentation, and put text with ': ' in quotes"
 RANGES = "a list of these, or a range such as 1:8 or 1:8:2"
+SEARCH = "or {max: 16, search: adaptive}"
 
 # (the file, the line it must give); the three lines of MINIMAL come first in most
 FORM = {
@@ -108,11 +109,11 @@ KEYS = {
     "misspelt field": (
         MINIMAL + "grid:\n  batch_size: 1\n  gama: 4\n",
         "file.yaml:6: unknown key 'gama' in grid; did you mean 'gamma'? allowed:"
-        " batch_size, context, gamma, include, exclude",
+        " batch_size, context, gamma, gamma_search, include, exclude",
     ),
     "unlike any": (
         MINIMAL + "grid:\n  zzz: 4\n",
-        "file.yaml:5: unknown key 'zzz' in grid, allowed: batch_size, context, gamma, include, exclude",
+        "file.yaml:5: unknown key 'zzz' in grid, allowed: batch_size, context, gamma, gamma_search, include, exclude",
     ),
     "upper case": (
         MINIMAL + "Seed: 4\n",
@@ -160,7 +161,7 @@ KINDS = {
     "list for mapping": (
         MINIMAL + "grid:\n  - gamma: 4\n",
         "file.yaml:4: grid: found a list, allowed: a mapping with the keys"
-        " batch_size, context, gamma, include, exclude",
+        " batch_size, context, gamma, gamma_search, include, exclude",
     ),
     "nothing for mapping": (
         MINIMAL + "precision:\n",
@@ -283,7 +284,7 @@ VALUES = {
     ),
     "gamma huge": (
         MINIMAL + "grid: {gamma: 65}\n",
-        f"file.yaml:4: grid.gamma: found 65, allowed: {GAMMA}, {RANGES}",
+        f"file.yaml:4: grid.gamma: found 65, allowed: {GAMMA}, {RANGES}, {SEARCH}",
     ),
     "descending range": (
         MINIMAL + "grid:\n  gamma: 6:1\n",
@@ -303,7 +304,7 @@ VALUES = {
     ),
     "half a range": (
         MINIMAL + "grid:\n  gamma: '1:'\n",
-        f"file.yaml:5: grid.gamma: found '1:', allowed: {GAMMA}, {RANGES}",
+        f"file.yaml:5: grid.gamma: found '1:', allowed: {GAMMA}, {RANGES}, {SEARCH}",
     ),
     "range in a list": (
         MINIMAL + "grid:\n  gamma: [1, 4:6]\n",

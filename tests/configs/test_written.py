@@ -71,14 +71,14 @@ def test_a_value_may_hold_an_equals_sign(tmp_path: Path) -> None:
         (
             "grid.gama=4",
             "--set grid.gama=4: unknown key 'gama' in grid; did you mean 'gamma'? allowed:"
-            " batch_size, context, gamma, include, exclude",
+            " batch_size, context, gamma, gamma_search, include, exclude",
         ),
         (
             "gird.gamma=4",
             f"--set gird.gamma=4: unknown key 'gird' at the top level; did you mean 'grid'? allowed: {TOP_KEYS}",
         ),
         ("grid.gamma=0", "--set grid.gamma=0: grid.gamma: found 0, allowed: an integer from 1 to 64,"
-                         " a list of these, or a range such as 1:8 or 1:8:2"),
+                         " a list of these, or a range such as 1:8 or 1:8:2, or {max: 16, search: adaptive}"),
         (
             "grid.gamma=[1, 0]",
             "--set grid.gamma=[1, 0]: grid.gamma[1]: found 0, allowed: an integer from 1 to 64",
