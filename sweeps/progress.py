@@ -1,7 +1,7 @@
-"""How far a run is, on stderr: bars on a terminal, plain lines otherwise.
+"""How far a run is, and how long it should still take, on stderr: bars on a terminal, plain lines otherwise.
 
 with progress_to(sys.stderr) as progress:
-    progress.start("timing", total=120)
+    progress.start("timing", total=120, done=40)
     progress.advance()
     progress.say("batch size 8: out of memory")
 """
@@ -13,17 +13,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from specgauge.sweeps.units import duration_text
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 LINE_EVERY_S = 10.0
+FEWEST_STEPS = 3
+"""Steps of a stage that tell its pace."""
 
 
 class Progress(Protocol):
     """What a run tells while it works."""
 
-    def start(self, stage: str, total: int) -> None:
-        """A stage of about `total` steps begins; the one before it has ended."""
+    def start(self, stage: str, total: int, done: int = 0) -> None:
+        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended."""
 
     def advance(self, steps: int = 1) -> None:
         """So many steps of the stage are done."""
@@ -38,11 +42,13 @@ class Lines:
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
         """Write to `stream`; `now` tells the time in seconds."""
         self._stream, self._now = stream, now
-        self._stage, self._done, self._total, self._last = "", 0, 0, 0.0
+        self._stage, self._begun, self._done, self._total = "", 0, 0, 0
+        self._started = self._last = 0.0
 
-    def start(self, stage: str, total: int) -> None:
+    def start(self, stage: str, total: int, done: int = 0) -> None:
         """Print the stage."""
-        self._stage, self._done, self._total, self._last = stage, 0, total, self._now()
+        self._stage, self._begun, self._done, self._total = stage, done, done, total
+        self._started = self._last = self._now()
         self.say(f"{stage} …")
 
     def advance(self, steps: int = 1) -> None:
@@ -50,7 +56,14 @@ class Lines:
         self._done += steps
         if self._now() - self._last >= LINE_EVERY_S:
             self._last = self._now()
-            self.say(f"{self._stage}: {self._done} of {max(self._total, self._done)}")
+            self.say(f"{self._stage}: {self._done} of {max(self._total, self._done)}{self._left()}")
+
+    def _left(self) -> str:
+        """The time left at the pace of this stage so far; nothing before that is known, and at the end."""
+        steps, left = self._done - self._begun, self._total - self._done
+        if steps < FEWEST_STEPS or left <= 0:
+            return ""
+        return f", about {duration_text((self._now() - self._started) / steps * left)} left"
 
     def say(self, text: str) -> None:
         """Print `text`."""
@@ -63,7 +76,7 @@ class Bars:
     def __init__(self, stream: TextIO) -> None:
         """Draw on the terminal `stream`; `open` and `close` it around the work."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
         self._bars = RichProgress(
@@ -71,6 +84,8 @@ class Bars:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
             console=Console(file=stream),
         )
         self._task: TaskID | None = None
@@ -84,11 +99,11 @@ class Bars:
         """Leave the bars as they are."""
         self._bars.stop()
 
-    def start(self, stage: str, total: int) -> None:
+    def start(self, stage: str, total: int, done: int = 0) -> None:
         """Add the stage's bar; what the one before it lacked is not to come."""
         self._finish()
-        self._done, self._total = 0, total
-        self._task = self._bars.add_task(stage, total=total)
+        self._done, self._total = done, total
+        self._task = self._bars.add_task(stage, total=max(total, done), completed=done)
 
     def _finish(self) -> None:
         if self._task is not None:

@@ -22,6 +22,23 @@ def test_lines_say_a_stage_at_once_and_its_progress_now_and_then() -> None:
     ]
 
 
+def test_lines_say_the_time_left_once_a_few_steps_tell_the_pace() -> None:
+    stream, now = io.StringIO(), [100.0]
+    lines = Lines(stream, now=lambda: now[0])
+    lines.start("timing", total=264, done=60)
+    for second, steps in ((110.0, 2), (121.0, 5), (221.0, 97), (231.0, 100), (241.0, 60)):
+        now[0] = second
+        lines.advance(steps)
+    assert stream.getvalue().splitlines() == [
+        "timing …",
+        "timing: 62 of 264",
+        "timing: 67 of 264, about 9.8 min left",  # 7 steps in 21 s: 197 · 3 s
+        "timing: 164 of 264, about 1.9 min left",  # 104 steps in 121 s
+        "timing: 264 of 264",
+        "timing: 324 of 324",
+    ]
+
+
 def test_bars_draw_what_is_a_name_as_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -34,11 +51,14 @@ def test_bars_draw_what_is_a_name_as_a_name(monkeypatch: pytest.MonkeyPatch) -> 
         progress.start("timing [bold]p[/bold]", total=2)
         progress.advance()
         progress.advance(2)
-        progress.start("next", total=1)
+        progress.start("next", total=3, done=1)
+        progress.advance()
         progress.say("[red]kept[/red] " + "x" * 200)
     text = terminal.getvalue()
     assert "timing [bold]p[/bold]" in text
     assert "3/3" in text
+    assert "2/3" in text
+    assert "left" in text
     assert "[red]kept[/red] " + "x" * 200 in text
 
 
