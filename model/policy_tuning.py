@@ -39,6 +39,8 @@ UCB_WIDTHS = (0.05, 0.2, 1.0)
 WORTH_SHARES = (1.0, 0.8, 1.25)
 BATCH_WORTH_SHARES = (1.0, 0.8, 0.65, 0.5)
 _CLOSE = 1e-3
+_START = 5
+"""Drafts that a schedule begins with, where its cap allows as many."""
 _MOST_STEPS = 4
 """Dinkelbach's steps at most; each costs a replay, and they double the digits."""
 
@@ -147,20 +149,12 @@ def _settled(tuning: Tuning, policy: RenewalStoppingPolicy) -> RenewalStoppingPo
     return policy
 
 
-def _capped(tuning: Tuning) -> tuple[int, int]:
-    """(start, cap) of rules that begin at 5 drafts; at least 1, for they know no plain round."""
-    cap = tuning.costs.gamma_max
-    return min(5, cap), cap
+def _heuristic(cap: int) -> RoundPolicy:
+    return HeuristicPolicy(start=min(_START, cap), cap=cap)
 
 
-def _heuristic(tuning: Tuning) -> RoundPolicy:
-    start, cap = _capped(tuning)
-    return HeuristicPolicy(start=start, cap=cap)
-
-
-def _gammatune(tuning: Tuning) -> RoundPolicy:
-    start, cap = _capped(tuning)
-    return GammaTunePolicy(start=start, cap=cap)
+def _gammatune(cap: int) -> RoundPolicy:
+    return GammaTunePolicy(start=min(_START, cap), cap=cap)
 
 
 def _svip(tuning: Tuning) -> RoundPolicy:
@@ -181,11 +175,15 @@ def _exp3(tuning: Tuning) -> RoundPolicy:
     return Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed)
 
 
+UNTUNED: Mapping[str, Callable[[int], RoundPolicy]] = MappingProxyType(
+    {"heuristic": _heuristic, "gammatune": _gammatune}
+)
+"""Policies that need no text to be tuned on, from the most drafts they may make, at least 1."""
 MAKERS: Mapping[str, PolicyMaker] = MappingProxyType(
     {
         "fixed": tune_fixed,
-        "heuristic": _heuristic,
-        "gammatune": _gammatune,
+        "heuristic": lambda tuning: _heuristic(tuning.costs.gamma_max),
+        "gammatune": lambda tuning: _gammatune(tuning.costs.gamma_max),
         "svip": _svip,
         "adaedl": _adaedl,
         "ucb": _ucb,
