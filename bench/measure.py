@@ -13,7 +13,7 @@ Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -80,7 +80,7 @@ class BlockJournal(Protocol):
 
 
 @dataclass(kw_only=True)
-class _CellState:
+class CellState:
     """One cell while its batch size is measured."""
 
     cell: TimingCell
@@ -125,7 +125,7 @@ class CellTimer:
             return None
         return float(np.median(_samples(self.journal.blocks(cell.cell_id, "decode"))))
 
-    def measure_block(self, bench: Workbench, state: _CellState, arm: str, block: int) -> None:
+    def measure_block(self, bench: Workbench, state: CellState, arm: str, block: int) -> None:
         """Take one block of samples of an arm and record it."""
         cell, started = state.cell, time.monotonic()
         first_call: float | None = None
@@ -158,15 +158,17 @@ class CellTimer:
                     "peak_memory_bytes": peak_memory_bytes(self.pair.target.device),
                     "capacity_target": bench.target_cache.capacity,
                     "capacity_draft": bench.draft_capacity,
-                    **self._mode_notes(cell, building),
+                    **self.notes_of(cell, building),
                 },
             )
         )
         if self.progress is not None:
             self.progress(arm)
 
-    def _mode_notes(self, cell: TimingCell, building: Built) -> dict[str, Any]:
-        """What a mode other than eager adds: the slots that forwards cover, and what this block's first calls built."""
+    def notes_of(self, cell: TimingCell, building: Built) -> dict[str, Any]:
+        """What a block's notes say besides memory: in a mode other than eager, the slots that forwards cover, and what
+        its first calls built.
+        """
         if self.pair.target.mode == "eager":
             return {}
         return {
@@ -175,7 +177,7 @@ class CellTimer:
             "build_s": building.seconds,
         }
 
-    def give_up(self, state: _CellState, status: Status, reason: str) -> None:
+    def give_up(self, state: CellState, status: Status, reason: str) -> None:
         """Record a reason for every arm of the cell that has no block yet, and leave the cell."""
         state.given_up = True
         for arm in self.arms:
@@ -203,13 +205,13 @@ class CellTimer:
         """Blocks of an arm that are taken whatever they cost; a prefill never has more than its own most."""
         return min(self.precision.min_blocks, PREFILL_BLOCKS) if is_prefill(arm) else self.precision.min_blocks
 
-    def pending(self, state: _CellState, arm: str, block: int) -> bool:
+    def pending(self, state: CellState, arm: str, block: int) -> bool:
         """Whether this block of the arm still has to be measured."""
         if is_prefill(arm) and block >= PREFILL_BLOCKS:
             return False
         return block not in self.journal.blocks(state.cell.cell_id, arm)
 
-    def finished(self, state: _CellState) -> bool:
+    def finished(self, state: CellState) -> bool:
         """Whether a cell needs no further block: given up, recorded as such earlier, or known well enough."""
         if state.given_up:
             return True
@@ -219,7 +221,7 @@ class CellTimer:
             return True
         return self.converged(state.cell)
 
-    def open_bench(self, states: Sequence[_CellState], prompts: Sequence[Sequence[int]]) -> Workbench | None:
+    def open_bench(self, states: Sequence[CellState], prompts: Sequence[Sequence[int]]) -> Workbench | None:
         """A workbench for the largest context that fits; what does not fit, or fails otherwise, is given up."""
         while todo := [s for s in states if not s.given_up]:
             largest = max(s.cell.context for s in todo)
@@ -246,7 +248,7 @@ class CellTimer:
 
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
         """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""
-        states = [_CellState(cell=cell) for cell in cells]
+        states = [CellState(cell=cell) for cell in cells]
         if all(self.finished(state) for state in states) or self.out_of_budget(cells):
             return
         bench = self.open_bench(states, prompts)
@@ -262,7 +264,7 @@ class CellTimer:
                     continue
                 for arm in order.permutation(self.arms).tolist():
                     if self.pending(state, arm, block) and not state.given_up:
-                        self._guarded(bench, state, states, arm, block)
+                        self.guarded(bench, state, states, arm, block)
             if all(self.finished(state) for state in states):
                 return
 
@@ -278,7 +280,7 @@ class CellTimer:
             for arm in self.arms
         )
 
-    def _guarded(self, bench: Workbench, state: _CellState, states: Sequence[_CellState], arm: str, block: int) -> None:
+    def guarded(self, bench: Workbench, state: CellState, states: Sequence[CellState], arm: str, block: int) -> None:
         """Measure a block; out of memory or a failure ends this cell (and larger contexts), never the others."""
         try:
             self.measure_block(bench, state, arm, block)
@@ -344,12 +346,19 @@ def measure_cells(
         seed=seed,
         progress=progress,
     )
-    for batch_size in sorted({cell.batch_size for cell in cells}):
+    measure_groups(timer, cells, prompts, sorted({cell.batch_size for cell in cells}))
+
+
+def measure_groups(
+    timer: CellTimer, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]], batch_sizes: Iterable[int]
+) -> None:
+    """Measure the cells of each batch size in turn; those larger than one without memory are skipped."""
+    for batch_size in batch_sizes:
         group = [cell for cell in cells if cell.batch_size == batch_size]
         for cell in group:
             smaller = next((c for c in cells if _dominates(cell, c) and _ran_out_of_memory(timer, c)), None)
             if smaller is not None:
-                timer.give_up(_CellState(cell=cell), "skipped", skip_reason(smaller))
+                timer.give_up(CellState(cell=cell), "skipped", skip_reason(smaller))
         timer.measure_group(group, prompts)
         free_memory()
 
