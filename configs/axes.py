@@ -19,27 +19,40 @@ MOST_VALUES = 1000
 
 @dataclass(frozen=True)
 class Several(Rule):
-    """One value or a non-empty list of them; the configuration keeps a tuple without repeats, in ``item``'s order."""
+    """One value or a non-empty list of them; the configuration keeps a tuple without repeats, in ``item``'s order.
+
+    Null is kept as it is where ``null_means`` says what it stands for.
+    """
 
     item: Choice
+    null_means: str = ""
 
     @property
     def allowed(self) -> str:
         """The item's words."""
+        if self.null_means:
+            return f"{self.item.allowed}, a list of these, or null ({self.null_means})"
         return f"{self.item.allowed}, or a list of these"
+
+    def _stands(self, value: object) -> bool:
+        """Whether a value is null where that is allowed."""
+        return value is None and bool(self.null_means)
 
     def faults(self, value: object) -> list[Fault]:
         """Those of every item."""
-        return _list_faults(value, self.item, self.allowed)
+        return [] if self._stands(value) else _list_faults(value, self.item, self.allowed)
 
     def resolved(self, value: Any) -> object:
-        """The words in the rule's own order."""
+        """The words in the rule's own order, or None."""
+        if self._stands(value):
+            return None
         chosen = value if isinstance(value, (list, tuple)) else [value]
         return tuple(word for word in self.item.words if word in chosen)
 
     def json_schema(self) -> dict[str, object]:
-        """The item, or an array of it."""
-        return {"anyOf": [self.item.json_schema(), _array(self.item)]}
+        """The item, or an array of it; null where it may be."""
+        null: list[dict[str, object]] = [{"type": "null"}] if self.null_means else []
+        return {"anyOf": [self.item.json_schema(), _array(self.item), *null]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from specgauge.configs.drafts import NGRAM, LayersDraft, NgramDraft, draft_witho
 from specgauge.configs.faults import Fault, Keys, value_fault
 from specgauge.configs.limits import LimitsConfig
 from specgauge.configs.names import NAME
+from specgauge.configs.policies import POLICIES, Policy
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
 from specgauge.configs.searched import GAMMA_SEARCH, GammaSearch, SearchedAxis, with_gamma_search
 from specgauge.configs.section import Section
@@ -257,6 +258,9 @@ class VerifyConfig(Section):
         Axis(Whole(at_least=1, at_most=LARGEST_CONTEXT), null_means="those of grid.context"),
     ] = None
     """Contexts the texts start from, each one of grid.context; null is all of them."""
+    policies: Annotated[tuple[Policy, ...] | None, POLICIES] = None
+    """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
+    every other prompt, so that no prompt is decoded by a policy that has seen it."""
     prompts: Annotated[int | None, Whole(at_least=1, or_null=True, null_means="every prompt")] = 16
     """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
     max_new_tokens: Annotated[
@@ -385,6 +389,9 @@ class Config(Section):
         if not found and not any(self.is_verified(place) for place in self.places()):
             words = "batch sizes and contexts of which grid.include and grid.exclude leave a cell"
             found.append(value_fault(("verify",), "no cell to decode", words))
+        if verify.policies is not None and verify.acceptance is not None:
+            words = "null where verify.acceptance is given: policies are tuned on what the models accept"
+            found.append(value_fault(("verify", "policies"), ", ".join(verify.policies), words))
         rates = verify.acceptance
         deepest = max(self.grid.gamma) if verify.gamma == "recommended" else max(verify.gamma)
         if isinstance(rates, tuple) and len(rates) < deepest:
