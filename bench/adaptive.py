@@ -35,13 +35,10 @@ from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arm_levels import ArmLevels, BlockSummary, summarise_block
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import CostCell
-from specgauge.model.search import Step, next_step
+from specgauge.model.search import SEARCH_NOTE, Step, next_step
 from specgauge.model.search_expect import cost_cell, expected_levels
 from specgauge.model.search_race import SearchSettings
 from specgauge.model.search_standing import SearchQuestion
-
-SEARCH_NOTE = "search"
-"""The key of a journal line's notes that says under which rule of a search it was taken."""
 
 
 class AdaptiveCellTimer(CellTimer):

@@ -174,6 +174,17 @@ def fit_levels(summaries: Summaries) -> ArmLevels:
     )
 
 
+def level_blocks(samples_s: Mapping[str, Mapping[int, FloatArray]]) -> dict[str, dict[int, FloatArray]]:
+    """Samples (n, marks) by arm and block, each block at the mean pace of all; errors as `fit_levels`."""
+    paces = fit_levels(
+        {arm: {number: summarise_block(block) for number, block in blocks.items()} for arm, blocks in samples_s.items()}
+    ).paces
+    return {
+        arm: {number: block / math.exp(paces[number]) for number, block in blocks.items()}
+        for arm, blocks in samples_s.items()
+    }
+
+
 def _block_variances(own: Sequence[Sequence[BlockSummary]]) -> tuple[FloatArray, bool]:
     """(A,) variances of the logarithm of a block's median by the noise within blocks; 1 where blocks hold one sample.
 

@@ -36,6 +36,8 @@ DOMINATES = 0.25
 """An arm with this share of the largest contribution to a doubt is timed along with it."""
 SCOUTS = 2
 """γ that a block takes up at most, for each question."""
+SEARCH_NOTE = "search"
+"""The key of a journal line's notes that tells the rule of the search it was taken under, or how the search ended."""
 
 Reason = Literal[
     "opening", "scouting", "neighbours", "racing", "measuring", "checking", "decided", "undecided", "checked", "spent"

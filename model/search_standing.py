@@ -77,7 +77,8 @@ class Standing:
 
     def acceptance_excess(self, other: int, confidence: float) -> FloatArray:
         """(J,) how much larger than estimated log Ω over that at `other` may be; 0 without replicates."""
-        ratios = self.log_tokens - self.log_tokens[:, [other]]
+        with np.errstate(invalid="ignore"):  # a draw of prompts without a start, under both
+            ratios = self.log_tokens - self.log_tokens[:, [other]]
         if ratios.shape[0] < 3 or not np.isfinite(ratios[:, self.candidates > 0]).any():
             return np.zeros(self.candidates.size)
         known = np.isfinite(ratios).all(axis=0)

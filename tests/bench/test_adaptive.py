@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from specgauge.bench import measure
-from specgauge.bench.adaptive import SEARCH_NOTE, AdaptiveCellTimer, batch_order, measure_adaptively
+from specgauge.bench.adaptive import AdaptiveCellTimer, batch_order, measure_adaptively
 from specgauge.bench.clock import timed_marks
 from specgauge.bench.measure import BlockRecord, TimingCell
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
+from specgauge.model.search import SEARCH_NOTE
 from specgauge.model.search_standing import SearchQuestion
 from tests.model.search_cases import question
 

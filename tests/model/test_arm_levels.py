@@ -17,6 +17,7 @@ from specgauge.model.arm_levels import (
     BlockSummary,
     exact_levels,
     fit_levels,
+    level_blocks,
     summarise_block,
 )
 
@@ -153,3 +154,17 @@ def test_what_is_taken_as_it_is_has_no_doubt() -> None:
     assert levels.variance([[1.0, -1.0]]).tolist() == [0.0]
     with pytest.raises(ValueError, match=r"decode.*: found 0"):
         exact_levels({"decode": [0.0]})
+
+
+def test_blocks_are_brought_to_one_pace() -> None:
+    """Block 1 is four times as slow as block 0: both are taken at twice the pace of block 0."""
+    samples = {
+        "decode": {0: np.array([[1.0]] * 3), 1: np.array([[4.0]] * 3)},
+        "draft": {1: np.array([[0.4, 0.8]] * 2)},
+        "verify:1": {},
+    }
+    found = level_blocks(samples)
+    assert found["decode"][0] == pytest.approx(np.array([[2.0]] * 3))
+    assert found["decode"][1] == pytest.approx(np.array([[2.0]] * 3))
+    assert found["draft"][1] == pytest.approx(np.array([[0.2, 0.4]] * 2))
+    assert found["verify:1"] == {}
