@@ -9,7 +9,8 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,17 @@ def collect_environment() -> dict[str, Any]:
         "commit": commit,
         "uncommitted_changes": has_changes,
     }
+
+
+@contextmanager
+def threads_in_use(threads: int) -> Iterator[None]:
+    """So many of torch's threads within one operation; as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def use_threads(threads: int | None) -> None:

@@ -6,9 +6,10 @@ Cells that are to be left alone show everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from specgauge.sweeps.deadline import OutOfTimeError
 from specgauge.sweeps.journal import Journal
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.records import SETTLED, JournalLine
@@ -22,10 +23,21 @@ class BlockLog:
     """Reads and writes the blocks of the planned cells (`specgauge.bench.measure.BlockJournal`)."""
 
     def __init__(
-        self, journal: Journal, cells: Iterable[Cell], *, mark: WorkingMark, left_alone: Iterable[str] = ()
+        self,
+        journal: Journal,
+        cells: Iterable[Cell],
+        *,
+        mark: WorkingMark,
+        left_alone: Iterable[str] = (),
+        notes: Mapping[str, Any] | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Take up what the open `journal` holds of `cells`; `mark` says where work is."""
+        """Take up what the open `journal` holds of `cells`; `mark` says where work is.
+
+        notes: what every new block carries; is_over: whether no further block may begin.
+        """
         self._journal, self._mark, alone = journal, mark, set(left_alone)
+        self._notes, self._is_over = dict(notes or {}), is_over
         self._cells = {cell.id: cell for cell in cells}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
         self.has_failures = False
@@ -41,7 +53,13 @@ class BlockLog:
         return self._blocks.get((cell_id, arm), {})
 
     def begin(self, cell_id: str, arm: str, block: int) -> None:
-        """Say that a block is under way."""
+        """Say that a block is under way.
+
+        Raises:
+            OutOfTimeError: none may begin any more.
+        """
+        if self._is_over():
+            raise OutOfTimeError("no further block may begin")
         self._mark.block(cell_id, arm, block)
 
     def record(self, block: BlockRecord) -> None:
@@ -61,7 +79,7 @@ class BlockLog:
                 "first_call_s": block.first_call_s,
                 "warmup_s": block.warmup_s,
                 "device_s": block.device_s,
-                "notes": block.notes,
+                "notes": {**block.notes, **self._notes},
             }
         )
         self.has_failures |= line.status == "failed"

@@ -10,6 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+RUN_SECONDS = "limits.run_seconds"
+
+
+class OutOfTimeError(TimeoutError):
+    """Something was to begin after the seconds were spent."""
+
 
 class Deadline:
     """Begins when it is made; without seconds it is never reached."""

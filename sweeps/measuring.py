@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.canonical import canonical_json
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.blocklog import BlockLog
-from specgauge.sweeps.files import StorageError, atomic_path, write_text_atomically
+from specgauge.sweeps.budget import SPENT, TOO_LARGE, PairBudget
+from specgauge.sweeps.deadline import RUN_SECONDS, Deadline, OutOfTimeError
+from specgauge.sweeps.files import StorageError, atomic_path
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import chains, plan_cells, settings_of
 from specgauge.sweeps.predictions import recommended_gammas
 from specgauge.sweeps.progress import Progress
+from specgauge.sweeps.prompts_file import keep_prompts
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rollout_table import RolloutKey, add_rollouts, has_rollouts
-from specgauge.sweeps.rundir import ACCEPTANCE, PROMPTS, ROLLOUTS, Run, acceptance_file_name
+from specgauge.sweeps.rundir import ACCEPTANCE, ROLLOUTS, Run, acceptance_file_name
 from specgauge.sweeps.verifying import Numbered, Verification
 from specgauge.sweeps.working import WorkingMark
 
@@ -55,6 +58,8 @@ class PairOutcome:
     """Why a sampling setting has no acceptance, by its name."""
     verify_reasons: dict[str, str] = field(default_factory=dict)
     """Why a cell was not decoded end to end, or not to its end, by the cell's words."""
+    left_out: list[str] = field(default_factory=list)
+    """What was left out when the seconds of the run were spent, in words."""
 
 
 class PairRun:
@@ -68,15 +73,29 @@ class PairRun:
         progress: Progress,
         *,
         left_alone: Sequence[str] = (),
+        deadline: Deadline | None = None,
     ) -> None:
-        """Nothing is loaded before `measure`; `left_alone`: ids of cells in which this run was killed."""
+        """Nothing is loaded before `measure`.
+
+        left_alone: ids of cells in which this run was killed; deadline: after which nothing is begun.
+        """
         self.run, self.pair, self.prompts, self.progress = run, pair, prompts, progress
         self.config = run.config
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
+        self.mode = run.config.mode_of(pair)
         self.mark = WorkingMark(run.path)
-        self.log = BlockLog(run.journal, self.cells, mark=self.mark, left_alone=left_alone)
-        self.outcome = PairOutcome()
+        notes = {} if pair.threads is None else {"threads": pair.threads}
+        self.budget = PairBudget(config=run.config, pair=pair, cells=self.cells, deadline=deadline or Deadline())
+        self.log = BlockLog(
+            run.journal,
+            self.cells,
+            mark=self.mark,
+            left_alone=left_alone,
+            notes=notes,
+            is_over=lambda: self.budget.leaves_out("blocks of timing"),
+        )
+        self.outcome = PairOutcome(left_out=self.budget.left_out)
         self._encoded: list[list[int]] | None = None
         self._as_written: list[list[int]] = []
         self._texts: dict[str, list[Text]] = {}
@@ -88,22 +107,32 @@ class PairRun:
             StorageError: the disk refused a write.
         """
         try:
-            with self.mark:
+            with self._own_threads(), self.mark:
                 self._measure()
         except ValueError as error:
             self.outcome.bad_input = error
         self.outcome.failed |= self.log.has_failures
         return self.outcome
 
+    def _own_threads(self) -> AbstractContextManager[None]:
+        """The pair's own threads, where it has any."""
+        if self.pair.threads is None:
+            return nullcontext()
+        from specgauge.bench.environment import threads_in_use
+
+        return threads_in_use(self.pair.threads)
+
     def _measure(self) -> None:
         from specgauge.bench.measure import check_contexts
         from specgauge.bench.modes import pair_in_mode, refuse_mode_of
 
-        refuse_mode_of(self.pair, self.config.mode)
+        refuse_mode_of(self.pair, self.mode)
+        if not self._is_within_limits():
+            return
         if self._in_turn:
             self._sequential_acceptance()
         loaded = self._load_both()
-        if loaded is not None:
+        if loaded is not None and self._is_within_limits():  # now the files of a model are here, and tell its size
             check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
             self._verification().check(loaded)
             if not self._in_turn:
@@ -112,6 +141,17 @@ class PairRun:
                 self._follow_rollouts(eager)
             self._time(loaded)
             self._verify(loaded)
+
+    def _is_within_limits(self) -> bool:
+        """Whether anything may be begun: some cell fits by estimate, and there are seconds left; says what may not."""
+        for cell, reason in self.budget.too_large():
+            self.log.give_up([cell], self.arms, "skipped", reason)
+        why = None if self.budget.fitting else TOO_LARGE
+        if self.budget.leaves_out("whatever was missing"):
+            why = why or SPENT
+        for sampling in self._missing() if why is not None else ():
+            self.outcome.acceptance_reasons[sampling.name] = str(why)
+        return why is None
 
     @property
     def _in_turn(self) -> bool:
@@ -135,7 +175,7 @@ class PairRun:
 
         self._stage(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []
-        reason = self._guarded(lambda: loaded.append(pair_in_mode(load_pair(self.pair), self.config.mode)))
+        reason = self._guarded(lambda: loaded.append(pair_in_mode(load_pair(self.pair), self.mode)))
         if reason is not None:
             status, words = reason
             self.log.give_up(self.cells, self.arms, status, f"loading: {words}")
@@ -250,6 +290,8 @@ class PairRun:
         encoded = self._encode(loaded.target.tokenizer)
         measure = partial(pair_acceptance, loaded, gamma_max=max(self.config.grid.gamma))
         for sampling in missing:
+            if self._acceptance_is_left_out(sampling):
+                continue
 
             def work(sampling: SamplingConfig = sampling) -> None:
                 texts = self._write_texts(loaded.target, encoded, sampling)
@@ -257,6 +299,13 @@ class PairRun:
                 self._judge(measure, texts, sampling)
 
             self._note(sampling, self._guarded(work))
+
+    def _acceptance_is_left_out(self, sampling: SamplingConfig) -> bool:
+        """Whether the seconds are spent; what is begun is brought to its end, since half of it is nothing."""
+        is_left_out = self.budget.leaves_out(f"acceptance under {sampling.name}")
+        if is_left_out:
+            self.outcome.acceptance_reasons[sampling.name] = SPENT
+        return is_left_out
 
     def _follow_rollouts(self, loaded: LoadedPair) -> None:
         """Draft chains that start with a rejected draft, where they are asked for and a model drafts."""
@@ -267,7 +316,8 @@ class PairRun:
             if not self._acceptance_path(sampling).is_file():
                 continue
             for key in rollout_keys(self.config, self.pair.name, sampling.name):
-                if not has_rollouts(self.run.path / ROLLOUTS, key):
+                is_there = has_rollouts(self.run.path / ROLLOUTS, key)
+                if not is_there and not self.budget.leaves_out(f"rejected drafts under {sampling.name}"):
                     self._guarded(partial(self._follow, loaded, sampling, key, starts))
 
     def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, key: RolloutKey, starts: int) -> None:
@@ -320,7 +370,8 @@ class PairRun:
             check_vocabularies(target.tokenizer, draft_tokenizer, self.pair.name)
             encoded = self._encode(target.tokenizer)
             for sampling in missing:
-                written[sampling.name] = self._write_texts(target, encoded, sampling)
+                if not self._acceptance_is_left_out(sampling):
+                    written[sampling.name] = self._write_texts(target, encoded, sampling)
 
         trouble = self._guarded(write)
         gc.collect()
@@ -347,34 +398,46 @@ class PairRun:
                 batch_size=cell.batch_size,
                 context=cell.context,
             )
-            for cell in self.cells
+            for cell in self.budget.fitting
         ]
 
     def _time(self, loaded: LoadedPair) -> None:
         """The timing of every cell."""
         from specgauge.bench.measure import measure_cells
 
-        blocks = len(self.cells) * len(self.arms) * self.config.precision.min_blocks
-        self.progress.start(f"timing {self.pair.name}", blocks)
-        recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in self.cells for arm in self.arms)
-        self.progress.advance(recorded)
-        trouble = self._guarded(
-            lambda: measure_cells(
-                loaded,
-                self._timing_cells(),
-                gammas=self.config.grid.gamma,
-                prompts=self._encode(loaded.target.tokenizer),
-                precision=self.config.precision,
-                journal=self.log,
-                seed=self.config.seed,
-                progress=lambda _arm: self.progress.advance(),
-            )
-        )
+        cells = self.budget.fitting
+        blocks = len(cells) * len(self.arms) * self.config.precision.min_blocks
+        recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in cells for arm in self.arms)
+        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded)
+
+        def work() -> None:
+            with suppress(OutOfTimeError):
+                measure_cells(
+                    loaded,
+                    self._timing_cells(),
+                    gammas=self.config.grid.gamma,
+                    prompts=self._encode(loaded.target.tokenizer),
+                    precision=self.config.precision,
+                    journal=self.log,
+                    seed=self.config.seed,
+                    progress=lambda _arm: self.progress.advance(),
+                )
+
+        trouble = self._guarded(work)
         if trouble is not None:
-            self.log.give_up(self.cells, self.arms, *trouble)
+            self.log.give_up(cells, self.arms, *trouble)
 
     def _verification(self) -> Verification:
-        return Verification(run=self.run, pair=self.pair, progress=self.progress, guard=self._guarded)
+        fitting = {(cell.batch_size, cell.context) for cell in self.budget.fitting}
+        places = {(cell.batch_size, cell.context) for cell in self.cells}
+        return Verification(
+            run=self.run,
+            pair=self.pair,
+            progress=self.progress,
+            guard=self._guarded,
+            deadline=self.budget.deadline,
+            skipped=dict.fromkeys(places - fitting, "skipped: over limits.memory"),
+        )
 
     def _verify(self, loaded: LoadedPair) -> None:
         """Decode end to end what the configuration asks for; γ come from the measured parts alone."""
@@ -385,6 +448,8 @@ class PairRun:
         verification = self._verification()
         verification.decode(loaded, self._prompts_at, recommended_gammas(Run.open(self.run.path), self.pair.name))
         self.outcome.verify_reasons = verification.reasons
+        if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in verification.reasons.values()):
+            self.budget.leaves_out("blocks of decoding end to end")
 
 
 def rollout_keys(config: Config, pair: str, sampling: str) -> Iterator[RolloutKey]:
@@ -392,33 +457,6 @@ def rollout_keys(config: Config, pair: str, sampling: str) -> Iterator[RolloutKe
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
             yield RolloutKey(pair, sampling, draft_sampling, rule)
-
-
-def keep_prompts(run: OpenRun, pair: str, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
-    """Write the prompts of a pair, text and token ids, into the run's prompts.jsonl; other pairs' lines stay.
-
-    Raises:
-        StorageError: the disk refused the write.
-    """
-    path = run.path / PROMPTS
-    old = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    others = [line for line in old if f'"pair":{canonical_json(pair)}' not in line]
-    lines = [
-        canonical_json(
-            {
-                "schema": SCHEMA,
-                "pair": pair,
-                "prompt": number,
-                "category": prompt.category,
-                "text": prompt.text,
-                "tokens": list(tokens),
-            }
-        )
-        for number, (prompt, tokens) in enumerate(zip(prompts, encoded, strict=True))
-    ]
-    content = "".join(f"{line}\n" for line in [*others, *lines])
-    if content != "".join(f"{line}\n" for line in old):
-        write_text_atomically(path, content)
 
 
 def prepare_machine(threads: int | None) -> Mapping[str, Any]:

@@ -39,6 +39,8 @@ MACHINE_KEYS = (
     "packages.specgauge",
 )
 """What must not change within a run: times of two machines, or of two releases, are never mixed."""
+_OF_THE_CALL = ("name", "limits.run_seconds")
+"""What may differ from call to call of one run: it names the directory, or ends a call, and changes no result."""
 _ANEW = "start anew with --fresh (the old run is renamed), or give another --out"
 
 
@@ -179,7 +181,7 @@ def _refuse_other_config(path: Path, text: str) -> None:
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: damaged, not YAML ({' '.join(str(error).split())[:120]}); {_ANEW}") from error
     for field, before, now in _differences(old, yaml.safe_load(text)):
-        if field == "name":  # names the directory, and changes no result
+        if field in _OF_THE_CALL:
             continue
         raise ValueError(f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}")
 

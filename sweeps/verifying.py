@@ -18,9 +18,10 @@ import numpy as np
 
 from specgauge.configs.contexts import check_text_context
 from specgauge.model.end_to_end import end_to_end_arms
+from specgauge.sweeps.deadline import RUN_SECONDS, Deadline
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog
 from specgauge.sweeps.opening import OpenRun
-from specgauge.sweeps.plan import settings_of
+from specgauge.sweeps.plan import measured_places, settings_of
 from specgauge.sweeps.progress import Progress
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class VerifyCell:
     key: DecodedKey
     sampling: SamplingConfig
     gammas: tuple[int, ...]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Batch size and context."""
+        return self.key.batch_size, self.key.start_context
 
     @property
     def words(self) -> str:
@@ -68,25 +74,24 @@ class Batch:
 
 
 def verify_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
-    """The cells of a pair that `verify` names; the first draft sampling and rule of the configuration are decoded."""
-    verify = config.verify
-    if verify is None:
+    """The cells of a pair that are measured and that `verify` names; the first draft sampling and rule are decoded."""
+    if config.verify is None:
         return
+    places = [place for place in measured_places(config, pair) if config.is_verified(place)]
     for sampling in config.sampling:
-        for batch_size in verify.batch_size or config.grid.batch_size:
-            for context in verify.context or config.grid.context:
-                yield (
-                    DecodedKey(
-                        pair=pair,
-                        mode=config.mode,
-                        sampling=sampling.name,
-                        draft_sampling=config.draft_sampling[0],
-                        acceptance_rule=config.acceptance_rule[0],
-                        batch_size=batch_size,
-                        start_context=context,
-                    ),
-                    sampling,
-                )
+        for place in places:
+            yield (
+                DecodedKey(
+                    pair=pair,
+                    mode=place.mode,
+                    sampling=sampling.name,
+                    draft_sampling=config.draft_sampling[0],
+                    acceptance_rule=config.acceptance_rule[0],
+                    batch_size=place.batch_size,
+                    start_context=place.context,
+                ),
+                sampling,
+            )
 
 
 def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
@@ -125,6 +130,10 @@ class Verification:
     pair: PairConfig
     progress: Progress
     guard: Guard
+    deadline: Deadline = field(default_factory=Deadline)
+    """Of the run: no block is begun after it."""
+    skipped: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Why places are not decoded, by batch size and context."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why a cell was not decoded, or not to its end, by its words."""
 
@@ -165,10 +174,15 @@ class Verification:
             StorageError: the disk refused a write.
         """
         cells, self.reasons = verify_cells(self.run.config, self.pair.name, recommended)
+        for cell in cells:
+            if cell.place in self.skipped:
+                self.reasons[cell.words] = self.skipped[cell.place]
+        cells = [cell for cell in cells if cell.place not in self.skipped]
         log = DecodedLog.open(self.run.path)
         batches = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
         most = max((len(found) for found in batches.values()), default=0)
-        self.progress.start(f"decoding end to end, {self.pair.name}", sum(map(len, batches.values())))
+        kept = sum(log.has(key, block) for key, found in batches.items() for block in range(len(found)))
+        self.progress.start(f"decoding end to end, {self.pair.name}", sum(map(len, batches.values())), done=kept)
         benches: dict[DecodedKey, EndToEnd] = {}
         for block in range(most):
             order = np.random.default_rng((self.run.config.seed, block)).permutation(len(cells))
@@ -176,12 +190,13 @@ class Verification:
                 if block >= len(batches[cell.key]) or cell.words in self.reasons:
                     continue
                 if log.has(cell.key, block):
-                    self.progress.advance()
                     continue
-                if self._is_spent(log, block):
+                spent = self._spent(log, block)
+                if spent is not None:
                     left = len(batches[cell.key]) - log.blocks(cell.key)
-                    self.progress.say(f"{cell.words}: {left} blocks left out, verify.max_seconds is spent")
-                    self.reasons[cell.words] = f"{left} of {len(batches[cell.key])} blocks left out: out of time"
+                    if spent != RUN_SECONDS:  # which is told once for all cells
+                        self.progress.say(f"{cell.words}: {left} blocks left out, {spent} is spent")
+                    self.reasons[cell.words] = f"{left} of {len(batches[cell.key])} blocks left out: {spent} is spent"
                     continue
                 batch = batches[cell.key][block]
                 trouble = self.guard(partial(self._block, loaded, log, benches, cell, block, batch))
@@ -189,10 +204,13 @@ class Verification:
                     self.reasons[cell.words] = ": ".join(trouble)
                 self.progress.advance()
 
-    def _is_spent(self, log: DecodedLog, block: int) -> bool:
-        """Whether the seconds are spent; the first block of every cell is decoded all the same."""
+    def _spent(self, log: DecodedLog, block: int) -> str | None:
+        """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
+        if self.deadline.is_spent:
+            return RUN_SECONDS
         limit = self.verify.max_seconds
-        return limit is not None and block > 0 and log.spent_s(self.pair.name) >= limit
+        is_spent = limit is not None and block > 0 and log.spent_s(self.pair.name) >= limit
+        return "verify.max_seconds" if is_spent else None
 
     def _batches(self, cell: VerifyCell, prompts: Numbered) -> list[Batch]:
         """The batches of every block; the last of a repetition goes round to the first prompts."""

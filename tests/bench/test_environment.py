@@ -306,3 +306,12 @@ def test_threads_are_set_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
     use_threads(None)
     use_threads(3)
     assert asked == [3]
+
+
+def test_threads_are_put_back_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    monkeypatch.setattr("torch.set_num_threads", asked.append)
+    with pytest.raises(RuntimeError), environment.threads_in_use(3):
+        raise RuntimeError
+    assert asked == [3, 2]

@@ -38,8 +38,9 @@ class Heard:
         self.steps = 0
         self.said: list[str] = []
 
-    def start(self, stage: str, total: int) -> None:
+    def start(self, stage: str, total: int, done: int = 0) -> None:
         self.stages.append((stage, total))
+        self.steps = done
 
     def advance(self, steps: int = 1) -> None:
         self.steps += steps
@@ -221,10 +222,10 @@ def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: 
     verification, heard = decode(tmp_path / "run", config(max_seconds=30))
     assert Counter(place for place, _ in blocks_of(bench)) == dict.fromkeys(PLACES, 1)
     assert verification.reasons == {
-        "greedy, batch size 1, context 64": "3 of 4 blocks left out: out of time",
-        "greedy, batch size 1, context 65": "3 of 4 blocks left out: out of time",
-        "greedy, batch size 2, context 64": "1 of 2 blocks left out: out of time",
-        "greedy, batch size 2, context 65": "1 of 2 blocks left out: out of time",
+        "greedy, batch size 1, context 64": "3 of 4 blocks left out: verify.max_seconds is spent",
+        "greedy, batch size 1, context 65": "3 of 4 blocks left out: verify.max_seconds is spent",
+        "greedy, batch size 2, context 64": "1 of 2 blocks left out: verify.max_seconds is spent",
+        "greedy, batch size 2, context 65": "1 of 2 blocks left out: verify.max_seconds is spent",
     }
     assert sorted(heard.said)[0] == ("greedy, batch size 1, context 64: 3 blocks left out, verify.max_seconds is spent")
     bench.decoded.clear()
@@ -250,7 +251,9 @@ def test_time_counts_over_interruptions(tmp_path: Path, bench: FakeBench) -> Non
     bench.before_decoding = lambda _: None
     verification, _ = decode(tmp_path / "run", made_of)
     assert DecodedLog.open(tmp_path / "run").blocks(key()) == 3
-    assert verification.reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: out of time"}
+    assert verification.reasons == {
+        "greedy, batch size 1, context 64": "1 of 4 blocks left out: verify.max_seconds is spent"
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""What of a pair is not measured since a run may not spend more, and what is said about it.
+
+Cells over `limits.memory` are skipped before anything is loaded; once `limits.run_seconds` is spent nothing more is
+begun, and what was left out is kept in words.
+
+    budget = PairBudget(config=config, pair=pair, cells=cells, deadline=Deadline(60.0))
+    for cell, reason in budget.too_large(): ...
+    if budget.leaves_out("acceptance under greedy"): return
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from specgauge.sweeps.deadline import RUN_SECONDS, Deadline
+from specgauge.sweeps.describe import read_pair_sizes
+from specgauge.sweeps.memory import over_memory
+from specgauge.sweeps.plan import Cell
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config, PairConfig
+
+SPENT = f"{RUN_SECONDS} is spent; run the same command again, it goes on where it stopped"
+TOO_LARGE = "skipped: every cell is over limits.memory"
+
+
+@dataclass(kw_only=True)
+class PairBudget:
+    """The limits of a run, held against one pair."""
+
+    config: Config
+    pair: PairConfig
+    cells: Sequence[Cell]
+    deadline: Deadline
+    left_out: list[str] = field(default_factory=list)
+    """What was left out when the seconds were spent, in words."""
+    _skipped: set[str] = field(default_factory=set)
+
+    @property
+    def fitting(self) -> list[Cell]:
+        """The cells that are measured."""
+        return [cell for cell in self.cells if cell.id not in self._skipped]
+
+    def too_large(self) -> Iterator[tuple[Cell, str]]:
+        """Cells that are skipped from now on, each with its reason, by the sizes that the models' files tell by now.
+
+        Raises:
+            ValueError: a model directory is missing or damaged.
+        """
+        if self.config.limits.memory is None:
+            return
+        sizes = read_pair_sizes(self.pair)
+        for cell in self.fitting:
+            reason = over_memory(self.config, sizes, cell)
+            if reason is not None:
+                self._skipped.add(cell.id)
+                yield cell, reason
+
+    def leaves_out(self, what: str) -> bool:
+        """Whether something is not begun since the seconds are spent, which is kept in words."""
+        if self.deadline.is_spent and what not in self.left_out:
+            self.left_out.append(what)
+        return self.deadline.is_spent
