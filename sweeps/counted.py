@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_USED = (
+USED_COLUMNS = (
     "round", "active_rows", "position", "context", "gamma_asked", "gamma", "drafted", "accepted", "emitted",
     "t_round_s", "t_accept_s", "t_rest_s",
 )  # fmt: skip
+"""Of rounds.parquet, what is looked at here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +131,7 @@ class BatchRounds:
 def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
     """The rows of one block and arm, columns by name, added up by round."""
     order = np.argsort(rows["round"], kind="stable")
-    column = {name: rows[name][order] for name in _USED}
+    column = {name: rows[name][order] for name in USED_COLUMNS}
     first = np.flatnonzero(np.diff(column["round"], prepend=-1))
 
     def largest(values: NDArray[Any]) -> NDArray[Any]:
@@ -164,9 +165,9 @@ def counted_blocks(
     rounds: the rows of rounds.parquet of one cell. gamma_max: what the acceptance is compared at, which sets how many
     positions a round must have left.
     """
-    columns = {name: rounds[name].to_numpy() for name in _USED}
+    columns = {name: rounds[name].to_numpy() for name in USED_COLUMNS}
     places: Mapping[Any, Any] = rounds.groupby(["block", "arm"], sort=True).indices
-    costs = _costs_along(table, batch_size, columns["context"], columns["drafted"]) if places else None
+    costs = costs_along(table, batch_size, columns["context"], columns["drafted"]) if places else None
     found = {
         place: batch_rounds({name: values[indices] for name, values in columns.items()})
         for place, indices in places.items()
@@ -207,7 +208,7 @@ def full_rounds(found: BatchRounds, batch_size: int, *, gamma_max: int, max_new_
 
 
 @dataclass(frozen=True, kw_only=True)
-class _CellCosts:
+class CellCosts:
     """The measured parts at every context from the first on, S of them; W widths of what is drafted."""
 
     first_context: int
@@ -231,13 +232,13 @@ class _CellCosts:
         return np.where(decoded.drafted > 0, drafting_s, self.t_decode_s[at]), catch_up_s
 
 
-def _costs_along(table: CostTable, batch_size: int, context: IntArray, drafted: IntArray) -> _CellCosts:
+def costs_along(table: CostTable, batch_size: int, context: IntArray, drafted: IntArray) -> CellCosts:
     """The costs at every context that rounds have, and of every number of drafts that one has."""
     first, last = int(context.min()), int(context.max())
     widths = np.unique(drafted[drafted > 0]).astype(np.int64)
     costs = table.at(batch_size, np.arange(first, last + 1), widths if widths.size else [1])
     drafting_s = costs.t_draft_total_s + costs.t_verify_s
-    return _CellCosts(
+    return CellCosts(
         first_context=first,
         widths=widths,
         t_decode_s=costs.t_decode_s,

@@ -67,7 +67,12 @@ def _check_release(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """The mapping of an environment.json.
+    """The mapping of an environment.json; ValueError as `read_json`."""
+    return read_json(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file of a run.
 
     Raises:
         ValueError: missing, truncated, not strict JSON, not a mapping, or of another release.

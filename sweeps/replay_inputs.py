@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.model.acceptance import acceptance_probability, fill_nulls, overlap, recorded_columns
+from specgauge.model.costs import CostTable
 from specgauge.model.policy_costs import RoundCosts
 from specgauge.model.recorded_rounds import needed_columns
 from specgauge.model.renewal_inputs import judged_texts
@@ -92,11 +93,11 @@ def _of_way(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
     return frame
 
 
-def round_costs(cell: CellTimings, t_overhead_s: float | None) -> RoundCosts | None:
+def round_costs(cell: CellTimings, t_overhead_s: float | None, t_look_s: float = 0.0) -> RoundCosts | None:
     """Seconds of rounds of 0 … γ_max drafts, γ_max the largest γ whose parts the cell has; None where it has none.
 
     Between measured γ, T_verify is taken as linear. ε is in every round of the loop, the plain one included, but none
-    is shorter than a plain step; None counts as 0.
+    is shorter than a plain step; None counts as 0. t_look_s: what a look at a draft's signals costs, where it is known.
     """
     gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
     measured = [gamma for gamma in gammas if cell.trouble(gamma)[0] == "ok"]
@@ -104,13 +105,23 @@ def round_costs(cell: CellTimings, t_overhead_s: float | None) -> RoundCosts | N
     if not measured or table is None:
         return None
     place = cell.cell
-    costs = table.at(place.batch_size, place.context, np.arange(1, max(measured) + 1))
+    return round_costs_at(
+        table, place.batch_size, place.context, max(measured), t_overhead_s=t_overhead_s or 0.0, t_look_s=t_look_s
+    )
+
+
+def round_costs_at(
+    table: CostTable, batch_size: int, context: int, gamma_max: int, *, t_overhead_s: float, t_look_s: float
+) -> RoundCosts:
+    """The same from a table of costs, between its contexts too."""
+    costs = table.at(batch_size, context, np.arange(1, gamma_max + 1))
     t_decode_s = float(costs.t_decode_s)
     drafting_s = costs.t_draft_total_s + costs.t_verify_s
-    rounds_s = np.concatenate([[t_decode_s], drafting_s]) + (t_overhead_s or 0.0)
+    rounds_s = np.concatenate([[t_decode_s], drafting_s]) + t_overhead_s
     return RoundCosts(
         t_decode_s=t_decode_s,
         t_round_s=tuple(np.maximum(rounds_s, t_decode_s).tolist()),
         t_draft_catch_up_s=float(costs.t_draft_catch_up_s),
-        batch_size=place.batch_size,
+        t_look_s=t_look_s,
+        batch_size=batch_size,
     )

@@ -4,6 +4,7 @@ runs/<name>/
   config.yaml  environment.json  cells.jsonl  prompts.jsonl  acceptance/<pair>--<sampling>.parquet
   predictions.csv  recommendation.yaml  report.html
   requests.parquet  rounds.parquet  verification.csv       (where texts were decoded end to end)
+  policies.json                                            (where some were under adaptive policies)
 
 run = Run.open(Path("runs/quickstart"))
 run.config, run.environment, run.journal(), run.acceptance(), run.predictions(), run.recommendations(), run.warnings
@@ -36,11 +37,12 @@ PREDICTIONS = "predictions.csv"
 RECOMMENDATION = "recommendation.yaml"
 VERIFICATION = "verification.csv"
 ROLLOUTS = "rollouts.parquet"
+POLICIES = "policies.json"
 REPORT = "report.html"
 RUN_FILES = frozenset(
     {
         CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, VERIFICATION, REPORT,
-        ROLLOUTS, "rounds.parquet", "requests.parquet",
+        ROLLOUTS, POLICIES, "rounds.parquet", "requests.parquet",
     }
 )  # fmt: skip
 
@@ -137,6 +139,14 @@ class Run:
         Raises:
             ValueError: the file is truncated, foreign or of another release.
         """
+        return tuple(row for row in self._verified if row["gamma"] is not None)
+
+    def verified_policies(self) -> tuple[dict[str, Any], ...]:
+        """Its rows of adaptive policies, one for every policy decoded in a cell; errors as `verification`."""
+        return tuple(row for row in self._verified if row["gamma"] is None)
+
+    @cached_property
+    def _verified(self) -> tuple[dict[str, Any], ...]:
         from specgauge.sweeps.verification_file import read_verification  # late: it imports numpy
 
         path = self.path / VERIFICATION

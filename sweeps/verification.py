@@ -38,6 +38,11 @@ COLUMNS = (
     "rounds_counted", "rounds_expected", "rounds_standard_errors", "rounds_agree",
 )  # fmt: skip
 """Columns of verification.csv, one row for every γ that was decoded in a cell."""
+POLICY_COLUMNS = (
+    "policy", "mean_gamma", "gamma_switches", "looks", "t_look_s", "best_fixed_gamma", "over_best_fixed",
+    "over_best_fixed_low", "over_best_fixed_high", "off_path",
+)  # fmt: skip
+"""Further columns where adaptive policies were decoded too, one row for each: its γ is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)

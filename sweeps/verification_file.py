@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.sweeps.reading import read_csv_rows
-from specgauge.sweeps.verification import COLUMNS
+from specgauge.sweeps.verification import COLUMNS, POLICY_COLUMNS
 
 _TEXT = frozenset({"pair", "mode", "sampling", "draft_sampling", "acceptance_rule"})
-_TEXT_OR_NOTHING = frozenset({"overhead_from", "why_not_lossless"})
+_TEXT_OR_NOTHING = frozenset({"overhead_from", "why_not_lossless", "policy", "off_path"})
 _FLAGS = frozenset({"lossless"})
 _FLAGS_OR_NOTHING = frozenset({"rounds_agree"})
 _WHOLE = frozenset({"batch_size", "context", "gamma", "tokens", "rounds_counted"})
-_WHOLE_OR_NOTHING = frozenset({"blocks", "rounds"})
+_WHOLE_OR_NOTHING = frozenset({"blocks", "rounds", "gamma_switches", "looks", "best_fixed_gamma"})
 _WORDS = {"True": True, "False": False}
 
 
 def read_verification(path: Path) -> tuple[dict[str, Any], ...]:
     """The rows of a verification.csv, one for every γ that was decoded in a cell; unknown is None.
+
+    A row of an adaptive policy names it, has no γ, and has columns of its own besides.
 
     Raises:
         ValueError: missing, truncated, foreign, of another release, or a field that holds something else than it
@@ -33,14 +35,19 @@ def read_verification(path: Path) -> tuple[dict[str, Any], ...]:
     found = []
     for number, fields in enumerate(rows, start=2):
         row = dict(zip(header, fields, strict=True))
-        found.append({name: _value(path, number, name, row[name]) for name in COLUMNS})
+        policy = row.get("policy")
+        names = [*COLUMNS, *(POLICY_COLUMNS if policy else ())]
+        missing = [name for name in names if name not in row]
+        if missing:
+            raise ValueError(f"{path}: not a table of policies of this release: the column {missing[0]!r} is missing")
+        found.append({name: _value(path, number, name, row[name], adaptive=bool(policy)) for name in names})
     return tuple(found)
 
 
-def _value(path: Path, line: int, name: str, field: str) -> Any:
+def _value(path: Path, line: int, name: str, field: str, *, adaptive: bool) -> Any:
     if name in _TEXT | _TEXT_OR_NOTHING:
         return field if name in _TEXT else field or None
-    may_lack = name not in _FLAGS | _WHOLE
+    may_lack = name not in _FLAGS | _WHOLE or (adaptive and name == "gamma")
     if not field and may_lack:
         return None
     try:

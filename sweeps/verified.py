@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from specgauge.model.end_to_end import arm_policy
 from specgauge.model.known import finite_or_none
 from specgauge.sweeps.counted import CountedBlock, cost_table, counted_blocks
 from specgauge.sweeps.decoded_tables import DecodedKey, read_decoded
@@ -23,6 +24,7 @@ from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import CellTimings
 from specgauge.sweeps.verification import (
     COLUMNS,
+    POLICY_COLUMNS,
     Overhead,
     acceptance_error,
     measured_interval,
@@ -123,8 +125,9 @@ class DecodedCells:
         return row
 
     def _acceptance(self, key: DecodedKey, judged: JudgedRounds, gamma: int) -> dict[str, Any]:
+        rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
         error = acceptance_error(
-            self.rounds[key],
+            rounds[~rounds["arm"].isin([arm for arm in rounds["arm"].unique() if arm_policy(arm) is not None])],
             judged.by_prompt,
             judged.prompts,
             gamma,
@@ -196,10 +199,15 @@ def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
         yield DecodedKey(**place), rows
 
 
-def verification_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The text of verification.csv; unknown is empty, floats come back exactly."""
+def verification_csv(rows: Iterable[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The text of verification.csv; unknown is empty, floats come back exactly.
+
+    policies: rows of adaptive policies, whose further columns are empty elsewhere and not there without any.
+    """
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    columns = (*COLUMNS, *(POLICY_COLUMNS if policies else ()))
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    for row in (*rows, *policies):
+        writer.writerow({name: "" if value is None else value for name, value in row.items()})
     return buffer.getvalue()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class _BatchTotal:
+class BatchTotal:
     """One block under one arm, all rows together."""
 
     prefill_s: float
@@ -37,7 +37,7 @@ class _BatchTotal:
         return (self.tokens - self.rows) / self.decode_s if self.decode_s > 0 else None
 
 
-_Totals = Mapping[str, Mapping[int, _BatchTotal]]
+Totals = Mapping[str, Mapping[int, BatchTotal]]
 """By arm, by block."""
 
 
@@ -48,36 +48,36 @@ def gammas_of(requests: pd.DataFrame) -> list[int]:
 
 def request_figures(requests: pd.DataFrame) -> dict[int, dict[str, Any]]:
     """By γ: tokens, losslessness, speed-up of whole requests, baselines, and rounds against those expected."""
-    totals = _totals(requests)
-    baselines = {
+    totals = block_totals(requests)
+    return {gamma: arm_figures(requests, totals, speculate_arm(gamma)) for gamma in gammas_of(requests)}
+
+
+def arm_figures(requests: pd.DataFrame, totals: Totals, arm: str) -> dict[str, Any]:
+    """The same figures of one arm; the rounds of an adaptive one are counted only."""
+    own = requests[requests["arm"] == arm]
+    return {
+        "tokens": sum(total.tokens for total in totals[arm].values()),
+        "lossless": bool(own["lossless"].all()),
+        "why_not_lossless": next(iter(own["why_not_lossless"].dropna()), None),
+        "speedup_whole": _whole(totals, arm),
         "plain_over_generate": _median_ratio(totals, PLAIN, GENERATE),
         "plain_over_loop": _median_ratio(totals, PLAIN, LOOP),
+        **_rounds(own),
     }
-    found = {}
-    for gamma in gammas_of(requests):
-        arm = requests[requests["arm"] == speculate_arm(gamma)]
-        found[gamma] = {
-            "tokens": sum(total.tokens for total in totals[speculate_arm(gamma)].values()),
-            "lossless": bool(arm["lossless"].all()),
-            "why_not_lossless": next(iter(arm["why_not_lossless"].dropna()), None),
-            "speedup_whole": _whole(totals, speculate_arm(gamma)),
-            **baselines,
-            **_rounds(arm),
-        }
-    return found
 
 
-def _totals(requests: pd.DataFrame) -> _Totals:
+def block_totals(requests: pd.DataFrame) -> Totals:
+    """Tokens, rows and seconds of every block under every arm."""
     columns = ("arm", "block", "prefill_s", "decode_s", "tokens")
-    found: dict[str, dict[int, _BatchTotal]] = {}
+    found: dict[str, dict[int, BatchTotal]] = {}
     for arm, block, prefill_s, decode_s, tokens in zip(*(requests[name].tolist() for name in columns), strict=True):
-        total = found.setdefault(arm, {}).setdefault(block, _BatchTotal(prefill_s=prefill_s, decode_s=decode_s))
+        total = found.setdefault(arm, {}).setdefault(block, BatchTotal(prefill_s=prefill_s, decode_s=decode_s))
         total.tokens += len(tokens)
         total.rows += 1
     return found
 
 
-def _median_ratio(totals: _Totals, arm: str, other: str) -> float | None:
+def _median_ratio(totals: Totals, arm: str, other: str) -> float | None:
     """Median over blocks of tokens a second of `arm` over those of `other`, after the first tokens."""
     beside = totals.get(other, {})
     rates = [(total.rate, beside[block].rate) for block, total in totals.get(arm, {}).items() if block in beside]
@@ -85,12 +85,12 @@ def _median_ratio(totals: _Totals, arm: str, other: str) -> float | None:
     return float(np.median(ratios)) if ratios else None
 
 
-def _whole(totals: _Totals, arm: str) -> float | None:
+def _whole(totals: Totals, arm: str) -> float | None:
     """Tokens a second over those of the plain loop, prefills and ragged ends included, in blocks that have both."""
     own, plain = totals[arm], totals.get(PLAIN, {})
     shared = [block for block in own if block in plain]
 
-    def tokens_per_s(batches: Mapping[int, _BatchTotal]) -> float:
+    def tokens_per_s(batches: Mapping[int, BatchTotal]) -> float:
         seconds = sum(batches[block].prefill_s + batches[block].decode_s for block in shared)
         return sum(batches[block].tokens for block in shared) / seconds
 

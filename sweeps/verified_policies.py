@@ -1,0 +1,186 @@
+"""Adaptive policies as decoded end to end, beside plain decoding, the best fixed γ and their replay. No torch.
+
+    S measured          tokens a second under the policy over those of the plain loop, after the first tokens, whole
+                        texts with their ragged ends, pooled over the blocks that have both
+    over best fixed     the same over the γ that was fastest by it, chosen with hindsight
+    S predicted         the policy replayed on the recorded texts of the very prompts that it decoded, with ε from the
+                        γ decoded, at the context half-way through a text
+    S from counts       the rounds, tokens and looks as counted, at measured costs
+    error, cost error   of these two over S measured, less 1
+
+Intervals draw blocks, the same for all arms. All times in seconds.
+
+    rows = policy_rows(run, decoded, cells, ways)          # further rows of verification.csv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.checks import FloatArray
+from specgauge.model.costs import CostTable
+from specgauge.model.end_to_end import PLAIN, adaptive_arm, arm_policy, speculate_arm
+from specgauge.model.known import finite_or_none
+from specgauge.model.recorded_rounds import are_lookups
+from specgauge.model.replay_one import ReplayedSeconds, replayed_seconds
+from specgauge.sweeps.counted import cost_table, costs_along
+from specgauge.sweeps.counted_arm import CountedArm
+from specgauge.sweeps.decoded_tables import DecodedKey
+from specgauge.sweeps.replay_inputs import replayed_texts, round_costs_at
+from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.timings import CellTimings
+from specgauge.sweeps.tuned_policies import TunedCell, half_of, read_tuned
+from specgauge.sweeps.verification import COLUMNS, POLICY_COLUMNS
+from specgauge.sweeps.verified import DecodedCells, texts_length
+from specgauge.sweeps.ways import Way, cells_of
+from specgauge.sweeps.whole_requests import Totals, arm_figures, block_totals, gammas_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPLICATES = 100
+"""Replays of every text."""
+
+
+def policy_rows(
+    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[Way]
+) -> list[dict[str, Any]]:
+    """One row for every cell and policy that was decoded, in the order decoded; unknown is None.
+
+    Raises:
+        ValueError: policies.json, the acceptance or the rollouts are damaged, foreign or of another release.
+    """
+    names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
+    if not any(names.values()):
+        return []
+    places = {way.decoded_key(cell.cell): way for way in found for cell in cells_of(way, cells)}
+    tuned = read_tuned(run.path)
+    rows = []
+    for key in decoded.requests:
+        if not names[key]:
+            continue
+        if key not in tuned:
+            raise ValueError(
+                f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
+                f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
+            )
+        way = places.get(key)
+        table = None if way is None else cost_table(cells_of(way, cells))
+        place = _DecodedPlace(run=run, decoded=decoded, key=key, tuned=tuned[key], way=way, table=table)
+        rows += [place.row(name) for name in names[key]]
+    return rows
+
+
+def policies_of(requests: pd.DataFrame) -> list[str]:
+    """The policies that a cell was decoded under, in the order decoded."""
+    named = (arm_policy(arm) for arm in requests["arm"].unique())
+    return sorted(name for name in named if name is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DecodedPlace:
+    """A cell that policies were decoded in."""
+
+    run: Run
+    decoded: DecodedCells
+    key: DecodedKey
+    tuned: TunedCell
+    way: Way | None
+    table: CostTable | None
+
+    @property
+    def overhead_s(self) -> float:
+        """ε of the γ decoded; where none can be held against its parts, what the policies were tuned with."""
+        fitted = self.decoded.fitted.get(self.key)
+        return self.tuned.t_overhead_s if fitted is None else float(fitted.t_overhead_s[0])
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The row of one policy."""
+        requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
+        arm, totals = adaptive_arm(name), block_totals(requests)
+        key, fitted = self.key, self.decoded.fitted.get(self.key)
+        row: dict[str, Any] = dict.fromkeys((*COLUMNS, *POLICY_COLUMNS))
+        row |= {field: getattr(key, field) for field in COLUMNS if hasattr(key, field)}
+        row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
+        row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
+        row |= arm_figures(requests, totals, arm) | self._measured(totals, arm, gammas_of(requests))
+        counted = CountedArm.of(rounds, arm)
+        row |= counted.figures()
+        measured = row["speedup_measured"]
+        if self.table is not None and measured is not None:
+            from_counts, predicted = self._from_counts(counted, totals, arm), self._replayed(name)
+            row |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
+            if predicted is not None:
+                speedup, row["off_path"] = predicted
+                row |= {"speedup_predicted": speedup, "error": speedup / measured - 1.0}
+        return row
+
+    def _measured(self, totals: Totals, arm: str, gammas: Sequence[int]) -> dict[str, Any]:
+        """S and the ratio to the best fixed γ, with their intervals."""
+        precision = self.decoded.config.precision
+        arms = [arm, PLAIN, *map(speculate_arm, gammas)]
+        sums = {name: totals.get(name, {}) for name in arms}
+        shared = [b for b in sums[arm] if all(b in sums[name] and sums[name][b].decode_s > 0 for name in arms)]
+        if not shared:
+            return {"blocks": 0}
+        tokens = np.array([[sums[name][b].tokens - sums[name][b].rows for name in arms] for b in shared])
+        seconds = np.array([[sums[name][b].decode_s for name in arms] for b in shared])
+        weights = draw_prompts(len(shared), precision.bootstrap_replicates, self.decoded.config.seed)
+        rates = ratio_replicates(tokens, seconds, weights, confidence=precision.confidence)
+        found = {"blocks": len(shared)} | _interval("speedup_measured", rates[:, 0] / rates[:, 1], precision.confidence)
+        if gammas:
+            best = int(np.argmax(rates[0, 2:]))
+            ratio = rates[:, 0] / rates[:, 2 + best]
+            found |= {"best_fixed_gamma": gammas[best]} | _interval("over_best_fixed", ratio, precision.confidence)
+        return found
+
+    def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
+        """S that the measured parts give for the rounds counted."""
+        assert self.table is not None
+        rounds = self.decoded.rounds[self.key]
+        context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
+        costs = costs_along(self.table, self.key.batch_size, context, drafted)
+        plain_s = CountedArm.of(rounds, PLAIN).parts_s(costs)
+        policy_s = counted.parts_s(costs) + counted.rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
+        return own / policy_s / (other / plain_s)
+
+    def _replayed(self, name: str) -> tuple[float, str] | None:
+        """S of the replay, and whether signals after a rejection were measured; None where no text was recorded."""
+        if self.table is None or self.way is None or self.way.texts is None:
+            return None
+        if are_lookups(self.way.texts.padded.columns):
+            return None
+        costs = round_costs_at(
+            self.table,
+            self.key.batch_size,
+            self.key.start_context + texts_length(self.decoded.config) // 2,
+            self.tuned.gamma_max,
+            t_overhead_s=self.overhead_s,
+            t_look_s=self.tuned.t_look_s,
+        )
+        texts = replayed_texts(self.run, self.way, context=self.key.start_context, gamma_max=costs.gamma_max)
+        requests = self.decoded.requests[self.key]
+        prompts = np.unique(requests["prompt"][requests["arm"] == adaptive_arm(name)])
+        halves = np.array([half_of(number, self.tuned.prompts) for number in prompts.tolist()])
+        pieces: list[ReplayedSeconds] = []
+        for half, policies in enumerate(self.tuned.halves):
+            judged = texts.of_prompts(prompts[halves == half])
+            if judged.prompts.size:
+                policy, seed = policies.policies[name], self.decoded.config.seed
+                pieces.append(replayed_seconds(policy, judged, costs, replicates=REPLICATES, seed=seed))
+        if not pieces:
+            return None
+        return sum(pieces[1:], start=pieces[0]).speedup, texts.chains.off_path
+
+
+def _interval(name: str, replicates: FloatArray, confidence: float) -> dict[str, float | None]:
+    """The columns of an estimate (row 0) and its interval; None where a single block leaves it unknown."""
+    low, high = percentile_interval(replicates[1:], confidence)
+    ends = {f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
+    return {name: float(replicates[0]), **ends}
