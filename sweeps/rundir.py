@@ -139,13 +139,12 @@ class Run:
         Raises:
             ValueError: the file is truncated, foreign or of another release.
         """
-        return tuple(row for row in self._verified if row["gamma"] is not None)
+        return tuple(row for row in self._verified() if row["gamma"] is not None)
 
     def verified_policies(self) -> tuple[dict[str, Any], ...]:
         """Its rows of adaptive policies, one for every policy decoded in a cell; errors as `verification`."""
-        return tuple(row for row in self._verified if row["gamma"] is None)
+        return tuple(row for row in self._verified() if row["gamma"] is None)
 
-    @cached_property
     def _verified(self) -> tuple[dict[str, Any], ...]:
         from specgauge.sweeps.verification_file import read_verification  # late: it imports numpy
 
