@@ -16,6 +16,7 @@ import numpy as np
 
 from specgauge.model.arms import is_prefill, verify_arm
 from specgauge.model.precision import drift, median_interval, worst_half_width
+from specgauge.model.search_race import LEFT_OUT
 from specgauge.model.text_checks import ChainCheck
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.recorded import RecordedTexts
@@ -52,8 +53,10 @@ def place_text(cell: Cell) -> str:
 def timing_cautions(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
     """Warnings about the timings of one pair."""
     yield from _missing(pair, cells)
+    yield from _left_open(pair, cells)
     yield from _light_machine(pair, cells)
-    yield from _not_converged(config, pair, cells)
+    if config.grid.gamma_search != "adaptive":  # a search asks for S of the best γ, not for every arm
+        yield from _not_converged(config, pair, cells)
     yield from _drifting(pair, cells)
     yield from _falling(config, pair, cells)
 
@@ -68,7 +71,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
         "unmeasured": "run the same command again, it goes on where it stopped",
     }
     for status, remedy in remedies.items():
-        hit = [(cell, arm) for cell in cells for arm in cell.arms.values() if arm.status == status]
+        hit = [(cell, arm) for cell in cells for arm in cell.arms.values() if arm.status == status and not arm.search]
         if hit:
             cell, arm = hit[0]
             places = len({cell.cell.id for cell, _ in hit})
@@ -78,6 +81,21 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
                 f"{arm.reason}",
                 remedy=remedy,
             )
+
+
+def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    """Searches that ended while a γ could still have been best."""
+    hit = [
+        (cell, arm) for cell in cells for arm in cell.arms.values() if arm.search and arm.reason.startswith(LEFT_OUT)
+    ]
+    if hit:
+        cell, arm = hit[0]
+        yield Caution(
+            code="search_left_open",
+            message=f"pair {pair}: in {_cells(len({cell.cell.id for cell, _ in hit}), cells)} the search for γ ended "
+            f"while others could still be best; first {place_text(cell.cell)}, {arm.arm}: {arm.reason}",
+            remedy="raise precision.max_seconds and max_blocks in a new run",
+        )
 
 
 def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
@@ -132,7 +150,7 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
 
 def _drift(cell: CellTimings, arm: ArmTimings) -> float:
     """How far an arm drifted, as a share of what it is held against."""
-    last = arm.samples_s[:, -1]
+    last = arm.samples_as_taken_s[:, -1]
     round_s = cell.held_against_s(arm.arm)
     return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
 

@@ -10,13 +10,15 @@ Times in seconds; samples stay in their blocks, which are what a bootstrap draws
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DRAFT_ARMS, arm_names, round_arms
+from specgauge.model.arm_levels import level_blocks
+from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms
 from specgauge.model.checks import FloatArray
+from specgauge.model.search import SEARCH_NOTE
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.records import JournalLine
 
@@ -35,13 +37,22 @@ class ArmTimings:
     reason: str
     """Why there is no sample, or no more of them; empty where all is well."""
     blocks: Mapping[int, FloatArray] = field(default_factory=dict)
-    """Samples (n, marks) in seconds, by block, in rising order."""
+    """Samples (n, marks) in seconds, by block, in rising order; in a searched cell all at one pace of the machine."""
     first_call_s: float | None = None
+    search: str = ""
+    """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
+    taken_s: Mapping[int, FloatArray] | None = None
+    """The blocks as they were taken, where they were brought to one pace."""
 
     @property
     def samples_s(self) -> FloatArray:
         """(n, marks), all blocks in the order taken; (0, 1) without any."""
         return np.concatenate(list(self.blocks.values())) if self.blocks else np.empty((0, 1))
+
+    @property
+    def samples_as_taken_s(self) -> FloatArray:
+        """(n, marks) of all blocks at the pace they were taken at; (0, 1) without any."""
+        return self.samples_s if self.taken_s is None else np.concatenate(list(self.taken_s.values()))
 
     @cached_property
     def median_s(self) -> FloatArray:
@@ -88,22 +99,42 @@ def collect_timings(
         ValueError: samples of one block have different numbers of marks.
     """
     latest: dict[tuple[str, str], dict[int, JournalLine]] = {}
+    searched = set()
     for line in lines:
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
-    return tuple(
-        CellTimings(
-            cell=cell,
-            arms={
-                arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in arm_names(gammas, catches_up=cell.catches_up)
-            },
-        )
-        for cell in cells
-    )
+        if SEARCH_NOTE in line.notes:
+            searched.add(line.cell)
+    found = []
+    for cell in cells:
+        names = arm_names(gammas, catches_up=cell.catches_up)
+        arms = {arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in names}
+        found.append(CellTimings(cell=cell, arms=_at_one_pace(arms) if cell.id in searched else arms))
+    return tuple(found)
+
+
+def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
+    """The arms of a searched cell, which were not timed in the same blocks, as if the machine had kept one pace."""
+    timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
+    level = level_blocks(timed) if timed else {}
+    return {
+        name: replace(arm, blocks=level[name], taken_s=arm.blocks) if name in level else arm
+        for name, arm in arms.items()
+    }
 
 
 def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
     measured = [line for _, line in sorted(lines.items()) if line.status == "ok" and line.samples_s]
     rest = [line for line in lines.values() if line.status != "ok"]
+    left_out = max((line for line in rest if SEARCH_NOTE in line.notes), key=lambda line: line.block, default=None)
+    if left_out is not None and all(line.block < left_out.block for line in measured):
+        return ArmTimings(
+            arm=arm,
+            status="skipped",
+            reason=left_out.reason or "",
+            blocks={line.block: _samples(line) for line in measured},
+            search=str(left_out.notes[SEARCH_NOTE]),
+        )
+    rest = [line for line in rest if SEARCH_NOTE not in line.notes]
     worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
     status = "ok" if measured else worst.status if worst is not None else UNMEASURED
     reason = (worst.reason or worst.status) if worst is not None else "" if measured else NOT_YET
