@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.blocklog import BlockLog
-from specgauge.sweeps.budget import SPENT, TOO_LARGE, PairBudget
+from specgauge.sweeps.budget import MISSING, SPENT, TOO_LARGE, PairBudget
 from specgauge.sweeps.deadline import RUN_SECONDS, Deadline, OutOfTimeError
 from specgauge.sweeps.files import StorageError, atomic_path
 from specgauge.sweeps.opening import OpenRun
@@ -30,6 +30,7 @@ from specgauge.sweeps.prompts_file import keep_prompts
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rollout_table import RolloutKey, add_rollouts, has_rollouts
 from specgauge.sweeps.rundir import ACCEPTANCE, ROLLOUTS, Run, acceptance_file_name
+from specgauge.sweeps.searching import is_searched, search_questions
 from specgauge.sweeps.verifying import Numbered, Verification
 from specgauge.sweeps.working import WorkingMark
 
@@ -147,7 +148,7 @@ class PairRun:
         for cell, reason in self.budget.too_large():
             self.log.give_up([cell], self.arms, "skipped", reason)
         why = None if self.budget.fitting else TOO_LARGE
-        if self.budget.leaves_out("whatever was missing"):
+        if self.budget.leaves_out(MISSING):
             why = why or SPENT
         for sampling in self._missing() if why is not None else ():
             self.outcome.acceptance_reasons[sampling.name] = str(why)
@@ -402,30 +403,46 @@ class PairRun:
         ]
 
     def _time(self, loaded: LoadedPair) -> None:
-        """The timing of every cell."""
-        from specgauge.bench.measure import measure_cells
-
+        """The timing of every cell: all γ, or where they are searched for those that can still change the answer."""
         cells = self.budget.fitting
         blocks = len(cells) * len(self.arms) * self.config.precision.min_blocks
         recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in cells for arm in self.arms)
         self.progress.start(f"timing {self.pair.name}", blocks, done=recorded)
-
-        def work() -> None:
-            with suppress(OutOfTimeError):
-                measure_cells(
-                    loaded,
-                    self._timing_cells(),
-                    gammas=self.config.grid.gamma,
-                    prompts=self._encode(loaded.target.tokenizer),
-                    precision=self.config.precision,
-                    journal=self.log,
-                    seed=self.config.seed,
-                    progress=lambda _arm: self.progress.advance(),
-                )
-
-        trouble = self._guarded(work)
+        trouble = self._guarded(partial(self._time_cells, loaded))
         if trouble is not None:
             self.log.give_up(cells, self.arms, *trouble)
+
+    def _time_cells(self, loaded: LoadedPair) -> None:
+        from specgauge.bench.measure import measure_cells
+
+        cells, options = self._timing_cells(), self._timing_options(loaded)
+        with suppress(OutOfTimeError):
+            if not is_searched(self.config.grid):
+                measure_cells(loaded, cells, **options)
+                return
+            from specgauge.bench.adaptive import measure_adaptively
+
+            questions = search_questions(Run.open(self.run.path), self.pair.name, self.budget.fitting)
+            unasked = [cell for cell in cells if cell.cell_id not in questions]
+            if unasked:
+                self.progress.say(
+                    f"pair {self.pair.name}: no acceptance to search by in {len(unasked)} cells, all γ timed"
+                )
+                measure_cells(loaded, unasked, **options)
+            if questions:
+                asked = [cell for cell in cells if cell.cell_id in questions]
+                measure_adaptively(loaded, asked, questions=questions, **options)
+
+    def _timing_options(self, loaded: LoadedPair) -> dict[str, Any]:
+        """What every timer is told."""
+        return {
+            "gammas": self.config.grid.gamma,
+            "prompts": self._encode(loaded.target.tokenizer),
+            "precision": self.config.precision,
+            "journal": self.log,
+            "seed": self.config.seed,
+            "progress": lambda _arm: self.progress.advance(),
+        }
 
     def _verification(self) -> Verification:
         fitting = {(cell.batch_size, cell.context) for cell in self.budget.fitting}
