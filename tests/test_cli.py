@@ -89,7 +89,7 @@ def test_help_goes_to_stdout_when_asked_for_and_to_stderr_when_not(command: Run)
         (
             ["check", "quickstart", "--set", "grid.gama=4"],
             "specgauge: --set grid.gama=4: unknown key 'gama' in grid; did you mean 'gamma'? allowed:"
-            " batch_size, context, gamma\n",
+            " batch_size, context, gamma, gamma_search, include, exclude\n",
         ),
         (["run", "quickstart", "--set", "seed"], "specgauge: --set seed: found 'seed', allowed: KEY=VALUE, such as"
                                                  " grid.gamma=1:6\n"),
@@ -102,7 +102,8 @@ def test_bad_input_is_one_line_and_code_2(command: Run, arguments: list[str], li
 @pytest.mark.parametrize("arguments", [["run"], ["check"]])
 def test_a_bad_config_names_file_line_and_field(command: Run, arguments: list[str]) -> None:
     Path("mine.yaml").write_text(OWN_CONFIG, encoding="utf-8")
-    line = "mine.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'? allowed: batch_size, context, gamma"
+    allowed = "batch_size, context, gamma, gamma_search, include, exclude"
+    line = f"mine.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'? allowed: {allowed}"
     assert command(*arguments, "mine.yaml") == (2, "", f"specgauge: {line}\n")
 
 
