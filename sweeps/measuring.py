@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
+from specgauge.sweeps.adaptive_arms import AdaptiveArms
 from specgauge.sweeps.blocklog import BlockLog
 from specgauge.sweeps.budget import MISSING, SPENT, TOO_LARGE, PairBudget
 from specgauge.sweeps.deadline import RUN_SECONDS, Deadline, OutOfTimeError
 from specgauge.sweeps.files import StorageError, atomic_path
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import chains, plan_cells, settings_of
+from specgauge.sweeps.policy_tuner import PolicyTuner
 from specgauge.sweeps.predictions import recommended_gammas
 from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.prompts_file import keep_prompts
@@ -462,8 +464,11 @@ class PairRun:
             return
         self._encode(loaded.target.tokenizer)
         self.mark.stage("decoding end to end")
-        verification = self._verification()
-        verification.decode(loaded, self._prompts_at, recommended_gammas(Run.open(self.run.path), self.pair.name))
+        verification, run = self._verification(), Run.open(self.run.path)
+        if self.config.verify.policies is not None:
+            tuner = PolicyTuner.of(run, self.pair.name, len(self.prompts))
+            verification.adaptive = AdaptiveArms(path=run.path, names=self.config.verify.policies, tuner=tuner)
+        verification.decode(loaded, self._prompts_at, recommended_gammas(run, self.pair.name))
         self.outcome.verify_reasons = verification.reasons
         if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in verification.reasons.values()):
             self.budget.leaves_out("blocks of decoding end to end")

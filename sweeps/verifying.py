@@ -3,32 +3,36 @@
     key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
 
 Blocks of all cells take turns, so that drift hits them alike; every block holds every arm, so that each comparison is
-between neighbours in time. What is kept is not decoded again. Calls `bench`; everything it finds is on the disk before
-the next block starts.
+between neighbours in time. Where adaptive policies are decoded too, a block's prompts are all of one half, even numbers
+or odd ones, since each half has policies of its own. What is kept is not decoded again. Calls `bench`; everything it
+finds is on the disk before the next block starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specgauge.configs.contexts import check_text_context
-from specgauge.model.end_to_end import end_to_end_arms
+from specgauge.model.end_to_end import adaptive_arm, arm_policy, end_to_end_arms
+from specgauge.sweeps.adaptive_arms import AdaptiveArms
+from specgauge.sweeps.batches import Batch, batches
 from specgauge.sweeps.deadline import RUN_SECONDS, Deadline
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import measured_places, settings_of
 from specgauge.sweeps.progress import Progress
+from specgauge.sweeps.tuned_policies import TunedCell, half_of
 
 if TYPE_CHECKING:
-    from specgauge.bench.arm_runs import Request, Round
     from specgauge.bench.endtoend import EndToEnd
     from specgauge.bench.models import LoadedPair
     from specgauge.configs.schema import Config, PairConfig, SamplingConfig, VerifyConfig
+    from specgauge.model.policies import RoundPolicy
 
 Numbered = tuple[list[int], list[list[int]]]
 """Numbers of prompts, and their token ids."""
@@ -53,24 +57,6 @@ class VerifyCell:
     def words(self) -> str:
         """Where it is."""
         return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """One block's prompts; lists by row."""
-
-    repetition: int
-    rows: list[list[int]]
-    """Token ids."""
-    prompts: list[int]
-    repetitions: list[int]
-    """A prompt met again in the block is another repetition of it."""
-    drawn_as: list[int]
-    """Numbers that the random numbers follow from: a prompt met again has another one."""
-
-    def record(self, found: Request | Round) -> dict[str, Any]:
-        """As it is kept: under the prompt's own number."""
-        return asdict(found) | {"prompt": self.prompts[found.row], "repetition": self.repetitions[found.row]}
 
 
 def verify_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
@@ -122,6 +108,23 @@ def verify_cells(
     return cells, reasons
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Bench:
+    """What a cell is decoded with."""
+
+    bench: EndToEnd
+    arms: tuple[str, ...]
+    tuned: TunedCell | None
+
+    def policy(self, arm: str, half: int) -> dict[str, RoundPolicy]:
+        """The policy of an adaptive arm, as `EndToEnd.run` takes it."""
+        name = arm_policy(arm)
+        if name is None:
+            return {}
+        assert self.tuned is not None
+        return {"policy": self.tuned.halves[half].policies[name]}
+
+
 @dataclass(kw_only=True)
 class Verification:
     """The decoding of one pair."""
@@ -130,6 +133,8 @@ class Verification:
     pair: PairConfig
     progress: Progress
     guard: Guard
+    adaptive: AdaptiveArms | None = None
+    """The adaptive policies that are asked for."""
     deadline: Deadline = field(default_factory=Deadline)
     """Of the run: no block is begun after it."""
     skipped: Mapping[tuple[int, int], str] = field(default_factory=dict)
@@ -179,26 +184,26 @@ class Verification:
                 self.reasons[cell.words] = self.skipped[cell.place]
         cells = [cell for cell in cells if cell.place not in self.skipped]
         log = DecodedLog.open(self.run.path)
-        batches = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
-        most = max((len(found) for found in batches.values()), default=0)
-        kept = sum(log.has(key, block) for key, found in batches.items() for block in range(len(found)))
-        self.progress.start(f"decoding end to end, {self.pair.name}", sum(map(len, batches.values())), done=kept)
-        benches: dict[DecodedKey, EndToEnd] = {}
+        blocks = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
+        most = max((len(found) for found in blocks.values()), default=0)
+        kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
+        self.progress.start(f"decoding end to end, {self.pair.name}", sum(map(len, blocks.values())), done=kept)
+        benches: dict[DecodedKey, _Bench] = {}
         for block in range(most):
             order = np.random.default_rng((self.run.config.seed, block)).permutation(len(cells))
             for cell in (cells[index] for index in order):
-                if block >= len(batches[cell.key]) or cell.words in self.reasons:
+                if block >= len(blocks[cell.key]) or cell.words in self.reasons:
                     continue
                 if log.has(cell.key, block):
                     continue
                 spent = self._spent(log, block)
                 if spent is not None:
-                    left = len(batches[cell.key]) - log.blocks(cell.key)
+                    left = len(blocks[cell.key]) - log.blocks(cell.key)
                     if spent != RUN_SECONDS:  # which is told once for all cells
                         self.progress.say(f"{cell.words}: {left} blocks left out, {spent} is spent")
-                    self.reasons[cell.words] = f"{left} of {len(batches[cell.key])} blocks left out: {spent} is spent"
+                    self.reasons[cell.words] = f"{left} of {len(blocks[cell.key])} blocks left out: {spent} is spent"
                     continue
-                batch = batches[cell.key][block]
+                batch = blocks[cell.key][block]
                 trouble = self.guard(partial(self._block, loaded, log, benches, cell, block, batch))
                 if trouble is not None:
                     self.reasons[cell.words] = ": ".join(trouble)
@@ -213,52 +218,38 @@ class Verification:
         return "verify.max_seconds" if is_spent else None
 
     def _batches(self, cell: VerifyCell, prompts: Numbered) -> list[Batch]:
-        """The batches of every block; the last of a repetition goes round to the first prompts."""
+        """The batches of every block."""
         numbers, rows = prompts
         limit = len(rows) if self.verify.prompts is None else min(self.verify.prompts, len(rows))
-        size, beyond = cell.key.batch_size, max(numbers) + 1
-        return [
-            Batch(
-                repetition=repetition,
-                rows=[rows[i % limit] for i in taken],
-                prompts=[numbers[i % limit] for i in taken],
-                repetitions=[repetition + i // limit * self.verify.repetitions for i in taken],
-                drawn_as=[numbers[i] if i < limit else beyond + i for i in taken],
-            )
-            for repetition in range(self.verify.repetitions)
-            for taken in (range(first, first + size) for first in range(0, limit, size))
-        ]
+        half_of_row = [0] * limit
+        if self.adaptive is not None:
+            half_of_row = [half_of(number, self.adaptive.tuner.prompts) for number in numbers[:limit]]
+        return batches(numbers, rows, half_of_row, batch_size=cell.key.batch_size, repetitions=self.verify.repetitions)
 
     def _block(
         self,
         loaded: LoadedPair,
         log: DecodedLog,
-        benches: dict[DecodedKey, EndToEnd],
+        benches: dict[DecodedKey, _Bench],
         cell: VerifyCell,
         block: int,
         batch: Batch,
     ) -> None:
         """One batch of prompts under every arm, kept when all are done."""
-        from specgauge.bench.endtoend import EndToEnd, shuffled
+        from specgauge.bench.endtoend import shuffled
 
-        arms = end_to_end_arms(cell.gammas)
-        bench = benches.get(cell.key)
-        if bench is None:
-            bench = EndToEnd(
-                loaded,
-                settings_of(cell.sampling),
-                max_new_tokens=self.max_new_tokens,
-                seed=self.run.config.seed,
-                draft_sampling=self.run.config.draft_sampling[0],
-                acceptance_rule=self.run.config.acceptance_rule[0],
-                forced_rates=self.verify.acceptance,
-            )
-            for arm in arms:
-                bench.warm_up(arm, batch.rows)
-            benches[cell.key] = bench
+        if cell.key not in benches:
+            benches[cell.key] = self._warm(loaded, cell, batch)
+        own = benches[cell.key]
         found = [
-            bench.run(arm, batch.rows, prompt_numbers=batch.drawn_as, repetition=batch.repetition)
-            for arm in shuffled(arms, seed=self.run.config.seed, block=block)
+            own.bench.run(
+                arm,
+                batch.rows,
+                prompt_numbers=batch.drawn_as,
+                repetition=batch.repetition,
+                **own.policy(arm, batch.half),
+            )
+            for arm in shuffled(own.arms, seed=self.run.config.seed, block=block)
         ]
         log.append(
             cell.key,
@@ -266,3 +257,26 @@ class Verification:
             [batch.record(request) for one in found for request in one.requests],
             [batch.record(round_) for one in found for round_ in one.rounds],
         )
+
+    def _warm(self, loaded: LoadedPair, cell: VerifyCell, batch: Batch) -> _Bench:
+        """A bench with every arm of the cell warm, and its adaptive policies tuned."""
+        from specgauge.bench.endtoend import EndToEnd
+
+        bench = EndToEnd(
+            loaded,
+            settings_of(cell.sampling),
+            max_new_tokens=self.max_new_tokens,
+            seed=self.run.config.seed,
+            draft_sampling=self.run.config.draft_sampling[0],
+            acceptance_rule=self.run.config.acceptance_rule[0],
+            forced_rates=self.verify.acceptance,
+        )
+        arms, tuned = end_to_end_arms(cell.gammas), None
+        for arm in arms:
+            bench.warm_up(arm, batch.rows)
+        if self.adaptive is not None:
+            arm = adaptive_arm(self.adaptive.names[0])  # under any policy, shapes are those of every γ
+            bench.warm_up(arm, batch.rows, gamma_max=self.adaptive.gamma_max(cell.key))
+            tuned = self.adaptive.of(cell.key, lambda gamma: bench.host_costs(batch.rows, gamma=gamma))
+            arms = end_to_end_arms(cell.gammas, tuned.names)
+        return _Bench(bench=bench, arms=arms, tuned=tuned)
