@@ -20,7 +20,7 @@ from specgauge.configs.limits import LimitsConfig
 from specgauge.configs.names import NAME
 from specgauge.configs.policies import POLICIES, Policy
 from specgauge.configs.rules import Choice, Flag, Free, Real, Text, Whole, fail
-from specgauge.configs.searched import GAMMA_SEARCH, GammaSearch, SearchedAxis, with_gamma_search
+from specgauge.configs.searched import ADAPTIVE, GAMMA_SEARCH, GammaSearch, SearchedAxis, with_gamma_search
 from specgauge.configs.section import Section
 
 Mode = variants.Mode
@@ -192,6 +192,11 @@ class GridConfig(Section):
     """Rules, of which a cell matches at least one to be measured; without any, every cell is."""
     exclude: tuple[CellRule, ...] = ()
     """Rules, of which a cell that is measured matches none."""
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the best gamma is searched for, instead of all being timed."""
+        return self.gamma_search == ADAPTIVE
 
     @model_validator(mode="before")
     @classmethod

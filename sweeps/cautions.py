@@ -55,7 +55,7 @@ def timing_cautions(config: Config, pair: str, cells: Sequence[CellTimings]) -> 
     yield from _missing(pair, cells)
     yield from _left_open(pair, cells)
     yield from _light_machine(pair, cells)
-    if config.grid.gamma_search != "adaptive":  # a search asks for S of the best γ, not for every arm
+    if not config.grid.is_searched:  # a search asks for S of the best γ, not for every arm
         yield from _not_converged(config, pair, cells)
     yield from _drifting(pair, cells)
     yield from _falling(config, pair, cells)

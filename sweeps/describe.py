@@ -13,6 +13,7 @@ from specgauge.configs.drafts import LayersDraft, NgramDraft
 from specgauge.configs.schema import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.end_to_end import BASELINES
+from specgauge.model.search_race import CONFIDENCE, INDIFFERENCE
 from specgauge.sweeps.estimate import (
     PairSizes,
     TimeEstimate,
@@ -132,8 +133,25 @@ def _arm_lines(config: Config) -> list[str]:
             for lookups, names in kinds.items()
         ),
         f"  {precision.min_blocks} to {precision.max_blocks} blocks of {_count(precision.block_samples, 'sample')}, "
-        f"until ±{precision.relative_ci:.3g} of the median at {precision.confidence:g}{seconds}",
+        f"until ±{precision.relative_ci:.3g} of the {'best S' if config.grid.is_searched else 'median'} at "
+        f"{precision.confidence:g}{seconds}",
+        *_search_lines(config),
     ]
+
+
+def _search_lines(config: Config) -> list[str]:
+    """What a search for γ would do, where there is one."""
+    if not config.grid.is_searched:
+        return []
+    lines = [
+        f"  search, after acceptance: γ = {min(config.grid.gamma)}; γ that could be best if they took no longer to "
+        "verify than the largest timed",
+        "    below them; the neighbours of the best; the best beside its strongest challenger, until none can be over "
+        f"{INDIFFERENCE:.0%} better at {CONFIDENCE:g}",
+    ]
+    if len(config.grid.context) > 2 or len(config.grid.batch_size) > 2:
+        lines.append("    cells between the smallest and largest are only checked where they keep to those around them")
+    return lines
 
 
 def _arms_text(config: Config, lookups: bool) -> str:
@@ -141,6 +159,8 @@ def _arms_text(config: Config, lookups: bool) -> str:
     gammas = config.grid.gamma
     count = _count(len(arm_names(gammas, catches_up=not lookups)), "arm")
     verify = f"verify γ = {_listed(gammas)}"
+    if config.grid.is_searched:
+        count, verify = f"up to {count}", f"verify some γ of {_listed(gammas)}"
     if lookups:
         return f"{count}: decode; draft, {_count(max(gammas), 'lookup')}; {verify}; prefill and index of the context"
     return f"{count}: decode; draft, {_count(max(gammas), 'step')}; draft_catch_up; {verify}; prefill of both models"

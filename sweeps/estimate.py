@@ -33,6 +33,8 @@ LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
 PROMPT_TOKENS = 128
 """Tokens a prompt is taken to have, where only its text is known."""
+LEAST_SEARCHED = 4
+"""γ that a search times at least: the smallest, the best and its neighbours."""
 RECOMMENDED_GAMMAS = 3
 """γ decoded end to end where the recommended one and its neighbours are."""
 
@@ -231,17 +233,14 @@ def _timing_s(
     grid, precision = config.grid, config.precision
     gamma_max = max(grid.gamma)
     drafting = [target_s(rows) + (gamma_max + 1) * draft_s(rows), target_s(rows) + draft_s(2 * rows)]
-    samples = [
-        2 * target_s(rows),
-        *([gamma_max * target_s(rows)] if are_lookups else drafting),
-        *(target_s(rows * (gamma + 1)) + draft_s(rows) for gamma in grid.gamma),
-    ]
-    cells = len(chains(config)) * len(contexts)
-    block_s = cells * precision.block_samples * sum(samples)
+    base = [2 * target_s(rows), *([gamma_max * target_s(rows)] if are_lookups else drafting)]
+    verify = [target_s(rows * (gamma + 1)) + draft_s(rows) for gamma in grid.gamma]
+    fewest = LEAST_SEARCHED if grid.is_searched else len(verify)
+    samples = len(chains(config)) * len(contexts) * precision.block_samples
     prefill_s = len(chains(config)) * sum(target_s(rows * s) + draft_s(rows * s) for s in contexts)
     least, most = (
-        blocks * block_s + min(blocks, PREFILL_BLOCKS) * prefill_s
-        for blocks in (precision.min_blocks, precision.max_blocks)
+        blocks * samples * sum(base + verify[:gammas]) + min(blocks, PREFILL_BLOCKS) * prefill_s
+        for blocks, gammas in ((precision.min_blocks, fewest), (precision.max_blocks, len(verify)))
     )
     if precision.max_seconds is not None:
         most = max(least, min(most, precision.max_seconds))

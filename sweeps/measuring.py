@@ -32,7 +32,7 @@ from specgauge.sweeps.prompts_file import keep_prompts
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rollout_table import RolloutKey, add_rollouts, has_rollouts
 from specgauge.sweeps.rundir import ACCEPTANCE, ROLLOUTS, Run, acceptance_file_name
-from specgauge.sweeps.searching import is_searched, search_questions
+from specgauge.sweeps.searching import search_questions
 from specgauge.sweeps.verifying import Numbered, Verification
 from specgauge.sweeps.working import WorkingMark
 
@@ -419,7 +419,7 @@ class PairRun:
 
         cells, options = self._timing_cells(), self._timing_options(loaded)
         with suppress(OutOfTimeError):
-            if not is_searched(self.config.grid):
+            if not self.config.grid.is_searched:
                 measure_cells(loaded, cells, **options)
                 return
             from specgauge.bench.adaptive import measure_adaptively

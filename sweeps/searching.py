@@ -9,7 +9,6 @@ longer; its answer takes the right ones. ε stays out of the search, as it does 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from specgauge.model.search_standing import SearchQuestion
 from specgauge.sweeps.plan import Cell
@@ -17,16 +16,8 @@ from specgauge.sweeps.rounds import JudgedRounds
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.ways import Way, ways
 
-if TYPE_CHECKING:
-    from specgauge.configs.schema import GridConfig
-
 REPLICATES = 200
 """Draws of prompts that say which γ others could make best."""
-
-
-def is_searched(grid: GridConfig) -> bool:
-    """Whether γ are searched for, not all timed."""
-    return grid.gamma_search == "adaptive"
 
 
 def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, list[SearchQuestion]]:

@@ -7,7 +7,7 @@ import pytest
 
 from specgauge.configs.schema import Config, ModelConfig
 from specgauge.sweeps import estimate
-from specgauge.sweeps.describe import describe
+from specgauge.sweeps.describe import describe, read_sizes
 from specgauge.sweeps.estimate import AssumedMachine, PairSizes, is_over_memory, kv_bytes, memory_bytes, time_estimate
 from specgauge.sweeps.memory import over_memory
 from specgauge.sweeps.plan import plan_cells
@@ -337,7 +337,7 @@ def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
     expected = time_estimate(ruled, ruled.pairs[0], sizes, prompts=2)
     assert time_estimate(config, config.pairs[0], sizes, prompts=2) == expected
     too_large = with_models(folder, limits={"memory": 79})
-    assert str(over_memory(too_large, sizes, cells[0])).endswith("raise it, or take smaller models")
+    assert str(over_memory(too_large, sizes, cells[0])).endswith("raise it, or load the models in a smaller dtype")
 
 
 def test_what_is_over_the_limit_is_marked(folder: Path) -> None:
@@ -347,3 +347,29 @@ def test_what_is_over_the_limit_is_marked(folder: Path) -> None:
     assert "limits: 1.5 min of this run, 1 MiB of memory by estimate" in text
     nothing = describe(with_models(folder, grid=grid, limits={"memory": 1}))
     assert "  not measured: every cell is over limits.memory" in nothing
+
+
+def test_a_search_says_what_it_would_time() -> None:
+    grid: dict[str, Any] = {"batch_size": 1, "context": [64, 128, 256], "gamma": {"max": 12, "search": "adaptive"}}
+    every = describe(made.config(grid={**grid, "gamma": "1:12"}))
+    text = describe(made.config(grid=grid))
+    assert "arms of each cell: up to 17 arms: decode; draft, 12 steps; draft_catch_up; verify some γ of 1, 2," in text
+    assert "until ±0.02 of the best S at 0.9" in text
+    assert "search, after acceptance: γ = 1; γ that could be best" in text
+    assert "until none can be over 1% better at 0.95" in text
+    assert "cells between the smallest and largest are only checked" in text
+    assert "search" not in every
+    two = describe(made.config(grid={**grid, "context": [64, 128]}))
+    assert "only checked" not in two
+
+
+def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> None:
+    grid: dict[str, Any] = {"batch_size": 1, "context": 64, "gamma": {"max": 12, "search": "adaptive"}}
+    found = {}
+    for name, gamma in (("searched", grid["gamma"]), ("every", "1:12"), ("fewest", "1:4")):
+        config = made.config(grid={**grid, "gamma": gamma})
+        estimate = time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10)
+        assert estimate is not None
+        found[name] = estimate
+    assert found["searched"].timing_most_s == found["every"].timing_most_s
+    assert found["fewest"].timing_least_s < found["searched"].timing_least_s < found["every"].timing_least_s

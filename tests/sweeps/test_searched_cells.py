@@ -15,7 +15,7 @@ from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import predict
 from specgauge.sweeps.rundir import Run, acceptance_file_name
-from specgauge.sweeps.searching import is_searched, search_questions
+from specgauge.sweeps.searching import search_questions
 from specgauge.sweeps.timings import CellTimings, collect_timings
 from tests.sweeps import made
 
@@ -157,5 +157,5 @@ def test_one_way_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Pa
 
 
 def test_a_grid_says_whether_it_is_searched() -> None:
-    assert is_searched(made.config(grid=GRID).grid)
-    assert not is_searched(made.config().grid)
+    assert made.config(grid=GRID).grid.is_searched
+    assert not made.config().grid.is_searched
