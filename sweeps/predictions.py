@@ -34,8 +34,10 @@ from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, SharedParts, answer_cell
 from specgauge.sweeps.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
-from specgauge.sweeps.verification_cautions import verification_cautions
+from specgauge.sweeps.tuned_policies import read_tuned
+from specgauge.sweeps.verification_cautions import policy_cautions, verification_cautions
 from specgauge.sweeps.verified import DecodedCells, verification_csv
+from specgauge.sweeps.verified_policies import policy_rows
 from specgauge.sweeps.ways import Way, cells_of, ways
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class Predictions:
     warnings: tuple[dict[str, str], ...]
     verification: tuple[dict[str, Any], ...] = ()
     """The rows of verification.csv; empty where nothing was decoded."""
+    policies: tuple[dict[str, Any], ...] = ()
+    """Its rows of adaptive policies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,8 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     """
     predictions = predict(run, reasons)
     if predictions.verification:
-        write_text_atomically(run.path / VERIFICATION, verification_csv(predictions.verification))
+        text = verification_csv(predictions.verification, predictions.policies)
+        write_text_atomically(run.path / VERIFICATION, text)
     write_text_atomically(run.path / PREDICTIONS, predictions_csv(predictions.rows))
     write_text_atomically(run.path / RECOMMENDATION, recommendation_yaml(predictions))
     return predictions
@@ -100,12 +105,17 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
             rows += [_row(way, cell, answer, gamma, interval) for gamma in config.grid.gamma]
             recommendations.append(recommendation(way, cell, answer))
     verification = tuple(decoded.rows())
-    found_cautions = _cautions(config, cells, found, recommendations, verification, known)
+    policies = tuple(policy_rows(run, decoded, cells, found))
+    found_cautions = [
+        *_cautions(config, cells, found, recommendations, verification, known),
+        *policy_cautions(read_tuned(run.path).values()),
+    ]
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
         warnings=tuple(caution.as_mapping() for caution in found_cautions),
         verification=verification,
+        policies=policies,
     )
 
 

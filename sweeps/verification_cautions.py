@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specgauge.sweeps.cautions import Caution
+from specgauge.sweeps.tuned_policies import TunedCell
 
 SLOW_BASELINE = 0.95
 """Our plain loop slower than transformers' generate by more than this flatters speculation."""
@@ -27,6 +28,23 @@ def verification_cautions(rows: Sequence[_Row], reasons: Mapping[tuple[str, str]
             found = [row for row in own if doubtful(row)]
             if found:
                 yield caution(max(found, key=badness))
+
+
+def policy_cautions(tuned: Iterable[TunedCell]) -> Iterator[Caution]:
+    """Policies that were asked for and not decoded, once for every pair and reason."""
+    found: dict[tuple[str, str], list[TunedCell]] = {}
+    for cell in tuned:
+        for reason in _distinct(cell.left_out.values()):
+            found.setdefault((cell.key.pair, reason), []).append(cell)
+    for (pair, reason), cells in found.items():
+        key, count = cells[0].key, "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+        names = [name for name, why in cells[0].left_out.items() if why == reason]
+        yield Caution(
+            code="policy_left_out",
+            message=f"pair {pair}: {', '.join(names)} left out of {count}, first sampling {key.sampling}, batch size "
+            f"{key.batch_size}, context {key.start_context}: {reason}",
+            remedy="see to what is missing, or ask for fewer in verify.policies; then start anew with --fresh",
+        )
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
