@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from specgauge.model.policy_costs import RoundCosts
 from specgauge.model.policy_tuning import MAKERS, PolicyMaker
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.recorded_rounds import are_lookups
@@ -24,6 +25,7 @@ from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.replay_inputs import replayed_texts, round_costs
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
+from specgauge.sweeps.tuned_policies import read_tuned
 from specgauge.sweeps.verified import DecodedCells
 from specgauge.sweeps.ways import Way, cells_of, ways
 
@@ -44,6 +46,8 @@ class ReplayedCell:
     reason: str
     t_overhead_s: float | None
     """ε in the costs; None where no decoder has measured it, and every speed-up is optimistic."""
+    t_look_s: float | None = None
+    """What a look at a draft's signals costs, in the costs; None where no policy was decoded, and looks are free."""
 
 
 def replay_run(
@@ -66,15 +70,22 @@ def replay_run(
     config = run.config
     timed = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
     found = list(ways(run, {}, pairs=None if pair is None else [pair]))
-    decoded = DecodedCells.read(run, timed, found)
+    decoded, tuned = DecodedCells.read(run, timed, found), read_tuned(run.path)
     replayed = []
     for way, cell in _wanted(found, timed, sampling, batch_size, context):
         if progress is not None:
             progress(_place(way.key(cell.cell)))
         overhead = decoded.overhead(way, cell)
         t_overhead_s = None if overhead is None else float(overhead.t_overhead_s[0])
-        result, reason = _replayed(run, way, cell, t_overhead_s, replicates, makers)
-        replayed.append(ReplayedCell(key=way.key(cell.cell), result=result, reason=reason, t_overhead_s=t_overhead_s))
+        place = tuned.get(way.decoded_key(cell.cell))
+        t_look_s = None if place is None else place.t_look_s
+        costs = round_costs(cell, t_overhead_s, t_look_s or 0.0)
+        result, reason = _replayed(run, way, costs, cell.cell.context, replicates, makers)
+        replayed.append(
+            ReplayedCell(
+                key=way.key(cell.cell), result=result, reason=reason, t_overhead_s=t_overhead_s, t_look_s=t_look_s
+            )
+        )
     return replayed
 
 
@@ -95,8 +106,8 @@ def _wanted(
 def _replayed(
     run: Run,
     way: Way,
-    cell: CellTimings,
-    t_overhead_s: float | None,
+    costs: RoundCosts | None,
+    context: int,
     replicates: int,
     makers: Mapping[str, PolicyMaker],
 ) -> tuple[ReplayResult | None, str]:
@@ -105,10 +116,9 @@ def _replayed(
         return None, way.reason
     if are_lookups(way.texts.padded.columns):
         return None, NO_SIGNALS
-    costs = round_costs(cell, t_overhead_s)
     if costs is None:
         return None, NO_COSTS
-    texts = replayed_texts(run, way, context=cell.cell.context, gamma_max=costs.gamma_max)
+    texts = replayed_texts(run, way, context=context, gamma_max=costs.gamma_max)
     if len(set(texts.prompts.tolist())) < 2:
         return None, FEW_PROMPTS
     config = run.config
@@ -143,6 +153,8 @@ def replays_text(replays: list[ReplayedCell]) -> str:
     ]
     if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
         notes.append(f"Every S is {OPTIMISTIC}.")
+    if any(cell.result is not None and cell.t_look_s is None for cell in replays):
+        notes.append("What it costs to look at a draft before the next is left out; a run with verify.policies has it.")
     if any(cell.result is not None and cell.result.off_path == "assumed" for cell in replays):
         notes.append(
             "What a draft says after a rejected one is assumed; to record it: --set acceptance.rollouts=8 in a new run."
@@ -196,7 +208,8 @@ def replays_json(replays: list[ReplayedCell]) -> str:
 
 def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     result = cell.result
-    entry: dict[str, Any] = {**cell.key, "t_overhead_s": cell.t_overhead_s, "reason": cell.reason or None}
+    costs = {"t_overhead_s": cell.t_overhead_s, "t_look_s": cell.t_look_s}
+    entry: dict[str, Any] = {**cell.key, **costs, "reason": cell.reason or None}
     if result is None:
         return entry | {"policies": None}
     names = (
