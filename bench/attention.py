@@ -20,6 +20,7 @@ from transformers import AttentionInterface
 ATTENTION_NAMES = {"sdpa": "specgauge_rows", "eager": "specgauge_rows_written_out"}
 """What a configuration's ``attention`` may name, and the implementation registered for it."""
 _FOLD_BELOW_TOKENS = 64
+_PREPARED = "_specgauge_prepared"
 
 
 def _eager(
@@ -34,6 +35,29 @@ def _eager(
     return torch.matmul(
         torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype), value
     )
+
+
+def for_all_layers(mask: Tensor) -> Tensor:
+    """Let every layer of one forward share what is made of its mask; only for a mask that is never written to again."""
+    setattr(mask, _PREPARED, {})
+    return mask
+
+
+def _prepared(mask: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
+    """The boolean mask once for every group of heads, boolean or added to scores of ``dtype``.
+
+    torch would turn a boolean mask into one that is added in every layer anew, which costs as much as a small block's
+    attention.
+    """
+    made: dict[tuple[int, torch.dtype], Tensor] | None = getattr(mask, _PREPARED, None)
+    if made is None:
+        return mask.repeat(1, 1, groups, 1) if groups > 1 else mask
+    if (groups, dtype) not in made:
+        folded = mask.repeat(1, 1, groups, 1) if groups > 1 else mask
+        if dtype != torch.bool:
+            folded = torch.zeros_like(folded, dtype=dtype).masked_fill_(~folded, -torch.inf)
+        made[groups, dtype] = folded
+    return made[groups, dtype]
 
 
 def attention_forward(
@@ -70,9 +94,10 @@ def attention_forward(
     fold = groups > 1 and not triangle and new <= _FOLD_BELOW_TOKENS
     if fold:
         query = query.reshape(batch, key.shape[1], groups * new, width)
-        if attention_mask is not None:
-            attention_mask = attention_mask.repeat(1, 1, groups, 1)
-    if softcap is not None or written_out:
+    is_fused = softcap is None and not written_out
+    if attention_mask is not None:
+        attention_mask = _prepared(attention_mask, groups if fold else 1, query.dtype if is_fused else torch.bool)
+    if not is_fused:
         if triangle:
             attention_mask = torch.ones(new, new, dtype=torch.bool, device=query.device).tril()[None, None]
         if groups > 1 and not fold:

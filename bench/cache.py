@@ -26,6 +26,8 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
+from specgauge.bench.attention import for_all_layers
+
 CAPACITY_STEP = 64
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 
@@ -182,7 +184,7 @@ class RowCache(Cache):
         if uniform and (new_tokens == 1 or longest == 0):
             return None
         slots = torch.arange(self.view_length, device=device)
-        return (slots <= positions[:, :, None])[:, None]
+        return for_all_layers((slots <= positions[:, :, None])[:, None])
 
     def advance(self, new_tokens: int) -> None:
         """Count the tokens just written."""
@@ -247,7 +249,7 @@ def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tens
         slots = torch.arange(cache.view_length, device=cache.positions.device)
         reach = slots > cache.positions[:, :, None] - window
         causal = (slots <= cache.positions[:, :, None]) if mask is None else mask[:, 0]
-        sliding = (causal & reach)[:, None]
+        sliding = for_all_layers((causal & reach)[:, None])
     return mask_argument(model, mask, sliding)
 
 

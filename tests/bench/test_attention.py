@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from specgauge.bench.attention import ATTENTION_NAMES, attention_forward
+from specgauge.bench.attention import ATTENTION_NAMES, attention_forward, for_all_layers
 
 MODULE = torch.nn.Identity()
 BATCH, WIDTH = 3, 8
@@ -127,6 +127,37 @@ def test_the_scale_a_model_gives(written_out: bool) -> None:
     mask = ragged_mask(4, 9)
     found = attend(query, key, value, mask, scaling=0.125, written_out=written_out)
     assert_equal(found, formula(query, key, value, mask, scale=0.125))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+@pytest.mark.parametrize("shared", [4, 2])
+@pytest.mark.parametrize("new", [4, 80])
+def test_layers_that_share_a_mask_attend_as_each_would_alone(new: int, shared: int, written_out: bool) -> None:
+    query, key, value = states(new, new + 9, shared=shared)
+    mask = ragged_mask(new, new + 9)
+    expected = attend(query, key, value, mask, written_out=written_out)
+    given = for_all_layers(mask.clone())
+    for _ in range(2):
+        assert torch.equal(attend(query, key, value, given, written_out=written_out), expected)
+    assert torch.equal(given, mask)
+    narrow = attend(query.float(), key.float(), value.float(), given, written_out=written_out)
+    torch.testing.assert_close(narrow.double(), expected, rtol=0, atol=1e-5)
+
+
+def test_a_mask_is_made_ready_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = states(4, 13, shared=2)
+    mask, right = ragged_mask(4, 13), torch.Tensor.repeat
+    made: list[Tensor] = []
+
+    def counted(tensor: Tensor, *sizes: int) -> Tensor:
+        made.append(tensor)
+        return right(tensor, *sizes)
+
+    monkeypatch.setattr(torch.Tensor, "repeat", counted)
+    for each, count in ((mask, 3), (for_all_layers(mask.clone()), 4)):
+        for _ in range(3):
+            attend(query, key, value, each)
+        assert len(made) == count
 
 
 def test_what_lies_behind_a_mask_has_no_influence() -> None:
