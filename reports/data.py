@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specgauge.reports.records import Answer, Prediction, Verified, answer, prediction, verified
+from specgauge.reports.records import (
+    Answer,
+    Prediction,
+    Verified,
+    VerifiedPolicy,
+    answer,
+    prediction,
+    verified,
+    verified_policy,
+)
 from specgauge.sweeps.decoded_tables import REQUESTS
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import Predictions, predict
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
     from specgauge.configs.schema import Config
 
-Record = TypeVar("Record", Prediction, Answer, Verified)
+Record = TypeVar("Record", Prediction, Answer, Verified, VerifiedPolicy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +64,8 @@ class ReportData:
     """Recorded positions by (pair, sampling)."""
     predictions: Sequence[Prediction]
     answers: Sequence[Answer]
+    policies: Sequence[VerifiedPolicy]
+    """Adaptive policies that were decoded end to end."""
     verified: Sequence[Verified]
     """What was decoded end to end; empty where nothing was."""
     verification: VerificationSummary | None
@@ -88,6 +99,7 @@ def read_report_data(run_dir: Path) -> ReportData:
         },
         predictions=[_made(prediction, row, run_dir / PREDICTIONS) for row in predicted.rows],
         answers=[_made(answer, entry, run_dir / RECOMMENDATION) for entry in predicted.recommendations],
+        policies=[_made(verified_policy, row, run_dir / VERIFICATION) for row in predicted.policies],
         verified=[_made(verified, row, run_dir / VERIFICATION) for row in predicted.verification],
         verification=summarise(predicted.verification),
         warnings=predicted.warnings,
@@ -104,6 +116,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
             recommendations=run.recommendations(),
             warnings=run.warnings,
             verification=run.verification(),
+            policies=run.verified_policies(),
         )
     return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from specgauge.reports.entries import flag_of, number_of, text_of, value_of, whole_of, whole_or_none_of
+
 SPECULATE = "speculate"
 DO_NOT = "do not speculate"
 UNDECIDED = "undecided"
@@ -134,8 +136,39 @@ class Verified:
         return self.strategy, self.place, self.gamma
 
 
-_NUMBERS, _VERIFIED_NUMBERS = (
-    tuple(field.name for field in fields(made) if field.type == "float | None") for made in (Prediction, Verified)
+@dataclass(frozen=True, kw_only=True)
+class VerifiedPolicy:
+    """One row of verification.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
+
+    strategy: Strategy
+    place: Place
+    policy: str
+    best_fixed_gamma: int | None
+    """The γ decoded that was fastest over whole texts; None where none was decoded beside it."""
+    speedup_measured: float | None
+    """Over plain decoding, after the first tokens, with its interval."""
+    speedup_measured_low: float | None
+    speedup_measured_high: float | None
+    over_best_fixed: float | None
+    """The same over the fastest γ."""
+    over_best_fixed_low: float | None
+    over_best_fixed_high: float | None
+    speedup_predicted: float | None
+    """That of its replay."""
+    error: float | None
+    """S replayed / S measured − 1."""
+    speedup_from_counts: float | None
+    cost_error: float | None
+    mean_gamma: float | None
+    """Drafts of a row and round."""
+    rounds: int
+    gamma_switches: int
+    """Rounds whose γ differs from the one before."""
+
+
+_NUMBERS, _VERIFIED_NUMBERS, _POLICY_NUMBERS = (
+    tuple(field.name for field in fields(made) if field.type == "float | None")
+    for made in (Prediction, Verified, VerifiedPolicy)
 )
 
 
@@ -148,15 +181,15 @@ def prediction(row: Mapping[str, Any]) -> Prediction:
     return Prediction(
         strategy=_strategy(row),
         place=_place(row),
-        gamma=_whole(row, "gamma"),
-        is_best=_flag(row, "is_best"),
-        is_recommended=_flag(row, "is_recommended"),
-        cost_known=_text(row, "cost_known"),
-        acceptance_known=_text(row, "acceptance_known"),
-        label=_text(row, "label"),
-        status=_text(row, "status") or "ok",
-        reason=_text(row, "reason"),
-        **{name: _number(row, name) for name in _NUMBERS},
+        gamma=whole_of(row, "gamma"),
+        is_best=flag_of(row, "is_best"),
+        is_recommended=flag_of(row, "is_recommended"),
+        cost_known=text_of(row, "cost_known"),
+        acceptance_known=text_of(row, "acceptance_known"),
+        label=text_of(row, "label"),
+        status=text_of(row, "status") or "ok",
+        reason=text_of(row, "reason"),
+        **{name: number_of(row, name) for name in _NUMBERS},
     )
 
 
@@ -166,27 +199,27 @@ def answer(entry: Mapping[str, Any]) -> Answer:
     Raises:
         ValueError: a key is missing or holds something else than it should; the message names the key.
     """
-    speedup = _value(entry, "speedup")
+    speedup = value_of(entry, "speedup")
     speedup = dict.fromkeys(("value", "low", "high")) if speedup is None else speedup
     if not isinstance(speedup, Mapping):
         raise ValueError(f"speedup: found {speedup!r}, allowed: a mapping of value, low and high")
-    decision = _text(entry, "decision")
+    decision = text_of(entry, "decision")
     if decision not in DECISIONS:
         raise ValueError(f"decision: found {decision!r}, allowed: {', '.join(DECISIONS)}")
     return Answer(
         strategy=_strategy(entry),
         place=_place(entry),
         decision=decision,
-        gamma=_whole_or_none(entry, "gamma"),
-        best_gamma=_whole_or_none(entry, "best_gamma"),
-        recommended_gamma=_whole_or_none(entry, "recommended_gamma"),
-        speedup=_number(speedup, "value"),
-        speedup_low=_number(speedup, "low"),
-        speedup_high=_number(speedup, "high"),
-        p_gamma_best=_number(entry, "p_gamma_best"),
-        expected_loss=_number(entry, "expected_loss"),
-        p_speculation_pays=_number(entry, "p_speculation_pays"),
-        reason=_text(entry, "reason"),
+        gamma=whole_or_none_of(entry, "gamma"),
+        best_gamma=whole_or_none_of(entry, "best_gamma"),
+        recommended_gamma=whole_or_none_of(entry, "recommended_gamma"),
+        speedup=number_of(speedup, "value"),
+        speedup_low=number_of(speedup, "low"),
+        speedup_high=number_of(speedup, "high"),
+        p_gamma_best=number_of(entry, "p_gamma_best"),
+        expected_loss=number_of(entry, "expected_loss"),
+        p_speculation_pays=number_of(entry, "p_speculation_pays"),
+        reason=text_of(entry, "reason"),
     )
 
 
@@ -195,13 +228,26 @@ def verified(row: Mapping[str, Any]) -> Verified:
     return Verified(
         strategy=_strategy(row),
         place=_place(row),
-        gamma=_whole(row, "gamma"),
-        lossless=_flag(row, "lossless"),
-        why_not_lossless=_text(row, "why_not_lossless"),
-        overhead_from=_text(row, "overhead_from"),
-        rounds_counted=_whole(row, "rounds_counted"),
-        rounds_agree=None if _value(row, "rounds_agree") is None else _flag(row, "rounds_agree"),
-        **{name: _number(row, name) for name in _VERIFIED_NUMBERS},
+        gamma=whole_of(row, "gamma"),
+        lossless=flag_of(row, "lossless"),
+        why_not_lossless=text_of(row, "why_not_lossless"),
+        overhead_from=text_of(row, "overhead_from"),
+        rounds_counted=whole_of(row, "rounds_counted"),
+        rounds_agree=None if value_of(row, "rounds_agree") is None else flag_of(row, "rounds_agree"),
+        **{name: number_of(row, name) for name in _VERIFIED_NUMBERS},
+    )
+
+
+def verified_policy(row: Mapping[str, Any]) -> VerifiedPolicy:
+    """The record of one row of verification.csv of an adaptive policy; ValueError as for `prediction`."""
+    return VerifiedPolicy(
+        strategy=_strategy(row),
+        place=_place(row),
+        policy=text_of(row, "policy"),
+        best_fixed_gamma=whole_or_none_of(row, "best_fixed_gamma"),
+        rounds=whole_of(row, "rounds"),
+        gamma_switches=whole_of(row, "gamma_switches"),
+        **{name: number_of(row, name) for name in _POLICY_NUMBERS},
     )
 
 
@@ -237,49 +283,8 @@ def best_of(curve: Sequence[Prediction]) -> Prediction | None:
 
 
 def _strategy(row: Mapping[str, Any]) -> Strategy:
-    return Strategy(*(_text(row, name) for name in Strategy._fields))
+    return Strategy(*(text_of(row, name) for name in Strategy._fields))
 
 
 def _place(row: Mapping[str, Any]) -> Place:
-    return Place(_whole(row, "batch_size"), _whole(row, "context"))
-
-
-def _value(row: Mapping[str, Any], name: str) -> Any:
-    if name not in row:
-        raise ValueError(f"{name}: not there, allowed: present in every entry")
-    value = row[name]
-    return None if value is None or value == "" or value != value else value
-
-
-def _text(row: Mapping[str, Any], name: str) -> str:
-    value = _value(row, name)
-    return "" if value is None else str(value)
-
-
-def _number(row: Mapping[str, Any], name: str) -> float | None:
-    value = _value(row, name)
-    try:
-        return None if value is None else float(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: found {value!r}, allowed: a number, or nothing when unknown") from error
-
-
-def _whole_or_none(row: Mapping[str, Any], name: str) -> int | None:
-    value = _number(row, name)
-    if value is not None and not value.is_integer():
-        raise ValueError(f"{name}: found {value!r}, allowed: a whole number")
-    return None if value is None else int(value)
-
-
-def _whole(row: Mapping[str, Any], name: str) -> int:
-    value = _whole_or_none(row, name)
-    if value is None:
-        raise ValueError(f"{name}: found nothing, allowed: a whole number")
-    return value
-
-
-def _flag(row: Mapping[str, Any], name: str) -> bool:
-    value = str(_value(row, name)).lower()
-    if value not in {"true", "false", "1", "0", "none"}:
-        raise ValueError(f"{name}: found {value!r}, allowed: true or false")
-    return value in {"true", "1"}
+    return Place(whole_of(row, "batch_size"), whole_of(row, "context"))

@@ -17,7 +17,7 @@ from specgauge.reports.panel import SeriesStyle, series_styles
 from specgauge.reports.records import Answer, Verified
 from specgauge.reports.svg import error_bar, marker
 from specgauge.reports.tables import Table
-from specgauge.reports.verification_tables import baseline_table, verification_table
+from specgauge.reports.verification_tables import baseline_table, policy_table, verification_table
 from specgauge.sweeps.verification import OTHER_CONTEXTS
 from specgauge.sweeps.verification_summary import VerificationSummary
 
@@ -45,6 +45,8 @@ class VerificationSection:
     facts: Sequence[tuple[str, str]]
     blocks: Sequence[Block]
     table: Table | None
+    policies: Table | None
+    """None where none was decoded."""
     baselines: Table | None
 
 
@@ -54,7 +56,7 @@ def verification_section(data: ReportData, samplings: Sequence[str]) -> Verifica
     if summary is None:
         missing = NOT_ASKED if data.config.verify is None else NOT_YET
         return VerificationSection(
-            missing=missing, found="", forced="", facts=(), blocks=(), table=None, baselines=None
+            missing=missing, found="", forced="", facts=(), blocks=(), table=None, policies=None, baselines=None
         )
     return VerificationSection(
         missing="",
@@ -63,6 +65,7 @@ def verification_section(data: ReportData, samplings: Sequence[str]) -> Verifica
         facts=[(what, _joined(words)) for what, words in _facts(summary, data.verified)],
         blocks=scatter_blocks(data.verified, samplings),
         table=verification_table(data.verified, _chosen(data.answers)),
+        policies=policy_table(data.policies),
         baselines=baseline_table(data.verified),
     )
 

@@ -1,4 +1,4 @@
-"""The tables of what was decoded end to end: prediction against measurement, and the three baselines.
+"""The tables of what was decoded end to end: prediction against measurement, adaptive policies, the three baselines.
 
 Output: `Table`s of plain text for the template, which escapes it.
 """
@@ -6,6 +6,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar
 
 from specgauge.reports.formatting import (
     UNKNOWN,
@@ -17,10 +18,11 @@ from specgauge.reports.formatting import (
     speedup,
     time_unit,
 )
-from specgauge.reports.records import Place, Strategy, Verified
+from specgauge.reports.records import Place, Strategy, Verified, VerifiedPolicy
 from specgauge.reports.tables import Row, RowGroup, Table, common_notes, common_parts, place_heading, strategy_heading
 
 _FITTED, _LOSSLESS = "ε fitted at", "lossless"
+_Decoded = TypeVar("_Decoded", Verified, VerifiedPolicy)
 
 
 def verification_table(rows: Sequence[Verified], chosen: Collection[tuple[object, ...]]) -> Table:
@@ -52,7 +54,10 @@ def verification_table(rows: Sequence[Verified], chosen: Collection[tuple[object
     groups = [
         RowGroup(
             heading=place_heading(*cell, common),
-            rows=[Row(cells=_cells(one, unit, columns), chosen=one.key in chosen) for one in members],
+            rows=[
+                Row(cells=_cells(one, unit, columns), chosen=one.key in chosen)
+                for one in sorted(members, key=lambda one: one.gamma)
+            ],
         )
         for cell, members in _by_cell(rows)
     ]
@@ -66,6 +71,58 @@ def verification_table(rows: Sequence[Verified], chosen: Collection[tuple[object
         words=frozenset(columns.index(name) for name in (_FITTED, _LOSSLESS) if name in columns),
         wide=frozenset({columns.index(_LOSSLESS)} if _LOSSLESS in columns else ()),
     )
+
+
+def policy_table(rows: Sequence[VerifiedPolicy]) -> Table | None:
+    """Every adaptive policy decoded, the fastest of a cell first; None without any."""
+    if not rows:
+        return None
+    common = common_parts([one.strategy for one in rows])
+    groups = [
+        RowGroup(
+            heading=place_heading(*cell, common),
+            rows=[
+                Row(cells=_policy_cells(one)) for one in sorted(members, key=lambda one: -(one.speedup_measured or 0))
+            ],
+        )
+        for cell, members in _by_cell(rows)
+    ]
+    return Table(
+        caption="; ".join(common_notes(common)),
+        columns=[
+            "policy",
+            "S measured",
+            "interval",
+            "S replayed",
+            "error",
+            "S from counts",
+            "cost error",
+            "best fixed γ",
+            "over it",
+            "interval",
+            "drafts a round",
+            "switches of γ / rounds",
+        ],
+        groups=groups,
+        words=frozenset({0}),
+    )
+
+
+def _policy_cells(one: VerifiedPolicy) -> list[str]:
+    return [
+        one.policy,
+        number(one.speedup_measured),
+        interval(one.speedup_measured_low, one.speedup_measured_high),
+        number(one.speedup_predicted),
+        change(one.error),
+        number(one.speedup_from_counts),
+        change(one.cost_error),
+        UNKNOWN if one.best_fixed_gamma is None else str(one.best_fixed_gamma),
+        speedup(one.over_best_fixed),
+        interval(one.over_best_fixed_low, one.over_best_fixed_high),
+        number(one.mean_gamma),
+        f"{one.gamma_switches} / {one.rounds}",
+    ]
 
 
 def baseline_table(rows: Sequence[Verified]) -> Table | None:
@@ -90,14 +147,14 @@ def baseline_table(rows: Sequence[Verified]) -> Table | None:
     )
 
 
-def _by_cell(rows: Sequence[Verified]) -> Iterator[tuple[tuple[Strategy, Place], list[Verified]]]:
-    """Rows of every strategy and place, strategies in order of appearance, places and gammas rising."""
-    grouped: dict[Strategy, dict[Place, list[Verified]]] = {}
+def _by_cell(rows: Sequence[_Decoded]) -> Iterator[tuple[tuple[Strategy, Place], list[_Decoded]]]:
+    """Rows of every strategy and place, strategies in order of appearance, places rising."""
+    grouped: dict[Strategy, dict[Place, list[_Decoded]]] = {}
     for one in rows:
         grouped.setdefault(one.strategy, {}).setdefault(one.place, []).append(one)
     for strategy, places in grouped.items():
         for place, members in sorted(places.items()):
-            yield (strategy, place), sorted(members, key=lambda one: one.gamma)
+            yield (strategy, place), members
 
 
 def _cells(one: Verified, unit: TimeUnit, columns: Collection[str]) -> list[str]:

@@ -6,11 +6,12 @@ import pytest
 
 from specgauge.configs.schema import VerifyConfig
 from specgauge.reports.data import ReportData, read_report_data
+from specgauge.reports.html import render_report
 from specgauge.reports.records import verified
 from specgauge.reports.verification_section import NOT_ASKED, NOT_YET, scatter_blocks, verification_section
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.verified_rows import a_forced_row, a_record, a_row, decode
-from tests.sweeps.verification_rows import FORCED
+from tests.sweeps.verification_rows import FORCED, policy_row
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +132,16 @@ def test_more_batch_sizes_than_shapes_are_drawn_open() -> None:
     (block,) = scatter_blocks(rows, ["greedy"])
     assert str(block.panels[0].svg).count('class="measured c0"') == 1
     assert verified(a_row(batch_size=16)).place.batch_size == 16
+
+
+def test_policies_have_a_table_and_no_say_in_what_is_said_of_gammas(run: Path) -> None:
+    plain = read(run, a_row())
+    both = read_report_data(decode(run, a_row(), policies=[policy_row(pair="embedded")]))
+    assert both.verified == plain.verified
+    assert both.verification == plain.verification
+    section = verification_section(both, ["greedy", "t1"])
+    assert section.policies is not None
+    assert [row.cells[0] for group in section.policies.groups for row in group.rows] == ["svip"]
+    page = render_report(both)
+    assert "Adaptive policies" in page
+    assert "Adaptive policies" not in render_report(plain)

@@ -1,6 +1,6 @@
 from specgauge.reports.records import verified
-from specgauge.reports.verification_tables import baseline_table, verification_table
-from tests.reports.verified_rows import a_forced_row, a_record
+from specgauge.reports.verification_tables import baseline_table, policy_table, verification_table
+from tests.reports.verified_rows import a_forced_row, a_policy, a_record
 from tests.sweeps.verification_rows import FORCED
 
 COLUMNS = [
@@ -69,3 +69,22 @@ def test_baselines_are_told_once_a_cell() -> None:
         ("greedy", [["batch 1, context 64", "1.10\u202f×", "1.05\u202f×"], ["batch 4, context 64", "0.90\u202f×", "–"]])
     ]
     assert baseline_table([a_record(plain_over_generate=None, plain_over_loop=None)]) is None
+
+
+def test_a_policy_stands_beside_plain_decoding_the_best_gamma_and_its_replay() -> None:
+    slower = a_policy(policy="heuristic", speedup_measured=1.2, best_fixed_gamma=None, over_best_fixed=None,
+                      over_best_fixed_low=None, speedup_predicted=None, error=None)  # fmt: skip
+    table = policy_table([slower, a_policy()])
+    assert table is not None
+    assert table.caption == "pair embedded; mode eager; draft sampling same; ratio rule"
+    (group,) = table.groups
+    assert group.heading == "greedy · batch 1, 64 tokens of context"
+    first, second = (list(row.cells) for row in group.rows)
+    assert first == [
+        "svip", "1.60", "1.50–1.70", "1.56", "−2.5\u202f%", "1.58", "−1.2\u202f%", "2", "1.04\u202f×", "1.01–1.07",
+        "2.25", "12 / 40",
+    ]  # fmt: skip
+    assert second[:5] == ["heuristic", "1.20", "1.50–1.70", "–", "–"]
+    assert second[7:10] == ["–", "–", "–"]
+    assert len(first) == len(table.columns)
+    assert policy_table([]) is None

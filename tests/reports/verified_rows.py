@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specgauge.reports.records import Verified, verified
+from specgauge.reports.records import Verified, VerifiedPolicy, verified, verified_policy
 from specgauge.sweeps.verified import verification_csv
-from tests.sweeps.verification_rows import forced_row, verification_row
+from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
 
 PAIR = "embedded"
 
@@ -27,7 +28,12 @@ def a_record(**changes: Any) -> Verified:
     return verified(a_row(**changes))
 
 
-def decode(run: Path, *rows: dict[str, Any]) -> Path:
-    """Write `rows` into the run directory."""
-    (run / "verification.csv").write_text(verification_csv(rows), encoding="utf-8")
+def a_policy(**changes: Any) -> VerifiedPolicy:
+    """`svip` at that place as the report's record."""
+    return verified_policy(policy_row(**({"pair": PAIR} | changes)))
+
+
+def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:
+    """Write `rows`, and those of `policies`, into the run directory."""
+    (run / "verification.csv").write_text(verification_csv(rows, policies), encoding="utf-8")
     return run

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.verification import COLUMNS
+from specgauge.sweeps.verification import COLUMNS, POLICY_COLUMNS
 from specgauge.sweeps.verification_file import read_verification
 from specgauge.sweeps.verified import verification_csv
 from tests.sweeps import made
-from tests.sweeps.verification_rows import forced_row, verification_row
+from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -64,3 +64,31 @@ def test_a_damaged_file_is_one_line_with_its_place(tmp_path: Path, content: str,
 def test_a_missing_file_names_its_maker(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"missing; make it with `specgauge run`$"):
         read_verification(tmp_path / "verification.csv")
+
+
+def test_rows_of_policies_come_back_beside_those_of_gammas(tmp_path: Path) -> None:
+    made.begin(tmp_path / "run").close()
+    run = Run.open(tmp_path / "run")
+    rows, policies = [verification_row()], [policy_row(), policy_row(policy="renewal", error=None, off_path=None)]
+    assert list(policies[0]) == [*COLUMNS, *POLICY_COLUMNS]
+    (run.path / "verification.csv").write_text(verification_csv(rows, policies), encoding="utf-8")
+    assert run.verification() == tuple(rows)
+    assert run.verified_policies() == tuple(policies)
+    (run.path / "verification.csv").write_text(verification_csv(rows), encoding="utf-8")
+    assert run.verified_policies() == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (verification_csv([], [policy_row(looks="many")]), "column looks: found 'many', allowed: a whole number, or"),
+        (verification_csv([], [policy_row(policy=None)]), "column gamma: found '', allowed: a whole number; "),
+        (verification_csv([], [policy_row()]).replace(",looks,", ",glances,"), "the column 'looks' is missing"),
+    ],
+)
+def test_damaged_rows_of_policies_are_one_line(tmp_path: Path, content: str, found: str) -> None:
+    path = tmp_path / "verification.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=found) as error:
+        read_verification(path)
+    assert "\n" not in str(error.value)
