@@ -14,29 +14,26 @@ other numbers: transformers draws from torch's generator, which is seeded for th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation.logits_process import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import GenerationConfig
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
-from specgauge.bench.attention import ATTENTION_NAMES
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.generate import Text, check_room
 from specgauge.bench.loading import quiet_loading
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.transformers_settings import (
+    as_transformers_has_it,
+    fixed_gamma,
+    generation_settings,
+    processor_chain,
+)
 from specgauge.model.sampling import SamplingSettings
 
 
@@ -121,25 +118,6 @@ def assisted_with_transformers(
     )
 
 
-@contextmanager
-def as_transformers_has_it(model: PreTrainedModel, generation: GenerationConfig) -> Iterator[None]:
-    """The model with transformers' own attention of the same kind, and ``generation`` as its only settings.
-
-    Where it had `sdpa` through us, it gets transformers' sdpa, or eager where the architecture has no sdpa.
-    """
-    ours, settings = model.config._attn_implementation, model.generation_config
-    own = {name: kind for kind, name in ATTENTION_NAMES.items()}.get(ours, ours)
-    if own == "sdpa" and not getattr(model, "_supports_sdpa", True):
-        own = "eager"
-    try:
-        model.set_attn_implementation(own)
-        model.generation_config = generation
-        yield
-    finally:
-        model.generation_config = settings
-        model.set_attn_implementation(ours)
-
-
 class _Marks:
     """A mark after every step, and how many tokens each row had then, the prompt included."""
 
@@ -204,7 +182,7 @@ def _generate(
     marks, model = _Marks(clock), target.model
     options: dict[str, Any] = {
         "attention_mask": torch.ones_like(ids),
-        "logits_processor": _chain(settings),
+        "logits_processor": processor_chain(settings),
     }
     if draft is None:
         options["stopping_criteria"] = StoppingCriteriaList([_Steps(marks)])
@@ -215,8 +193,8 @@ def _generate(
         cuda = [target.device] if target.device.type == "cuda" else []
         stack.enter_context(torch.random.fork_rng(devices=cuda))
         torch.manual_seed(seed)
-        fixed = {} if draft is None else _fixed_gamma(gamma)
-        stack.enter_context(as_transformers_has_it(model, _generation(settings, target, max_new_tokens, fixed)))
+        fixed = {} if draft is None else fixed_gamma(gamma)
+        stack.enter_context(as_transformers_has_it(model, generation_settings(settings, target, max_new_tokens, fixed)))
         if draft is not None and draft.model is not model:
             stack.enter_context(as_transformers_has_it(draft.model, GenerationConfig(**fixed)))
         clock.synchronize()
@@ -261,53 +239,6 @@ def _check(
             f"{target.name}: found prompts of {', '.join(map(str, lengths))} tokens in one batch; transformers is "
             "timed on prompts of one length, without padding: batch those of equal length"
         )
-
-
-def _fixed_gamma(gamma: int) -> dict[str, Any]:
-    """The settings of an assistant that drafts γ tokens every round, however sure it is."""
-    return {
-        "num_assistant_tokens": gamma,
-        "num_assistant_tokens_schedule": "constant",
-        "assistant_confidence_threshold": 0.0,
-    }
-
-
-def _generation(
-    settings: SamplingSettings, target: LoadedModel, max_new_tokens: int, fixed: dict[str, Any]
-) -> GenerationConfig:
-    """Greedy or drawn, and where a text ends; the chain's filters are switched off here, `_chain` has them."""
-    ends = list(target.eos_token_ids)
-    is_drawn = settings.temperature != 0.0
-    return GenerationConfig(
-        max_new_tokens=max_new_tokens,
-        eos_token_id=ends or None,
-        pad_token_id=ends[0] if ends else 0,
-        do_sample=is_drawn,
-        top_k=0 if is_drawn else None,  # None in a drawn chain would be transformers' default, 50
-        **fixed,
-    )
-
-
-def _chain(settings: SamplingSettings) -> LogitsProcessorList:
-    """transformers' own processors of the sampling chain, in its order.
-
-    Given as processors, target and draft both apply each once.  Given as generation settings, the assistant would apply
-    temperature and filters twice (its own, and those it is handed by the target), and draft from another distribution.
-    """
-    chain, keep = LogitsProcessorList(), settings.min_tokens_to_keep
-    if settings.repetition_penalty != 1.0:
-        chain.append(RepetitionPenaltyLogitsProcessor(settings.repetition_penalty))
-    if settings.temperature == 0.0:
-        return chain
-    if settings.temperature != 1.0:
-        chain.append(TemperatureLogitsWarper(float(settings.temperature)))
-    if settings.top_k:
-        chain.append(TopKLogitsWarper(settings.top_k, min_tokens_to_keep=keep))
-    if settings.top_p is not None and settings.top_p < 1.0:
-        chain.append(TopPLogitsWarper(settings.top_p, min_tokens_to_keep=keep))
-    if settings.min_p:
-        chain.append(MinPLogitsWarper(settings.min_p, min_tokens_to_keep=keep))
-    return chain
 
 
 def _text(target: LoadedModel, prompt: Sequence[int], row: list[int], number: int, repetition: int) -> Text:

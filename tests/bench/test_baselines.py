@@ -10,15 +10,11 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from specgauge.bench.attention import ATTENTION_NAMES
-from specgauge.bench.baselines import (
-    Generated,
-    as_transformers_has_it,
-    assisted_with_transformers,
-    generate_with_transformers,
-)
+from specgauge.bench.baselines import Generated, assisted_with_transformers, generate_with_transformers
 from specgauge.bench.generate import generate_plain
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import probabilities, seen_tokens
+from specgauge.bench.transformers_settings import as_transformers_has_it
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice
 

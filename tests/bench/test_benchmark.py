@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from specgauge.bench import benchmark
-from specgauge.bench.benchmark import Line, ProcessorClock
+from specgauge.bench.benchmark import ProcessorClock
+from specgauge.bench.benchmark_report import Line, gain_split
 from specgauge.bench.contest import Ratio, Split
 from specgauge.configs.canonical import strict_loads
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
@@ -36,7 +37,7 @@ def test_a_verdict_asks_the_whole_interval(low: float | None, high: float | None
 def test_a_gain_is_split_into_forwards_and_the_rest() -> None:
     ours = Split(tokens=8, total_s=6.0, target_forwards=1, draft_forwards=1, target_s=3.0, draft_s=2.0)
     theirs = Split(tokens=8, total_s=10.0, target_forwards=1, draft_forwards=1, target_s=4.0, draft_s=2.0)
-    found = benchmark.gain_split({"speculative": ours, "assisted": theirs})
+    found = gain_split({"speculative": ours, "assisted": theirs})
     assert found == {"gain_s": 4.0, "outside_s": 3.0, "outside_share": 0.75}
 
 
