@@ -12,6 +12,7 @@ Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -225,6 +226,7 @@ class CellTimer:
         """A workbench for the largest context that fits; what does not fit, or fails otherwise, is given up."""
         while todo := [s for s in states if not s.given_up]:
             largest = max(s.cell.context for s in todo)
+            self._begin_opening(next(s for s in todo if s.cell.context == largest))
             try:
                 with torch.inference_mode():
                     return Workbench(
@@ -246,12 +248,19 @@ class CellTimer:
                     self.give_up(state, status, reason)
         return None
 
+    def _begin_opening(self, state: CellState) -> None:
+        """Say that memory is taken for a cell, as its next block of the first arm: a death there is its doing."""
+        cell, arm = state.cell.cell_id, self.arms[0]
+        known = self.journal.blocks(cell, arm)
+        self.journal.begin(cell, arm, next(block for block in itertools.count() if block not in known))
+
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
         """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""
         states = [CellState(cell=cell) for cell in cells]
-        if all(self.finished(state) for state in states) or self.out_of_budget(cells):
+        pending = [state for state in states if not self.finished(state)]
+        if not pending or self.out_of_budget(cells):
             return
-        bench = self.open_bench(states, prompts)
+        bench = self.open_bench(pending, prompts)
         if bench is None:
             return
         for block in range(self.precision.max_blocks):
@@ -273,12 +282,14 @@ class CellTimer:
         limit = self.precision.max_seconds
         if limit is None or self.spent_s(cells) < limit:
             return False
-        return all(
-            len(self.journal.blocks(cell.cell_id, arm)) >= self.least_blocks(arm)
-            or any(b.status != "ok" for b in self.journal.blocks(cell.cell_id, arm).values())
-            for cell in cells
-            for arm in self.arms
-        )
+        return all(self._has_least(cell) for cell in cells)
+
+    def _has_least(self, cell: TimingCell) -> bool:
+        """Whether a cell has its least number of blocks, or was given up and gets no more."""
+        recorded = {arm: self.journal.blocks(cell.cell_id, arm) for arm in self.arms}
+        if any(block.status != "ok" for blocks in recorded.values() for block in blocks.values()):
+            return True
+        return all(len(blocks) >= self.least_blocks(arm) for arm, blocks in recorded.items())
 
     def guarded(self, bench: Workbench, state: CellState, states: Sequence[CellState], arm: str, block: int) -> None:
         """Measure a block; out of memory or a failure ends this cell (and larger contexts), never the others."""

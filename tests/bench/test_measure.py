@@ -179,6 +179,16 @@ def test_seconds_spent_count_where_more_blocks_are_asked_for_than_a_prefill_has(
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == list(range(least))
 
 
+def test_a_cell_given_up_with_few_blocks_keeps_no_other_going_beyond_its_seconds(run: Any, memory_journal: Any) -> None:
+    for arm in ARMS:
+        block = BlockRecord(cell_id="draw-1-32", arm=arm, block=0, status="ok", samples_s=[[1.0]], device_s=100.0)
+        memory_journal.record(block)
+    memory_journal.record(BlockRecord(cell_id="draw-1-32", arm="decode", block=1, status="killed"))
+    run([cell(1, 32), cell(1, 64)], relative_ci=0.5, confidence=0.999999, block_samples=1, max_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2]
+    assert sorted(memory_journal.blocks("draw-1-32", "draft")) == [0]
+
+
 def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory_journal: Any) -> None:
     def fail(arm: str, batch_size: int, context: int) -> Exception | None:
         return torch.OutOfMemoryError("no memory left") if batch_size * context >= 128 else None
@@ -263,6 +273,31 @@ def test_a_batch_size_that_cannot_start_never_loses_the_others(
         "draw-3-20": "ok",
         "draw-3-40": "oom",
     }
+
+
+def test_whose_memory_is_taken_is_told_before(
+    tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the process die while caches are filled, it is the largest context's doing; a cell given up takes none."""
+    told: list[tuple[str, str, int]] = []
+
+    def full(self: Workbench, *args: Any, **kwargs: Any) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(Workbench, "__init__", full)
+    monkeypatch.setattr(memory_journal, "begin", lambda *place: told.append(place))
+    memory_journal.record(BlockRecord(cell_id="draw-1-60", arm="decode", block=0, status="killed"))
+    memory_journal.record(BlockRecord(cell_id="draw-1-40", arm="decode", block=0, status="ok", samples_s=[[1.0]]))
+    measure_cells(
+        LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model()),
+        [cell(1, context) for context in (20, 40, 60)],
+        gammas=[1],
+        prompts=[[1, 2]],
+        precision=PrecisionConfig(),
+        journal=memory_journal,
+        seed=0,
+    )
+    assert told == [("draw-1-40", "decode", 1), ("draw-1-20", "decode", 0)]
 
 
 def test_a_full_disk_stops_the_run(run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
