@@ -62,7 +62,7 @@ def timing_cautions(config: Config, pair: str, cells: Sequence[CellTimings]) -> 
 
 
 def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
-    """Cells with an arm that has no time, by status."""
+    """Cells with an arm that has no time, or less than it would have, by status."""
     remedies = {
         "oom": "lower grid.batch_size or grid.context, or load the models in a smaller dtype",
         "skipped": "make the smaller cell fit first",
@@ -71,7 +71,12 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
         "unmeasured": "run the same command again, it goes on where it stopped",
     }
     for status, remedy in remedies.items():
-        hit = [(cell, arm) for cell in cells for arm in cell.arms.values() if arm.status == status and not arm.search]
+        hit = [
+            (cell, arm)
+            for cell in cells
+            for arm in cell.arms.values()
+            if status in (arm.status, arm.ended_by) and not arm.search
+        ]
         if hit:
             cell, arm = hit[0]
             places = len({cell.cell.id for cell, _ in hit})

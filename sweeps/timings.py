@@ -36,6 +36,8 @@ class ArmTimings:
     """`ok` where there is a block of samples, else the worst of what was recorded, else `unmeasured`."""
     reason: str
     """Why there is no sample, or no more of them; empty where all is well."""
+    ended_by: str = ""
+    """Where there are samples: the status of a block that gave none; empty where all gave some."""
     blocks: Mapping[int, FloatArray] = field(default_factory=dict)
     """Samples (n, marks) in seconds, by block, in rising order; in a searched cell all at one pace of the machine."""
     first_call_s: float | None = None
@@ -142,6 +144,7 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         arm=arm,
         status=status,
         reason=reason,
+        ended_by=worst.status if measured and worst is not None else "",
         blocks={line.block: _samples(line) for line in measured},
         first_call_s=next((line.first_call_s for line in measured if line.first_call_s is not None), None),
     )
