@@ -4,7 +4,8 @@
 
 A worker (`specgauge.sweeps.worker`) that dies in a cell has that cell recorded as `killed`, with the signal, and is
 started again for the rest; one that dies while it loads, writes texts or decodes end to end ends the pair, every arm
-that has no block recorded as `killed`. The next run tries what was killed once more.
+that has no block recorded as `killed`. The next run tries what was killed once more. A worker whose parent dies,
+however it dies, ends as on Ctrl-C: the pipe that is its stdin closes.
 """
 
 from __future__ import annotations
@@ -14,18 +15,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.model.arms import arm_names
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.rundir import ACCEPTANCE, acceptance_file_name
 from specgauge.sweeps.worker import INTERRUPTED, WorkerOutcome, read_outcome
 from specgauge.sweeps.working import clear_mark, read_mark
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
+
+WORKER: tuple[str, ...] = ("-P", "-m", "specgauge.sweeps.worker")
+"""What Python is told to run; -P: whatever lies in the user's folder is no module of the worker's."""
+GRACE_S = 5.0
+"""Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
 
 
 def measure_apart(run: Path, config: Config, pair: str, *, say: Callable[[str], None]) -> WorkerOutcome:
@@ -38,28 +47,33 @@ def measure_apart(run: Path, config: Config, pair: str, *, say: Callable[[str], 
         RuntimeError: the worker met something nobody foresaw.
     """
     left_alone: list[str] = []
-    while True:
-        code, outcome = _start(run, pair, left_alone)
-        if code == INTERRUPTED or code == -signal.SIGINT:
-            raise KeyboardInterrupt
-        if outcome is not None and outcome.refused is not None:
-            raise ValueError(outcome.refused)
-        if outcome is not None and outcome.storage_error is not None:
-            raise StorageError(outcome.storage_error)
-        if outcome is not None and outcome.crash is not None:
-            raise RuntimeError(f"pair {pair}: {outcome.crash}")
-        if outcome is not None:
-            return _with_deaths(outcome, left_alone)
-        mark, words = read_mark(run), _death(code)
-        say(f"pair {pair}: killed: {words}")
-        cell = mark.get("cell") if mark is not None else None
-        if cell is None or cell in left_alone:
-            reason = f"{words}, while {mark['stage'] if mark is not None else 'starting'}"
-            _record_whole(run, config, pair, reason)
-            return WorkerOutcome(failed=True, verify_reasons={"every cell": f"killed: {reason}"})
-        assert mark is not None
-        _record(run, config, mark, words)
-        left_alone.append(cell)
+    try:
+        while True:
+            code, outcome = _start(run, pair, left_alone)
+            if code in (INTERRUPTED, -signal.SIGINT):
+                raise KeyboardInterrupt
+            if outcome is not None:
+                _raise_what_ends_the_run(outcome, pair)
+                return replace(outcome, failed=outcome.failed or bool(left_alone))
+            mark, words = read_mark(run), _death(code)
+            say(f"pair {pair}: killed: {words}")
+            cell = mark.get("cell") if mark is not None else None
+            if mark is None or cell is None or cell in left_alone:
+                return _end_pair(run, config, pair, f"{words}, while {'starting' if mark is None else mark['stage']}")
+            _record(run, config, mark, words)
+            left_alone.append(cell)
+    finally:
+        clear_mark(run)
+
+
+def _raise_what_ends_the_run(outcome: WorkerOutcome, pair: str) -> None:
+    """As `measure_apart`; a pair that was measured as far as it went raises nothing."""
+    if outcome.refused is not None:
+        raise ValueError(outcome.refused)
+    if outcome.storage_error is not None:
+        raise StorageError(outcome.storage_error)
+    if outcome.crash is not None:
+        raise RuntimeError(f"pair {pair}: {outcome.crash}")
 
 
 def _start(run: Path, pair: str, left_alone: list[str]) -> tuple[int, WorkerOutcome | None]:
@@ -67,14 +81,33 @@ def _start(run: Path, pair: str, left_alone: list[str]) -> tuple[int, WorkerOutc
     clear_mark(run)
     with tempfile.TemporaryDirectory() as folder:
         left = Path(folder) / "outcome.json"
-        command = [sys.executable, "-m", "specgauge.sweeps.worker", str(run), pair, str(left), *left_alone]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=_environment()) as worker:
+        command = [sys.executable, *WORKER, str(run), pair, str(left), *left_alone]
+        shown = _stderr()
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=shown, stderr=shown, env=_environment()) as worker:
             try:
                 code = worker.wait()
             except KeyboardInterrupt:
-                worker.wait()  # it had the same Ctrl-C, and ends its line of the journal
+                _wait_for_the_end(worker)
                 raise
         return code, read_outcome(left)
+
+
+def _wait_for_the_end(worker: subprocess.Popen[bytes]) -> None:
+    """Wait for a worker that had the same Ctrl-C and ends its line of the journal, or is told so."""
+    assert worker.stdin is not None
+    try:
+        worker.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        worker.stdin.close()
+        worker.wait()
+
+
+def _stderr() -> int:
+    """The descriptor of this process's stderr, for a worker to write to; nowhere where it has none."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError):
+        return subprocess.DEVNULL
 
 
 def _environment() -> Mapping[str, str]:
@@ -98,38 +131,40 @@ def _death(code: int) -> str:
 
 
 def _record(run: Path, config: Config, mark: Mapping[str, Any], reason: str) -> None:
-    """A journal line for the block that was under way."""
+    """Journal lines of the cell that was under way: of its block, and of every arm that has none."""
     cell = next(cell for cell in plan_cells(config) if cell.id == mark["cell"])
     with OpenRun.open(run, config, fresh=False) as opened:
-        _append(opened, cell, mark["arm"], mark["block"], reason)
+        if not opened.journal.done(cell.id, mark["arm"], mark["block"]):
+            _append(opened, cell, mark["arm"], mark["block"], reason)
+        _append_missing(opened, [cell], reason)
+
+
+def _end_pair(run: Path, config: Config, pair: str, reason: str) -> WorkerOutcome:
+    """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
+    killed = f"killed: {reason}"
+    with OpenRun.open(run, config, fresh=False) as opened:
+        _append_missing(opened, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
+    names = (sampling.name for sampling in config.sampling)
+    return WorkerOutcome(
+        died=killed,
+        failed=True,
+        acceptance_reasons={
+            name: killed for name in names if not (run / ACCEPTANCE / acceptance_file_name(pair, name)).is_file()
+        },
+        verify_reasons={} if config.verify is None else {"every cell": killed},
+    )
+
+
+def _append_missing(opened: OpenRun, cells: Iterable[Cell], reason: str) -> None:
+    """A line for every arm of the cells that has no block."""
+    known = {(line.cell, line.arm) for line in opened.journal.latest.values()}
+    for cell in cells:
+        for arm in arm_names(opened.config.grid.gamma, catches_up=cell.catches_up):
+            if (cell.id, arm) not in known:
+                _append(opened, cell, arm, 0, reason)
 
 
 def _append(opened: OpenRun, cell: Cell, arm: str, block: int, reason: str) -> None:
     opened.journal.append(
         {"axes": cell.axes, "arm": arm, "block": block, "status": "killed", "reason": reason, "samples_s": []}
-    )
-
-
-def _record_whole(run: Path, config: Config, pair: str, reason: str) -> None:
-    """A line for every arm of the pair that has no block."""
-    from specgauge.model.arms import arm_names
-
-    with OpenRun.open(run, config, fresh=False) as opened:
-        known = {(line.cell, line.arm) for line in opened.journal.latest.values()}
-        for cell in plan_cells(config):
-            arms = arm_names(config.grid.gamma, catches_up=cell.catches_up) if cell.pair == pair else ()
-            for arm in arms:
-                if (cell.id, arm) not in known:
-                    _append(opened, cell, arm, 0, reason)
-
-
-def _with_deaths(outcome: WorkerOutcome, left_alone: list[str]) -> WorkerOutcome:
-    """The outcome, failed where a cell was killed."""
-    if not left_alone:
-        return outcome
-    return WorkerOutcome(
-        bad_input=outcome.bad_input,
-        failed=True,
-        acceptance_reasons=outcome.acceptance_reasons,
-        verify_reasons=outcome.verify_reasons,
     )

@@ -22,7 +22,7 @@ from specgauge.sweeps.opening import OpenRun, has_results
 from specgauge.sweeps.predictions import Reasons, predict_run
 from specgauge.sweeps.progress import Progress, progress_to
 from specgauge.sweeps.recommend import answer_text
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.rundir import ENVIRONMENT, Run
 from specgauge.sweeps.worker import WorkerOutcome
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(
     Raises:
         ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair.
         StorageError: the disk refused a write; what was measured before is kept.
+        ChildProcessError: no process of a pair lived long enough to say which machine this is.
         ModuleNotFoundError: measuring needs a package that is not installed.
         KeyboardInterrupt: as it came; every finished block is kept.
     """
@@ -58,6 +59,8 @@ def run(
     remarks: list[str] = []
     prompts = read_prompts(config.workload, remarks.append)
     outcomes = _apart(config, out, fresh, remarks) if apart else _here(config, out, fresh, prompts, remarks, progress)
+    if not (out / ENVIRONMENT).is_file():
+        raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
     problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
     made = Run.open(out)
     if problems and not has_results(out):

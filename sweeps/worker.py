@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from specgauge.sweeps.measuring import PairOutcome
 
 INTERRUPTED = 130
+INSIST_S = 5.0
+"""An interruption may be lost in a library that swallows every exception; then it comes again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,8 @@ class WorkerOutcome:
     refused: str | None = None
     """Why the run directory was not taken up."""
     storage_error: str | None = None
+    died: str | None = None
+    """How it died, where that ended the pair; told by who started it."""
     crash: str | None = None
     """Something nobody foresaw, its kind and message; the traceback has gone to stderr where asked for."""
     failed: bool = False
@@ -63,12 +70,12 @@ def read_outcome(path: Path) -> WorkerOutcome | None:
 
 def work(run: Path, pair_name: str, left_alone: Sequence[str]) -> WorkerOutcome:
     """Measure one pair of a run; everything that goes wrong is in the outcome, but for an interruption."""
-    from specgauge.bench.prompts import read_prompts
-    from specgauge.configs.loader import load_config
-    from specgauge.sweeps.measuring import PairRun, prepare_machine
-    from specgauge.sweeps.rundir import CONFIG
-
     try:
+        from specgauge.bench.prompts import read_prompts
+        from specgauge.configs.loader import load_config
+        from specgauge.sweeps.measuring import PairRun, prepare_machine
+        from specgauge.sweeps.rundir import CONFIG
+
         config = load_config(run / CONFIG)
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun.open(run, config, fresh=False) as opened:
@@ -81,7 +88,7 @@ def work(run: Path, pair_name: str, left_alone: Sequence[str]) -> WorkerOutcome:
     except StorageError as error:
         return WorkerOutcome(storage_error=str(error))
     except Exception as error:
-        if os.environ.get("SPECGAUGE_DEBUG"):
+        if os.environ.get("SPECGAUGE_DEBUG", "0") not in ("", "0"):
             import traceback
 
             traceback.print_exception(error)
@@ -95,9 +102,25 @@ def main(arguments: Sequence[str]) -> int:
         found = work(Path(run), pair, left_alone)
     except KeyboardInterrupt:
         return INTERRUPTED
-    write_text_atomically(Path(outcome), json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+    write_text_atomically(Path(outcome), json.dumps(asdict(found), allow_nan=False))
     return 0
 
 
+def end_with_parent() -> None:
+    """Interrupt this process once its stdin closes: whoever started it, and holds the other end, is gone."""
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        while True:
+            signal.pthread_kill(main_thread, signal.SIGINT)
+            time.sleep(INSIST_S)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    end_with_parent()
     sys.exit(main(sys.argv[1:]))

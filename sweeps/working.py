@@ -4,7 +4,7 @@
         mark.block(cell.id, arm, block)
     read_mark(run.path)          # None once the process has ended by itself
 
-A hint, not a record: it is not synced to the disk, and a torn one counts as none.
+A hint, not a record: it is not synced to the disk, but whole whenever the process dies.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 MARK = ".working.json"
+_BEGUN = f"{MARK}.tmp"
 
 
 class WorkingMark:
@@ -36,7 +37,9 @@ class WorkingMark:
 
     def _write(self, content: dict[str, Any]) -> None:
         with suppress(OSError):  # a full disk: the journal tells it, where it matters
-            self._path.write_text(json.dumps({**content, "pid": os.getpid()}), encoding="utf-8")
+            begun = self._path.with_name(_BEGUN)
+            begun.write_text(json.dumps({**content, "pid": os.getpid()}), encoding="utf-8")
+            begun.replace(self._path)
 
     def __enter__(self) -> Self:
         """Nothing is marked yet."""
@@ -51,8 +54,9 @@ class WorkingMark:
 
 def clear_mark(folder: Path) -> None:
     """Forget what was marked."""
-    with suppress(OSError):
-        (folder / MARK).unlink(missing_ok=True)
+    for name in (_BEGUN, MARK):
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
 
 
 def read_mark(folder: Path) -> dict[str, Any] | None:

@@ -181,6 +181,7 @@ class FakeBench:
                 if not journal.blocks(cell.cell_id, name):
                     journal.record(BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason))
             return
+        journal.begin(cell.cell_id, arm, block)
         if len(self.measured) == self.kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
         if len(self.measured) == self.interrupt_after:
