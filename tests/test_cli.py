@@ -205,6 +205,34 @@ class TestRun:
         sweep[:] = [{"raises": ValueError("wrong")}]
         assert command("run")[2] == "specgauge: wrong\n"
 
+    @pytest.mark.parametrize(
+        ("arguments", "before", "told"),
+        [
+            (["run"], None, "0"),
+            (["run"], "no", "0"),
+            (["run"], "yes", "1"),
+            (["run", "--debug"], None, "1"),
+            (["--debug", "run"], "0", "1"),
+        ],
+    )
+    def test_the_processes_that_measure_are_told_of_it(
+        self, command: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], before: str | None, told: str
+    ) -> None:
+        seen: list[str | None] = []
+
+        def look(config: Any, **options: Any) -> int:
+            seen.append(os.environ.get(DEBUG_VARIABLE))
+            return 0
+
+        module = types.ModuleType("specgauge.sweeps.runner")
+        module.run = look  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "specgauge.sweeps.runner", module)
+        if before is not None:
+            monkeypatch.setenv(DEBUG_VARIABLE, before)
+        assert command(*arguments)[0] == 0
+        assert seen == [told]
+        assert os.environ.get(DEBUG_VARIABLE) == before
+
 
 class TestRecommend:
     @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from specgauge import __version__
-from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_wanted, tell
+from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_for_workers, debug_wanted, tell
 from specgauge.cli_model import register
 
 if TYPE_CHECKING:
@@ -247,7 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding shows γ as an escape, it does not fail
     try:
-        code = _run(kept)
+        with debug_for_workers(debug):
+            code = _run(kept)
         sys.stdout.flush()
     except (BrokenPipeError, ReaderLeft) as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more

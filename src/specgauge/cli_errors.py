@@ -9,6 +9,8 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -60,6 +62,20 @@ def debug_wanted(arguments: list[str]) -> tuple[bool, list[str]]:
     kept = [argument for argument in arguments[:end] if argument != DEBUG_OPTION] + arguments[end:]
     by_environment = os.environ.get(DEBUG_VARIABLE, "").strip().casefold() not in ("", "0", "false", "no")
     return by_environment or len(kept) < len(arguments), kept
+
+
+@contextmanager
+def debug_for_workers(debug: bool) -> Iterator[None]:
+    """Let the processes that a command starts know whether tracebacks are wanted: 1 or 0 in their environment."""
+    before = os.environ.get(DEBUG_VARIABLE)
+    os.environ[DEBUG_VARIABLE] = "1" if debug else "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[DEBUG_VARIABLE]
+        else:
+            os.environ[DEBUG_VARIABLE] = before
 
 
 def tell(error: BaseException, *, debug: bool) -> int:
