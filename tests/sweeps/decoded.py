@@ -7,12 +7,13 @@ the same numbers of drafts, taken in turn from `accepts`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from specgauge.model.end_to_end import arm_gamma, end_to_end_arms
+from specgauge.model.end_to_end import arm_gamma, arm_policy, end_to_end_arms
+from specgauge.model.policies import FixedPolicy, GammaPolicy
 from specgauge.sweeps.decoded_tables import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS, DecodedKey, DecodedLog
 from tests.sweeps import made
 
@@ -36,34 +37,45 @@ class Batch:
     overhead_s: float = 0.0
     scale: float = 1.0
     """What everything took, over what it takes."""
+    policies: Mapping[str, GammaPolicy] = field(default_factory=dict)
+    """What chooses γ under adaptive arms, by name; drafts say nothing, so none stops while drafting."""
+    look_s: float = 0.0
+    """What every draft but the last of a round takes longer under a policy that looks."""
 
     def rounds(self, arm: str) -> Rows:
         """The rows of rounds.parquet, without their key."""
-        gamma, position, number, follows_full = arm_gamma(arm) or 0, 1, 0, False
+        position, number, follows_full = 1, 0, False
         found: Rows = []
         accepts = cycle(self.accepts)
+        policy = self.policies.get(arm_policy(arm) or "", FixedPolicy(gamma=arm_gamma(arm) or 0))
+        choice = policy.begin()
         while arm != "generate" and position < self.max_new_tokens:
+            gamma = choice.gamma
             in_force = min(gamma, self.max_new_tokens - position - 1)
             accepted = min(next(accepts), in_force)
             emitted = accepted + 1
-            times = self._times(in_force, follows_full) if gamma else dict.fromkeys(_PHASES)
-            t_round_s = self.scale * made.T_DECODE_S if not gamma else sum(time or 0.0 for time in times.values())
+            looks = max(in_force - 1, 0) if policy.reads_signals else 0
+            speculates = arm_gamma(arm) != 0
+            times = self._times(in_force, follows_full, looks) if speculates else dict.fromkeys(_PHASES)
+            t_round_s = sum(time or 0.0 for time in times.values()) if speculates else self.scale * made.T_DECODE_S
             found += [
                 {
                     "arm": arm, "round": number, "active_rows": len(self.prompts), "row": row, "prompt": prompt,
                     "repetition": self.repetition, "position": position, "context": self.context + position - 1,
                     "gamma_asked": gamma, "gamma": in_force, "gamma_limit": "asked" if in_force == gamma else "tokens",
                     "drafted": in_force, "accepted": accepted, "emitted": emitted, "t_round_s": t_round_s, **times,
-                    "top_probs": [], "entropies_nats": [], "match_length": None,
+                    "top_probs": [0.5] * looks, "entropies_nats": [1.0] * looks, "match_length": None,
                 }
                 for row, prompt in enumerate(self.prompts)
             ]  # fmt: skip
-            follows_full = 0 < in_force == accepted
+            follows_full = 0 < in_force == accepted or (in_force == 0 and arm_gamma(arm) is None)
             position, number = position + emitted, number + 1
+            choice.observe([in_force] * len(self.prompts), [accepted] * len(self.prompts))
         return found
 
-    def _times(self, drafts: int, follows_full: bool) -> dict[str, float | None]:
+    def _times(self, drafts: int, follows_full: bool, looks: int) -> dict[str, float | None]:
         drafting_s = drafts * made.T_DRAFT_S + (made.CATCH_UP_S if follows_full and drafts else 0.0)
+        drafting_s += looks * self.look_s
         verify_s = made.T_VERIFY_S if drafts else made.T_DECODE_S
         parts = (drafting_s, verify_s, self.overhead_s / 4, 3 * self.overhead_s / 4)
         return {name: self.scale * seconds for name, seconds in zip(_PHASES, parts, strict=True)}
@@ -103,8 +115,8 @@ def key(**changes: Any) -> DecodedKey:
 def write_blocks(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], gammas: Sequence[int] = (1, 2, 3)) -> None:
     """Keep batches of each cell, under every arm, in a run directory."""
     log = DecodedLog.open(path)
-    arms = end_to_end_arms(gammas)
     for place, batches in blocks.items():
         for block, batch in enumerate(batches):
+            arms = end_to_end_arms(gammas, batch.policies)
             requests = [row for arm in arms for row in batch.requests(arm)]
             log.append(place, block, requests, [row for arm in arms for row in batch.rounds(arm)])

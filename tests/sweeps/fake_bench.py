@@ -54,6 +54,8 @@ class Decoding:
     prompts: tuple[int, ...]
     """The numbers that random numbers follow from."""
     repetition: int
+    policy: Any = None
+    """What chooses γ under an adaptive arm."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -68,10 +70,23 @@ class FakeEndToEnd:
     settings: Any
     options: dict[str, Any]
 
-    def warm_up(self, arm: str, prompts: Sequence[Sequence[int]]) -> None:
+    def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
+        assert (gamma_max > 0) == arm.startswith("adaptive:")
         self.bench.warmed_up.append(arm)
 
-    def run(self, arm: str, prompts: Sequence[Sequence[int]], *, prompt_numbers: Sequence[int], repetition: int) -> Any:
+    def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> Any:
+        self.bench.host_costs_at.append(gamma)
+        return SimpleNamespace(t_overhead_s=self.bench.overhead_s, t_look_s=self.bench.look_s)
+
+    def run(
+        self,
+        arm: str,
+        prompts: Sequence[Sequence[int]],
+        *,
+        prompt_numbers: Sequence[int],
+        repetition: int,
+        policy: Any = None,
+    ) -> Any:
         assert len({len(prompt) for prompt in prompts}) == 1
         assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
         asked = Decoding(
@@ -80,6 +95,7 @@ class FakeEndToEnd:
             context=len(prompts[0]),
             prompts=tuple(prompt_numbers),
             repetition=repetition,
+            policy=policy,
         )
         self.bench.before_decoding(asked)
         self.bench.decoded.append(asked)
@@ -89,6 +105,8 @@ class FakeEndToEnd:
             context=len(prompts[0]),
             max_new_tokens=self.options["max_new_tokens"],
             overhead_s=self.bench.overhead_s,
+            policies={} if policy is None else {arm.partition(":")[2]: policy},
+            look_s=self.bench.look_s,
         )
         return SimpleNamespace(
             requests=tuple(decoded.Request(**row) for row in batch.requests(arm)),
@@ -123,6 +141,10 @@ class FakeBench:
     """Arms that were warmed up."""
     overhead_s: float = 0.0
     """ε of every round that is decoded."""
+    look_s: float = 0.0
+    """What a look costs."""
+    host_costs_at: list[int] = field(default_factory=list)
+    """The γ at which the host's costs were measured."""
     max_context: int | None = None
     """Tokens that the target takes."""
 
