@@ -36,7 +36,7 @@ from tests.bench.scripted import after, scripted
 TOKENS = 4
 SETTINGS = SamplingSettings(temperature=0.9, top_p=0.95)
 PROMPT = (1,)
-MANY, ALONE, SEEDED = 20_000, 300, 4_000
+MANY, ALONE, SEEDED = 20_000, 2_000, 4_000
 PASSES, CAUGHT = 1e-4, 1e-6
 
 
