@@ -1,0 +1,75 @@
+"""What the tests of workers share: a configuration of two cells, and journals and command lines read briefly."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from specgauge.cli import main
+from specgauge.model.arms import arm_names
+from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.records import JournalLine
+from specgauge.sweeps.working import read_mark
+from tests.sweeps import made
+
+CONFIG = made.config(grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})
+ARMS = arm_names((1, 2))
+FIRST, SECOND = plan_cells(CONFIG)
+PATIENCE_S = 300.0
+"""No test waits for so long; one that would fails."""
+KILLED = "its process got SIGKILL, as the system does when memory runs out"
+
+
+def pairs(*names: str) -> list[dict[str, str]]:
+    return [{"name": name, "target": "embedded", "draft": "embedded"} for name in names]
+
+
+def by_cell(lines: Iterable[JournalLine]) -> dict[str, set[str]]:
+    """The statuses in a journal by cell, of lines about the same block the last."""
+    found: dict[str, set[str]] = {}
+    for line in {line.key: line for line in lines}.values():
+        found.setdefault(line.cell, set()).add(line.status)
+    return found
+
+
+def measured(lines: Iterable[JournalLine]) -> list[tuple[str, str, int]]:
+    return [line.key for line in lines if line.status == "ok"]
+
+
+def specgauge(stderr: Path, *arguments: str | Path) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command line, what its workers print included."""
+    out = io.StringIO()
+    with stderr.open("w+", encoding="utf-8") as errors, redirect_stdout(out), redirect_stderr(errors):
+        code = main([str(argument) for argument in arguments])
+        errors.flush()
+        return code, out.getvalue(), stderr.read_text(encoding="utf-8")
+
+
+def wait_for(found: Callable[[], Any]) -> Any:
+    """What `found` finds, as soon as it finds something."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError("waited in vain")
+
+
+def worker_of(run: Path, cell: Cell) -> int | None:
+    """The process that measures that cell now."""
+    mark = read_mark(run)
+    return None if mark is None or mark.get("cell") != cell.id else int(mark["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Workers that meet with an accident, as processes of their own.
+
+    isolation.WORKER = worker("little memory", f"pause in {cell.id}")
+    subprocess.run([sys.executable, *command_line("pause in …"), "run", "config.yaml"])
+
+Those named `fake …` measure with the fake bench and import no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specgauge import cli
+from specgauge.sweeps import isolation
+from specgauge.sweeps import worker as real_worker
+from specgauge.sweeps.working import WorkingMark
+from tests.sweeps.fake_bench import FakeBench, install
+
+ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+"""What such a process has to find."""
+SPARE_BYTES = 200 << 20
+"""What `little memory` leaves once the models are loaded."""
+JOURNAL_BYTES = 20_000
+"""What a file may hold on the `full` disk."""
+
+
+def worker(*accidents: str) -> tuple[str, ...]:
+    """What Python is told to run for a worker with these accidents."""
+    return ("-P", "-m", "tests.sweeps.odd_workers", "worker", ",".join(accidents))
+
+
+def command_line(*accidents: str) -> tuple[str, ...]:
+    """What Python is told to run for `specgauge` whose workers have these accidents."""
+    return ("-P", "-m", "tests.sweeps.odd_workers", "specgauge", ",".join(accidents))
+
+
+def pause_in(cell: str) -> None:
+    """Wait in that cell until somebody kills or interrupts this process."""
+    begin = WorkingMark.block
+
+    def block(self: WorkingMark, where: str, arm: str, number: int) -> None:
+        begin(self, where, arm, number)
+        if where == cell:
+            time.sleep(600)
+
+    setattr(WorkingMark, "block", block)  # noqa: B010
+
+
+def little_memory() -> None:
+    """Once the models are loaded, leave SPARE_BYTES of address space."""
+    from specgauge.sweeps.measuring import PairRun
+
+    time_cells = PairRun._time
+
+    def limited(self: PairRun, *loaded: Any) -> None:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limit = pages * resource.getpagesize() + SPARE_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        time_cells(self, *loaded)
+
+    setattr(PairRun, "_time", limited)  # noqa: B010
+
+
+def fake(bench: FakeBench | None = None) -> dict[str, Any]:
+    """Measure with the fake bench; its modules by name."""
+    install(bench or FakeBench())
+    return sys.modules
+
+
+def fake_deaths() -> None:
+    """The pair `loads` dies while it loads, the pair `writes` while it writes texts."""
+    modules = fake()
+    load_pair, write = modules["specgauge.bench.models"].load_pair, modules["specgauge.bench.generate"].generate_plain
+
+    def load(pair: Any) -> Any:
+        if pair.name == "loads":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return load_pair(pair)
+
+    def generate(model: Any, *rest: Any, **options: Any) -> Any:
+        if model.name.startswith("writes"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return write(model, *rest, **options)
+
+    modules["specgauge.bench.models"].load_pair = load
+    modules["specgauge.bench.generate"].generate_plain = generate
+
+
+def full_disk() -> None:
+    """No file grows beyond JOURNAL_BYTES."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (JOURNAL_BYTES, JOURNAL_BYTES))
+
+
+ACCIDENTS: dict[str, Callable[..., object]] = {
+    "little memory": little_memory,
+    "pause": pause_in,
+    "fake": fake,
+    "fake deaths": fake_deaths,
+    "full disk": full_disk,
+}
+
+
+def main(what: str, accidents: str, *arguments: str) -> int:
+    """A worker to which the accidents happen, or the command that starts such workers."""
+    if what == "specgauge":
+        isolation.WORKER, isolation.GRACE_S = worker(*accidents.split(",")), 0.1
+        return cli.main(arguments)
+    for accident in accidents.split(","):
+        name, *where = accident.split(" in ")
+        ACCIDENTS[name](*where)
+    real_worker.end_with_parent()
+    return real_worker.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
