@@ -22,7 +22,7 @@ from specgauge.reports.records import (
     verified_policy,
 )
 from specgauge.sweeps.decoded_tables import REQUESTS
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.predictions import Predictions, predict
 from specgauge.sweeps.records import JournalLine
 from specgauge.sweeps.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
@@ -137,9 +137,11 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> list[Gap]:
     gaps = []
     if not lines:
         gaps.append(Gap(code="unmeasured", message="Nothing has been timed yet."))
-    for pair in run.config.pairs:
+    tried = {line.axes["pair"] for line in lines if line.status != "skipped"}
+    skipped = {line.axes["pair"] for line in lines} - tried
+    for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
-            if not run.has_acceptance(pair.name, sampling.name):
+            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 gaps.append(Gap(code="acceptance_missing", message=f"No acceptance has been recorded for {where}."))
     if lines and not _is_predicted(run):

@@ -37,6 +37,7 @@ from specgauge.reports.tables import (
 from specgauge.reports.timings import part_timings
 from specgauge.reports.verification_section import verification_section
 from specgauge.sweeps.files import write_text_atomically
+from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.rundir import REPORT
 
 if TYPE_CHECKING:
@@ -200,8 +201,8 @@ def _configured(data: ReportData) -> list[Strategy]:
     """The strategies that the configuration asks for."""
     config = data.config
     return [
-        Strategy(pair.name, config.mode, sampling.name, draft_sampling, rule)
-        for pair in config.pairs
+        Strategy(pair.name, config.mode_of(pair), sampling.name, draft_sampling, rule)
+        for pair in planned_pairs(config)
         for sampling in config.sampling
         for draft_sampling in config.draft_sampling
         for rule in config.acceptance_rule
@@ -209,17 +210,19 @@ def _configured(data: ReportData) -> list[Strategy]:
 
 
 def _unanswered(data: ReportData) -> int:
-    """Places of the grid that a strategy of the recommendations has no number for."""
-    grid = data.config.grid
-    wanted = {Place(b, c) for b in grid.batch_size for c in grid.context}
+    """Places to be measured that a strategy of the recommendations has no number for."""
+    wanted: dict[str, set[Place]] = {}
+    for cell in plan_cells(data.config):
+        wanted.setdefault(cell.pair, set()).add(Place(cell.batch_size, cell.context))
     answered: dict[Strategy, set[Place]] = {}
     for one in data.answers:
         answered.setdefault(one.strategy, set()).update([one.place] if one.is_known else [])
-    return sum(len(wanted - places) for places in answered.values())
+    return sum(len(wanted.get(strategy.pair, set()) - places) for strategy, places in answered.items())
 
 
 def _pairs(data: ReportData) -> list[str]:
-    return [f"Pair {one.name}: target {one.target.model}, draft {one.draft.label}" for one in data.config.pairs]
+    pairs = planned_pairs(data.config)
+    return [f"Pair {one.name}: target {one.target.model}, draft {one.draft.label}" for one in pairs]
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -22,7 +22,8 @@ from specgauge.sweeps.plan import Cell
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config, PairConfig
 
-SPENT = f"{RUN_SECONDS} is spent; run the same command again, it goes on where it stopped"
+SPENT = f"left out: {RUN_SECONDS} is spent"
+MISSING = "whatever was missing"
 TOO_LARGE = "skipped: every cell is over limits.memory"
 
 

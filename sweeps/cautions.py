@@ -65,7 +65,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
     """Cells with an arm that has no time, or less than it would have, by status."""
     remedies = {
         "oom": "lower grid.batch_size or grid.context, or load the models in a smaller dtype",
-        "skipped": "make the smaller cell fit first",
+        "skipped": "make the smaller cell fit first, or raise limits.memory where that left cells out",
         "failed": "run the same command again; if it fails again, run it with --debug",
         "killed": "run the same command again; if it is killed again, lower grid.batch_size or grid.context",
         "unmeasured": "run the same command again, it goes on where it stopped",
@@ -273,4 +273,14 @@ def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Cau
             message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
             f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
             remedy="give more prompts or workload.repetitions, and raise precision.min_blocks and max_blocks",
+        )
+
+
+def left_out_cautions(left_out: Mapping[str, str]) -> Iterator[Caution]:
+    """Warnings about what was left out once the run's seconds were spent, by pair."""
+    for pair, words in left_out.items():
+        yield Caution(
+            code="out_of_time",
+            message=f"pair {pair}: limits.run_seconds is spent, left out: {words}",
+            remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
         )

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.model.arms import arm_names
+from specgauge.sweeps.deadline import Deadline
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.rundir import ACCEPTANCE, acceptance_file_name
-from specgauge.sweeps.worker import INTERRUPTED, WorkerOutcome, read_outcome
+from specgauge.sweeps.worker import INTERRUPTED, WorkerOutcome, read_outcome, seconds_told
 from specgauge.sweeps.working import clear_mark, read_mark
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ GRACE_S = 5.0
 """Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
 
 
-def measure_apart(run: Path, config: Config, pair: str, *, say: Callable[[str], None]) -> WorkerOutcome:
-    """Measure one pair of the run directory `run`, which nobody else may have open.
+def measure_apart(
+    run: Path, config: Config, pair: str, *, say: Callable[[str], None], deadline: Deadline | None = None
+) -> WorkerOutcome:
+    """Measure one pair of the run directory `run`, which nobody else may have open; begin nothing after `deadline`.
 
     Raises:
         ValueError: the directory is not taken up: another machine's run, or another process writes it.
@@ -49,7 +52,7 @@ def measure_apart(run: Path, config: Config, pair: str, *, say: Callable[[str], 
     left_alone: list[str] = []
     try:
         while True:
-            code, outcome = _start(run, pair, left_alone)
+            code, outcome = _start(run, pair, [*seconds_told(deadline), *left_alone])
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
             if outcome is not None:
@@ -76,12 +79,15 @@ def _raise_what_ends_the_run(outcome: WorkerOutcome, pair: str) -> None:
         raise RuntimeError(f"pair {pair}: {outcome.crash}")
 
 
-def _start(run: Path, pair: str, left_alone: list[str]) -> tuple[int, WorkerOutcome | None]:
-    """(exit code, outcome if it left one) of a new worker; its lines go where this process's stderr goes."""
+def _start(run: Path, pair: str, told: list[str]) -> tuple[int, WorkerOutcome | None]:
+    """(exit code, outcome if it left one) of a new worker; its lines go where this process's stderr goes.
+
+    told: the seconds it has, where they are limited, and the cells it is to leave alone.
+    """
     clear_mark(run)
     with tempfile.TemporaryDirectory() as folder:
         left = Path(folder) / "outcome.json"
-        command = [sys.executable, *WORKER, str(run), pair, str(left), *left_alone]
+        command = [sys.executable, *WORKER, str(run), pair, str(left), *told]
         shown = _stderr()
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=shown, stderr=shown, env=_environment()) as worker:
             try:

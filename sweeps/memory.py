@@ -26,7 +26,7 @@ def over_memory(config: Config, sizes: PairSizes, cell: Cell) -> str | None:
     assert limit is not None
     assert weights is not None
     assert kv is not None
-    remedy = "take smaller models" if weights > limit else "lower grid.batch_size or grid.context"
+    remedy = "load the models in a smaller dtype" if weights > limit else "lower grid.batch_size or grid.context"
     return (
         f"needs {size_text(weights + kv)} by estimate (weights {size_text(weights)}, keys and values {size_text(kv)}), "
         f"limits.memory is {size_text(limit)}; raise it, or {remedy}"

@@ -25,10 +25,17 @@ from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray
 from specgauge.model.known import Known, finite_or_none
 from specgauge.model.prediction import OPTIMISTIC
-from specgauge.sweeps.cautions import Caution, acceptance_cautions, decision_cautions, judging_cautions, timing_cautions
+from specgauge.sweeps.cautions import (
+    Caution,
+    acceptance_cautions,
+    decision_cautions,
+    judging_cautions,
+    left_out_cautions,
+    timing_cautions,
+)
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.files import write_text_atomically
-from specgauge.sweeps.plan import chains, plan_cells
+from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.reading import PREDICTION_COLUMNS
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, SharedParts, answer_cell
@@ -68,6 +75,8 @@ class Reasons:
     """By (pair, sampling)."""
     decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By (pair, words of the cell)."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """What was left out once the run's seconds were spent, by pair."""
 
 
 def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
@@ -257,13 +266,15 @@ def _cautions(
     verification: Sequence[Mapping[str, Any]],
     reasons: Reasons,
 ) -> Iterator[Caution]:
-    for pair in config.pairs:
-        yield from timing_cautions(config, pair.name, [cell for cell in cells if cell.cell.pair == pair.name])
+    for pair in planned_pairs(config):
+        own = [cell for cell in cells if cell.cell.pair == pair.name]
+        yield from timing_cautions(config, pair.name, own)
+        is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
         settings = {way.sampling: way for way in found if way.pair == pair.name}
         texts = {name: way.texts for name, way in settings.items() if way.texts is not None}
         yield from acceptance_cautions(config, pair.name, texts)
         for name, way in settings.items():
-            if way.texts is None:
+            if way.texts is None and not is_skipped:  # whose cells tell why
                 yield Caution(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {way.reason}",
@@ -280,6 +291,7 @@ def _cautions(
                 check=way.rounds.chain_check,
             )
     yield from verification_cautions(verification, reasons.decoding)
+    yield from left_out_cautions(reasons.left_out)
     yield from decision_cautions(decisions)
 
 

@@ -93,11 +93,13 @@ def refuse_what_is_not_there(
     run: Run, *, pair: str | None, sampling: str | None, batch_size: int | None, context: int | None
 ) -> None:
     """Raise ValueError for a name or number that the run does not have; None asks for nothing."""
-    grid = run.config.grid
-    _known_name("pair", pair, [one.name for one in run.config.pairs])
+    cells, grid = list(plan_cells(run.config)), run.config.grid
+    _known_name("pair", pair, list(dict.fromkeys(cell.pair for cell in cells)))
     _known_name("sampling", sampling, [one.name for one in run.config.sampling])
-    _known_number("batch size", batch_size, grid.batch_size)
-    _known_number("context", context, grid.context)
+    cells = [cell for cell in cells if pair in (None, cell.pair)]
+    _known_number("batch size", batch_size, sorted({cell.batch_size for cell in cells}), grid.batch_size)
+    cells = [cell for cell in cells if batch_size in (None, cell.batch_size)]
+    _known_number("context", context, sorted({cell.context for cell in cells}), grid.context)
 
 
 def _known_name(what: str, name: str | None, names: Sequence[str]) -> None:
@@ -107,12 +109,13 @@ def _known_name(what: str, name: str | None, names: Sequence[str]) -> None:
         raise ValueError(f"{what} {name!r} is not in this run, allowed: {', '.join(names)}{hint}")
 
 
-def _known_number(what: str, number: int | None, numbers: Sequence[int]) -> None:
+def _known_number(what: str, number: int | None, numbers: Sequence[int], grid: Sequence[int]) -> None:
     if number is not None and number not in numbers:
         near = min(numbers, key=lambda measured: (abs(measured - number), measured))
+        remedy = f"to have it measured, put it into grid.{what.replace(' ', '_')}"
         raise ValueError(
             f"{what} {number} was not measured, allowed: {', '.join(map(str, numbers))}; the nearest is {near}; "
-            f"to have it measured, put it into grid.{what.replace(' ', '_')}"
+            f"{'there the rules of the grid leave it out' if number in grid else remedy}"
         )
 
 

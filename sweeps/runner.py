@@ -4,7 +4,8 @@
     → report.html → the answer on stdout
 
 Stopped at any point, by Ctrl-C, kill -9 or a full disk, the same call goes on where it stopped. A part that fails is
-told and kept as a status; the rest is measured all the same.
+told and kept as a status; the rest is measured all the same. Once `limits.run_seconds` are spent nothing more is begun,
+and the answer says what was left out.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.sweeps.budget import MISSING
+from specgauge.sweeps.deadline import Deadline
 from specgauge.sweeps.describe import read_sizes
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.opening import OpenRun, has_results
+from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.predictions import Reasons, predict_run
 from specgauge.sweeps.progress import Progress, progress_to
 from specgauge.sweeps.recommend import answer_text
@@ -55,10 +59,14 @@ def run(
     """
     from specgauge.bench.prompts import read_prompts
 
+    deadline = Deadline(config.limits.run_seconds)
     check_contexts(config, read_sizes(config))
     remarks: list[str] = []
     prompts = read_prompts(config.workload, remarks.append)
-    outcomes = _apart(config, out, fresh, remarks) if apart else _here(config, out, fresh, prompts, remarks, progress)
+    if apart:
+        outcomes = _apart(config, out, fresh, remarks, deadline)
+    else:
+        outcomes = _here(config, out, fresh, prompts, remarks, progress, deadline)
     if not (out / ENVIRONMENT).is_file():
         raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
     problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
@@ -79,7 +87,13 @@ def run(
 
 
 def _here(
-    config: Config, out: Path, fresh: bool, prompts: Sequence[Prompt], remarks: Sequence[str], progress: Progress | None
+    config: Config,
+    out: Path,
+    fresh: bool,
+    prompts: Sequence[Prompt],
+    remarks: Sequence[str],
+    progress: Progress | None,
+    deadline: Deadline,
 ) -> dict[str, WorkerOutcome]:
     """Measure every pair in this process."""
     from specgauge.sweeps.measuring import PairRun, prepare_machine
@@ -90,10 +104,15 @@ def _here(
         opened.check_environment(prepare_machine(config.threads))
         for remark in remarks:
             shown.say(remark)
-        return {pair.name: WorkerOutcome.of(PairRun(opened, pair, prompts, shown).measure()) for pair in config.pairs}
+        return {
+            pair.name: WorkerOutcome.of(PairRun(opened, pair, prompts, shown, deadline=deadline).measure())
+            for pair in planned_pairs(config)
+        }
 
 
-def _apart(config: Config, out: Path, fresh: bool, remarks: Sequence[str]) -> dict[str, WorkerOutcome]:
+def _apart(
+    config: Config, out: Path, fresh: bool, remarks: Sequence[str], deadline: Deadline
+) -> dict[str, WorkerOutcome]:
     """Measure every pair in a process of its own, one after the other."""
     from specgauge.sweeps.isolation import measure_apart
 
@@ -107,11 +126,17 @@ def _apart(config: Config, out: Path, fresh: bool, remarks: Sequence[str]) -> di
 
     for remark in remarks:
         say(remark)
-    return {pair.name: measure_apart(out, config, pair.name, say=say) for pair in config.pairs}
+    outcomes: dict[str, WorkerOutcome] = {}
+    for pair in planned_pairs(config):
+        if outcomes and deadline.is_spent:
+            outcomes[pair.name] = WorkerOutcome(left_out=[MISSING])
+        else:
+            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=deadline)
+    return outcomes
 
 
 def _reasons(outcomes: Mapping[str, WorkerOutcome]) -> Reasons:
-    """Why acceptance or texts decoded end to end are missing, of all pairs."""
+    """Why acceptance or texts decoded end to end are missing, and what was left out, of all pairs."""
     return Reasons(
         acceptance={
             (pair, sampling): reason
@@ -123,4 +148,5 @@ def _reasons(outcomes: Mapping[str, WorkerOutcome]) -> Reasons:
             for pair, outcome in outcomes.items()
             for words, reason in outcome.verify_reasons.items()
         },
+        left_out={pair: ", ".join(outcome.left_out) for pair, outcome in outcomes.items() if outcome.left_out},
     )

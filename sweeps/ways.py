@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from specgauge.configs.drafts import NgramDraft
 from specgauge.model.sampling import chain_name
 from specgauge.sweeps.decoded_tables import DecodedKey
-from specgauge.sweeps.plan import Cell, settings_of
+from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
 from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
 from specgauge.sweeps.rounds import JudgedRounds, judge_rounds
 from specgauge.sweeps.rundir import Run
@@ -91,11 +91,11 @@ def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
 
 
 def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None) -> Iterator[Way]:
-    """Every pair with every sampling setting, draft sampling and acceptance rule of the configuration.
+    """Every pair that has cells with every sampling setting, draft sampling and acceptance rule of the configuration.
 
     reasons: why acceptance is missing, by (pair, sampling), where it is known; pairs: those wanted, None for all.
     """
-    for pair in run.config.pairs:
+    for pair in planned_pairs(run.config):
         if pairs is not None and pair.name not in pairs:
             continue
         for sampling in run.config.sampling:

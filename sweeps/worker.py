@@ -4,7 +4,8 @@ It opens the run directory as its one writer, measures what is missing, and leav
 file OUTCOME. A pair that dies in it (killed by the system when memory runs out, or by anybody) takes nothing else
 along; who started it (`specgauge.sweeps.isolation`) reads from the mark it leaves what it was doing.
 
-Cells whose ids follow as further arguments were being measured when an earlier worker died; they are left alone.
+Cells whose ids follow as further arguments were being measured when an earlier worker died; they are left alone. After
+`--seconds=12.5` from its start it begins nothing more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.sweeps.deadline import Deadline
 from specgauge.sweeps.files import StorageError, write_text_atomically
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.progress import progress_to
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from specgauge.sweeps.measuring import PairOutcome
 
 INTERRUPTED = 130
+_SECONDS = "--seconds="
 INSIST_S = 5.0
 """An interruption may be lost in a library that swallows every exception; then it comes again."""
 
@@ -48,6 +51,8 @@ class WorkerOutcome:
     failed: bool = False
     acceptance_reasons: dict[str, str] = field(default_factory=dict)
     verify_reasons: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """What was left out when the seconds of the run were spent, in words."""
 
     @classmethod
     def of(cls, outcome: PairOutcome) -> WorkerOutcome:
@@ -57,6 +62,7 @@ class WorkerOutcome:
             failed=outcome.failed,
             acceptance_reasons=dict(outcome.acceptance_reasons),
             verify_reasons=dict(outcome.verify_reasons),
+            left_out=list(outcome.left_out),
         )
 
 
@@ -68,7 +74,13 @@ def read_outcome(path: Path) -> WorkerOutcome | None:
     return WorkerOutcome(**content)
 
 
-def work(run: Path, pair_name: str, left_alone: Sequence[str]) -> WorkerOutcome:
+def seconds_told(deadline: Deadline | None) -> list[str]:
+    """What tells a worker the seconds it has; nothing where they are not limited."""
+    left_s = None if deadline is None else deadline.left_s
+    return [] if left_s is None else [f"{_SECONDS}{left_s!r}"]
+
+
+def work(run: Path, pair_name: str, left_alone: Sequence[str], deadline: Deadline | None = None) -> WorkerOutcome:
     """Measure one pair of a run; everything that goes wrong is in the outcome, but for an interruption."""
     try:
         from specgauge.bench.prompts import read_prompts
@@ -82,7 +94,8 @@ def work(run: Path, pair_name: str, left_alone: Sequence[str]) -> WorkerOutcome:
             opened.check_environment(prepare_machine(config.threads))
             prompts = read_prompts(config.workload)
             with progress_to(sys.stderr) as progress:
-                return WorkerOutcome.of(PairRun(opened, pair, prompts, progress, left_alone=left_alone).measure())
+                measured = PairRun(opened, pair, prompts, progress, left_alone=left_alone, deadline=deadline)
+                return WorkerOutcome.of(measured.measure())
     except ValueError as error:
         return WorkerOutcome(refused=str(error))
     except StorageError as error:
@@ -97,9 +110,11 @@ def work(run: Path, pair_name: str, left_alone: Sequence[str]) -> WorkerOutcome:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the pair named and write its outcome."""
-    run, pair, outcome, *left_alone = arguments
+    run, pair, outcome, *told = arguments
+    left_alone = [word for word in told if not word.startswith(_SECONDS)]
+    seconds = [float(word.removeprefix(_SECONDS)) for word in told if word.startswith(_SECONDS)]
     try:
-        found = work(Path(run), pair, left_alone)
+        found = work(Path(run), pair, left_alone, Deadline(seconds[0] if seconds else None))
     except KeyboardInterrupt:
         return INTERRUPTED
     write_text_atomically(Path(outcome), json.dumps(asdict(found), allow_nan=False))

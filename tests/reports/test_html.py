@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
+from specgauge.model.arms import arm_names
 from specgauge.reports.html import write_report
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import predict_run
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.rundir import Run, acceptance_file_name
 from tests.reports.pages import Page, read_page
 from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
+from tests.sweeps import made
 
 HOSTILE = """<script>alert('x')</script> & "quoted" 'single' {{ 7 * 7 }} </style>"""
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
@@ -349,3 +352,29 @@ def test_positions_outside_the_support_are_counted(tmp_path: Path) -> None:
     frame.to_parquet(path, index=False)
     page = read_page(write_report(run).read_text(encoding="utf-8"))
     assert "12 12 480 25\u202f% 0\u202f%" in page.text
+
+
+def test_what_is_not_to_be_measured_is_no_gap(tmp_path: Path) -> None:
+    """Of two pairs in two modes, rules leave one mode and 3 of 4 places; one pair of the two is over the memory."""
+    pair = {"name": "p", "target": "embedded", "draft": "embedded", "mode": ["eager", "compile"]}
+    grid = {"batch_size": [1, 4], "context": [64, 256], "gamma": "1:3"}
+    rules = {"exclude": [{"mode": "compile"}, {"batch_size": 4, "context": 64}]}
+    config = made.config(pairs=[pair, {**pair, "name": "q"}], grid={**grid, **rules})
+    with made.begin(tmp_path / "run", config) as run:
+        for cell in plan_cells(config):
+            for arm in arm_names((1, 2, 3)):
+                if cell.pair == "p-eager":
+                    made.record_blocks(run.journal, cell, arm, 3, 1.0)
+                else:
+                    line = {"arm": arm, "block": 0, "status": "skipped", "reason": "needs more"}
+                    run.journal.append({"axes": cell.axes, **line})
+    texts = tmp_path / "run" / "acceptance" / acceptance_file_name("p-eager", "greedy")
+    made.acceptance_frame(10, 16).to_parquet(texts, index=False)
+    text = read_page(write_report(tmp_path / "run").read_text(encoding="utf-8")).text
+    assert [f"Pair {name}: target" in text for name in ("p-eager", "p-compile", "q-eager", "q-compile")] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    assert "Pair q-eager: 3 of 3 cells skipped" in text
+    assert "Pair q-eager, sampling greedy: no acceptance" not in text
+    assert "recorded for pair q-eager" not in text
+    assert "3 settings of the grid have no answer" in text

@@ -184,3 +184,26 @@ def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:
     (found.path / "verification.csv").write_text("pair\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"verification\.csv: not a table of verification"):
         recommend(found)
+
+
+def test_places_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None:
+    pair = {"name": "p", "target": "embedded", "draft": "embedded"}
+    grid = {
+        "batch_size": [1, 4],
+        "context": [64, 256],
+        "gamma": "1:3",
+        "exclude": [{"pair": "q"}, {"batch_size": 4, "context": 64}],
+    }
+    config = made.config(pairs=[pair, {**pair, "name": "q", "mode": "compile"}], grid=grid)
+    predict_run(write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)}))
+    found = Run.open(tmp_path / "run")
+    assert places(found) == [("greedy", 1, 64), ("greedy", 1, 256), ("greedy", 4, 256)]
+    with pytest.raises(
+        ValueError,
+        match="context 64 was not measured, allowed: 256; the nearest is 256; there the rules of the grid leave it out",
+    ):
+        recommend(found, batch_size=4, context=64)
+    with pytest.raises(ValueError, match=r"context 65 was not measured, .* put it into grid\.context"):
+        recommend(found, context=65)
+    with pytest.raises(ValueError, match="pair 'q' is not in this run, allowed: p"):
+        recommend(found, pair="q")
