@@ -81,5 +81,5 @@ def _part(cell: Cell, timings: ArmTimings, confidence: float) -> PartTiming:
         median_s=float(np.median(last)) if last.size else None,
         relative_half_width=finite_or_none(worst_half_width(samples, confidence)),
         first_call_s=timings.first_call_s,
-        drift=drift(last),
+        drift=drift(timings.samples_as_taken_s[:, -1]),
     )

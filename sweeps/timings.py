@@ -134,6 +134,7 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
             status="skipped",
             reason=left_out.reason or "",
             blocks={line.block: _samples(line) for line in measured},
+            first_call_s=_first_call_s(measured),
             search=str(left_out.notes[SEARCH_NOTE]),
         )
     rest = [line for line in rest if SEARCH_NOTE not in line.notes]
@@ -146,8 +147,12 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         reason=reason,
         ended_by=worst.status if measured and worst is not None else "",
         blocks={line.block: _samples(line) for line in measured},
-        first_call_s=next((line.first_call_s for line in measured if line.first_call_s is not None), None),
+        first_call_s=_first_call_s(measured),
     )
+
+
+def _first_call_s(lines: Iterable[JournalLine]) -> float | None:
+    return next((line.first_call_s for line in lines if line.first_call_s is not None), None)
 
 
 def _samples(line: JournalLine) -> FloatArray:
