@@ -138,15 +138,16 @@ class AdaptiveCellTimer(CellTimer):
         if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in recorded):
             state.given_up = True
             return True
-        number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell.batch_size))
+        number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
         if not arms:
             self._keep_left_out(state.cell, number, step)
         return not arms
 
-    def is_spent(self, batch_size: int) -> bool:
-        """Whether the seconds of a batch size are spent."""
-        limit = self.precision.max_seconds
-        return limit is not None and self.spent_s([c for c in self.cells if c.batch_size == batch_size]) >= limit
+    def is_spent(self, cell: TimingCell) -> bool:
+        """Whether the seconds of a cell, or of all cells of its batch size, are spent."""
+        together = [one for one in self.cells if one.batch_size == cell.batch_size]
+        limits = self.precision
+        return self.has_spent(together, limits.max_seconds) or self.has_spent([cell], limits.max_cell_seconds)
 
     def _keep_left_out(self, cell: TimingCell, number: int, step: Step) -> None:
         """Record why each γ without the least blocks has no more of them."""
@@ -187,7 +188,7 @@ class AdaptiveCellTimer(CellTimer):
         self, bench: Workbench, state: CellState, states: Sequence[CellState], order: np.random.Generator
     ) -> None:
         """One block of each arm that a cell's search asks for."""
-        number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell.batch_size))
+        number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
         self._reason = step.reason
         for arm in order.permutation(arms).tolist():
             if not state.given_up:

@@ -3,7 +3,7 @@
 A cell is (chain, batch size, context) of a loaded pair.  All cells of one batch size share caches and are visited in
 turn, a block of each arm at a time, in an order shuffled by block, so that a machine that slows down hits all arms
 alike.  A cell stops when the interval of every arm's median is narrower than ``precision.relative_ci`` of it, or when
-its blocks or the seconds of its batch size are spent.  First calls of a shape and one warm-up are kept apart.
+its blocks, its own seconds or those of its batch size are spent.  First calls and one warm-up are kept apart.
 
     measure_cells(pair, cells, gammas=[1, 2, 3], prompts=prompts, precision=precision, journal=journal, seed=0)
 
@@ -220,7 +220,7 @@ class CellTimer:
         if any(block.status != "ok" for block in recorded):
             state.given_up = True
             return True
-        return self.converged(state.cell)
+        return self.converged(state.cell) or self.out_of_budget([state.cell], self.precision.max_cell_seconds)
 
     def open_bench(self, states: Sequence[CellState], prompts: Sequence[Sequence[int]]) -> Workbench | None:
         """A workbench for the largest context that fits; what does not fit, or fails otherwise, is given up."""
@@ -258,13 +258,13 @@ class CellTimer:
         """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""
         states = [CellState(cell=cell) for cell in cells]
         pending = [state for state in states if not self.finished(state)]
-        if not pending or self.out_of_budget(cells):
+        if not pending or self.out_of_budget(cells, self.precision.max_seconds):
             return
         bench = self.open_bench(pending, prompts)
         if bench is None:
             return
         for block in range(self.precision.max_blocks):
-            if block >= self.precision.min_blocks and self.out_of_budget(cells):
+            if block >= self.precision.min_blocks and self.out_of_budget(cells, self.precision.max_seconds):
                 return
             order = np.random.default_rng((self.seed, block))
             for index in order.permutation(len(states)):
@@ -277,12 +277,13 @@ class CellTimer:
             if all(self.finished(state) for state in states):
                 return
 
-    def out_of_budget(self, cells: Sequence[TimingCell]) -> bool:
-        """Whether the seconds of this batch size are spent and every cell has its least number of blocks."""
-        limit = self.precision.max_seconds
-        if limit is None or self.spent_s(cells) < limit:
-            return False
-        return all(self._has_least(cell) for cell in cells)
+    def out_of_budget(self, cells: Sequence[TimingCell], limit_s: float | None) -> bool:
+        """Whether cells have spent their seconds, and each of them has its least number of blocks."""
+        return self.has_spent(cells, limit_s) and all(self._has_least(cell) for cell in cells)
+
+    def has_spent(self, cells: Sequence[TimingCell], limit_s: float | None) -> bool:
+        """Whether cells have spent their seconds, if those are limited."""
+        return limit_s is not None and self.spent_s(cells) >= limit_s
 
     def _has_least(self, cell: TimingCell) -> bool:
         """Whether a cell has its least number of blocks, or was given up and gets no more."""

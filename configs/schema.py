@@ -219,6 +219,10 @@ class PrecisionConfig(Section):
     """Blocks of an arm at most, converged or not."""
     max_seconds: Annotated[float | None, Real(above=0.0, unit="seconds", or_null=True, null_means="no limit")] = 120.0
     """Seconds for the whole timing of one pair and batch size; null is no limit."""
+    max_cell_seconds: Annotated[float | None, Real(above=0.0, unit="seconds", or_null=True, null_means="no limit")] = (
+        None
+    )
+    """Seconds for the timing of one cell; like those above, they end nothing before the least blocks are there."""
     bootstrap_replicates: Annotated[int, Whole(at_least=10, at_most=1_000_000)] = 1000
     """Resamples of blocks and prompts behind every interval."""
 

@@ -131,7 +131,8 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
     if wide:
         cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
         known = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
-        budget = "precision.max_blocks" if precision.max_seconds is None else "precision.max_seconds and max_blocks"
+        limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
+        budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
         yield Caution(
             code="not_converged",
             message=f"pair {pair}: {_cells(len(wide), cells)} not known to ±{100 * precision.relative_ci:g} %; worst "

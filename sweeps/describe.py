@@ -123,7 +123,8 @@ def _left_out(config: Config, cells: Sequence[Cell]) -> str:
 
 def _arm_lines(config: Config) -> list[str]:
     precision = config.precision
-    seconds = f", {precision.max_seconds:g} s for a pair and batch size" if precision.max_seconds is not None else ""
+    limits = {"a pair and batch size": precision.max_seconds, "a cell": precision.max_cell_seconds}
+    seconds = "".join(f", {limit:g} s for {what}" for what, limit in limits.items() if limit is not None)
     kinds: dict[bool, list[str]] = {}
     for pair in planned_pairs(config):
         kinds.setdefault(isinstance(pair.draft, NgramDraft), []).append(pair.name)

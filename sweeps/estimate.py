@@ -242,9 +242,10 @@ def _timing_s(
         blocks * samples * sum(base + verify[:gammas]) + min(blocks, PREFILL_BLOCKS) * prefill_s
         for blocks, gammas in ((precision.min_blocks, fewest), (precision.max_blocks, len(verify)))
     )
-    if precision.max_seconds is not None:
-        most = max(least, min(most, precision.max_seconds))
-    return least, most
+    own_s = precision.max_cell_seconds
+    cells_s = None if own_s is None else own_s * len(chains(config)) * len(contexts)
+    limits_s = [limit for limit in (precision.max_seconds, cells_s) if limit is not None]
+    return least, max(least, min([most, *limits_s]))
 
 
 def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seconds) -> float:

@@ -196,6 +196,11 @@ def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: A
     assert search([cell()], max_seconds=10.0) == []
 
 
+def test_a_cells_own_seconds_end_its_search_alone(search: Any) -> None:
+    lines = search([cell(1, 64)], max_cell_seconds=10.0)
+    assert arms_by_block(lines, "1-64") == {block: {*BASE, *PREFILLS, "verify:1"} for block in range(3)}
+
+
 def test_seconds_are_those_of_the_batch_size(search: Any) -> None:
     lines = search([cell(1, 64), cell(2, 64)], max_seconds=150.0)
     spent = {one: sum(line.device_s for line in lines if line.cell_id == one) for one in ("1-64", "2-64")}

@@ -179,6 +179,31 @@ def test_seconds_spent_count_where_more_blocks_are_asked_for_than_a_prefill_has(
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == list(range(least))
 
 
+def test_a_cell_whose_own_seconds_are_spent_stops_alone(run: Any, memory_journal: Any) -> None:
+    """The fake device's times are exact, so only doubt put in by hand keeps a cell going."""
+    for context in (32, 64):
+        for arm in ARMS:
+            for block in range(3):
+                memory_journal.record(
+                    BlockRecord(
+                        cell_id=f"draw-1-{context}",
+                        arm=arm,
+                        block=block,
+                        status="ok",
+                        samples_s=[[1.0], [9.0]],
+                        device_s=100.0 if context == 32 else 0.0,
+                    )
+                )
+    run([cell(1, 32), cell(1, 64)], max_blocks=5, max_cell_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+    assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2, 3, 4]
+
+
+def test_the_least_blocks_come_before_a_cells_own_seconds(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)], max_cell_seconds=1e-9)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+
+
 def test_a_cell_given_up_with_few_blocks_keeps_no_other_going_beyond_its_seconds(run: Any, memory_journal: Any) -> None:
     for arm in ARMS:
         block = BlockRecord(cell_id="draw-1-32", arm=arm, block=0, status="ok", samples_s=[[1.0]], device_s=100.0)

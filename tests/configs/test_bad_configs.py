@@ -166,7 +166,7 @@ KINDS = {
     "nothing for mapping": (
         MINIMAL + "precision:\n",
         "file.yaml:4: precision: found nothing, allowed: a mapping with the keys relative_ci, confidence,"
-        " block_samples, min_blocks, max_blocks, max_seconds, bootstrap_replicates",
+        " block_samples, min_blocks, max_blocks, max_seconds, max_cell_seconds, bootstrap_replicates",
     ),
     "mapping for list": (
         "name: x\npairs: {name: a, target: embedded, draft: embedded}\n",

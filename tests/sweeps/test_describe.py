@@ -373,3 +373,14 @@ def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> No
         found[name] = estimate
     assert found["searched"].timing_most_s == found["every"].timing_most_s
     assert found["fewest"].timing_least_s < found["searched"].timing_least_s < found["every"].timing_least_s
+
+
+def test_the_seconds_of_a_cell_are_told_and_bound_the_estimate(folder: Path) -> None:
+    grid = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"}
+    precision = {"max_seconds": 100, "max_cell_seconds": 1e-9}
+    config = with_models(folder, grid=grid, precision=precision)
+    assert ", 100 s for a pair and batch size, 1e-09 s for a cell" in describe(config)
+    size = read_model_size(config.pairs[0].target, role="target")
+    found = time_estimate(config, config.pairs[0], PairSizes(target=size, draft=size), prompts=2)
+    assert found is not None
+    assert found.timing_most_s == found.timing_least_s
