@@ -191,11 +191,12 @@ def _verify_lines(config: Config, prompts: int) -> list[str]:
     share = f"{_count(total, 'cell')} of all pairs" if len(each) > 1 else f"{_count(each.pop(), 'cell')} of each pair"
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
     gammas = "the recommended γ and its neighbours" if verify.gamma == "recommended" else f"γ = {_listed(verify.gamma)}"
+    adaptive = "" if verify.policies is None else f" and policies ({_listed(verify.policies)})"
     seconds = "" if verify.max_seconds is None else f", {verify.max_seconds:g} s for a pair"
     forced = "" if verify.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
     return [
         f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
-        f"{gammas} beside {_listed(BASELINES)}",
+        f"{gammas}{adaptive} beside {_listed(BASELINES)}",
         f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
         f"{verify.max_new_tokens or config.workload.max_new_tokens} tokens{seconds}{forced}",
     ]

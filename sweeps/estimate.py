@@ -266,12 +266,14 @@ def _verify_s(
 ) -> tuple[float, float]:
     """(least, most) seconds of decoding end to end: one block of every cell, or all of them.
 
-    A round is taken to commit 1 + γ / 2 tokens; teacher-forcing its texts once is counted.
+    A round is taken to commit 1 + γ / 2 tokens, an adaptive policy to draft as the middle γ of the grid does;
+    teacher-forcing its texts once is counted.
     """
     verify = config.verify
     if verify is None:
         return 0.0, 0.0
     gammas = config.grid.gamma[:RECOMMENDED_GAMMAS] if verify.gamma == "recommended" else verify.gamma
+    gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
     new = verify.max_new_tokens or config.workload.max_new_tokens
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
     least = most = 0.0

@@ -199,6 +199,9 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
     assert found(prompts=None, repetitions=2) == pytest.approx((2 * block, 2 * (20 + 5) * block), rel=1e-12)
     assert found(max_seconds=300) == pytest.approx((2 * block, 300), rel=1e-12)
     assert found(max_seconds=1) == pytest.approx((2 * block, 2 * block), rel=1e-12)
+    arm = 2 + 5 * 3 + 2  # a policy drafts about as γ = 2 does
+    found_with = found(prompts=6, policies=["svip", "renewal"])
+    assert found_with == pytest.approx((2 * (block + 2 * arm), (6 + 2) * (block + 2 * arm)), rel=1e-12)
 
 
 def test_what_would_be_decoded_is_told(folder: Path) -> None:
@@ -212,6 +215,8 @@ def test_what_would_be_decoded_is_told(folder: Path) -> None:
         "  2 prompts × 1 text of up to 9 tokens, 300 s for a pair; acceptance forced by coin: the texts are not the "
         "target's" in text
     )
+    text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "policies": ["renewal", "svip"]}))
+    assert "γ = 2 and policies (svip, renewal) beside plain, loop, generate\n" in text
 
 
 def test_a_text_without_room_is_refused_before_anything_is_measured(folder: Path) -> None:
