@@ -79,6 +79,7 @@ class SpeculativeDecoder:
     ) -> Decoded:
         """Decode until every row met an end token or ``max_new_tokens``.
 
+        gamma: a number, or a policy, begun anew; one that reads signals is asked after every draft.
         Raises ValueError for no prompt, an empty prompt, one without room in the target's context or with an id that
         the target does not have, and for γ or max_new_tokens below their least.
         Raises NonFiniteLogitsError, which carries what was decoded before, when a model's logits are not numbers.
