@@ -10,7 +10,9 @@
 
 Runs are comparable in the pairs and sampling settings that mean the same in both: the same models, the same chain.
 Machines, releases and types of weights may differ, that is what a comparison is for; what differs is told. Acceptance
-is comparable over the same prompts only, so without them only plain decoding is compared.
+is comparable over the same prompts only, so without them only plain decoding is compared. Each replicate of a ratio
+draws the same prompts in both runs, and the blocks of each run by themselves: block 2 of one run has nothing to do
+with block 2 of another.
 
     comparison = compare(Run.open(a), Run.open(b))
     print(comparison_text(comparison))
@@ -19,27 +21,28 @@ is comparable over the same prompts only, so without them only plain decoding is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
-from specgauge.model.bootstrap import percentile_interval
+from specgauge.model.bootstrap import draw_blocks, median_replicates, percentile_interval
 from specgauge.model.checks import FloatArray
 from specgauge.model.known import finite_or_none
 from specgauge.model.text_table import text_table
-from specgauge.sweeps.plan import plan_cells, settings_of
-from specgauge.sweeps.rounds import answer_cell
+from specgauge.sweeps.comparable import comparable_pairs, comparable_settings, differences, other_texts_of
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.predictions import TOO_SHORT
+from specgauge.sweeps.rounds import SharedParts, answer_cell
+from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
 from specgauge.sweeps.verified import DecodedCells
 from specgauge.sweeps.ways import Way, cells_of, ways
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, PairConfig
-    from specgauge.sweeps.rundir import Run
+    from specgauge.configs.schema import Config
 
 TOLERANCE = 0.01
 PLAIN, SPECULATIVE, SPEEDUP = "plain", "speculative", "speed-up"
-_TOLD = ("device", "cpu", "cuda", "threads", "packages.torch", "packages.transformers", "packages.specgauge")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +62,8 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRatios:
-    """One cell that both runs have."""
+class Place:
+    """A cell under one way of sampling, drawing drafts and judging them."""
 
     pair: str
     mode: str
@@ -69,6 +72,20 @@ class CellRatios:
     acceptance_rule: str
     batch_size: int
     context: int
+
+    @property
+    def words(self) -> str:
+        """The cell in words."""
+        return (
+            f"{self.pair}, {self.mode}, {self.sampling}, {self.draft_sampling}, {self.acceptance_rule}, "
+            f"batch {self.batch_size}, context {self.context}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRatios(Place):
+    """One cell that both runs have."""
+
     ratios: tuple[Ratio, ...]
 
 
@@ -96,14 +113,19 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     """
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance: found {tolerance:g}, allowed: above 0 and below 1, such as 0.01")
-    names, left_out = _comparable_pairs(first.config, second.config)
-    settings, more = _comparable_settings(first.config, second.config)
+    names, left_out = comparable_pairs(first.config, second.config)
+    settings, more = comparable_settings(first.config, second.config)
     left_out += more
-    same_texts, why = _same_texts(first, second)
-    if why:
-        left_out.append(why)
-    figures = [_figures(run, names) for run in (first, second)]
-    shared = [key for key in figures[0] if key in figures[1] and key[2] in settings]
+    other_texts = {name: why for name in names if (why := other_texts_of(first, second, name))}
+    left_out += [f"pair {name}: {why}; only plain decoding is compared" for name, why in other_texts.items()]
+    seed = first.config.seed
+    figures = [
+        {key: found for key, found in _figures(run, names, seed, seed + number).items() if key.sampling in settings}
+        for number, run in enumerate((first, second))
+    ]
+    shared = [key for key in figures[0] if key in figures[1]]
+    left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
+    left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
     if not shared:
         raise ValueError(
             f"{first.path} and {second.path}: nothing to compare: "
@@ -111,7 +133,14 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
         )
     confidence = min(run.config.precision.confidence for run in (first, second))
     cells = [
-        _cell_ratios(key, figures[0][key], figures[1][key], same_texts, tolerance=tolerance, confidence=confidence)
+        _cell_ratios(
+            key,
+            figures[0][key],
+            figures[1][key],
+            same_texts=key.pair not in other_texts,
+            tolerance=tolerance,
+            confidence=confidence,
+        )
         for key in shared
     ]
     return Comparison(
@@ -119,79 +148,102 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
         second=str(second.path),
         tolerance=tolerance,
         confidence=confidence,
-        differences=tuple(_differences(first, second)),
+        differences=tuple(differences(first, second)),
         left_out=tuple(left_out),
         cells=tuple(cells),
     )
 
 
-_Key = tuple[str, str, str, str, str, int, int]
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Figures:
-    """One cell of one run: replicates (1 + R,) of its figures, the estimate first; γ is the recommended one."""
+    """One cell of one run: replicates (1 + R,) of its tokens a second, the estimate first."""
 
     plain: FloatArray
-    speculative: FloatArray
-    gamma: int
+    speculative: FloatArray | None
+    """At the recommended γ; None where no γ is known."""
+    gamma: int | None
+    trouble: str
+    """Why no γ is known."""
 
 
-def _figures(run: Run, pairs: Sequence[str]) -> dict[_Key, _Figures]:
-    config = run.config
+def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[Place, _Figures]:
+    """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
+    drawn = _with_seed(run, block_seed)
+    config, shared = drawn.config, SharedParts(drawn.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(run, {}, pairs=pairs))
-    decoded = DecodedCells.read(run, cells, found)
-    result: dict[_Key, _Figures] = {}
+    found = list(ways(_with_seed(run, prompt_seed), {}, pairs=pairs))
+    decoded = DecodedCells.read(drawn, cells, found)
+    result: dict[Place, _Figures] = {}
     for way in found:
         for cell in cells_of(way, cells):
-            figures = _cell_figures(config, way, cell, decoded)
-            if figures is not None:
-                result[_key(way, cell)] = figures
+            if cell.arms["decode"].status == "ok":
+                result[Place(**way.key(cell.cell))] = _cell_figures(config, way, cell, decoded, shared)
     return result
 
 
-def _key(way: Way, cell: CellTimings) -> _Key:
-    place = cell.cell
-    return (
-        way.pair, place.mode, way.sampling, way.draft_sampling, way.acceptance_rule, place.batch_size, place.context
-    )  # fmt: skip
+def _with_seed(run: Run, seed: int) -> Run:
+    return replace(run, config=run.config.model_copy(update={"seed": seed}))
 
 
-def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedCells) -> _Figures | None:
+def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedCells, shared: SharedParts) -> _Figures:
     rounds, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
     answer = None
     if rounds is not None:
         overhead_s = None if overhead is None else overhead.t_overhead_s
-        answer = answer_cell(config, cell, rounds, t_overhead_s=overhead_s)
-    if answer is None:
-        return None
+        answer = answer_cell(config, cell, rounds, t_overhead_s=overhead_s, shared=shared)
     batch_size = cell.cell.batch_size
-    plain = batch_size / answer.parts.t_decode_s
-    gamma = answer.doubt.recommended_gamma or answer.doubt.best_gamma or answer.gammas[0]
-    return _Figures(plain=plain, speculative=plain * answer.speedups[:, answer.gammas.index(gamma)], gamma=gamma)
+    if answer is None:
+        status, reason = cell.trouble(config.grid.gamma[0])
+        trouble = f"{status}: {reason}" if status != "ok" else way.reason or TOO_SHORT
+        plain = batch_size / _decode_replicates_s(config, cell)
+        return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
+    plain, gamma = batch_size / answer.parts.t_decode_s, answer.doubt.recommended_gamma
+    speculative = plain * answer.speedups[:, answer.gammas.index(gamma)]
+    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="")
+
+
+def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
+    """(1 + R,) T_decode."""
+    blocks = [block[:, 0] for block in cell.arms["decode"].blocks.values()]
+    seed = (config.seed, int(cell.cell.id, 16))
+    return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
+
+
+def _alone(which: str, own: Mapping[Place, _Figures], other: Mapping[Place, _Figures]) -> list[str]:
+    """Cells that only one of the runs has timed, in words."""
+    alone = [key for key in own if key not in other]
+    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].words}"] if alone else []
+
+
+def _without_rounds(
+    shared: Sequence[Place], first: Mapping[Place, _Figures], second: Mapping[Place, _Figures]
+) -> list[str]:
+    """Cells in which only plain decoding can be compared, in words."""
+    found = []
+    for which, figures in (("first", first), ("second", second)):
+        missing = [key for key in shared if figures[key].speculative is None]
+        if missing:
+            found.append(
+                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].words}: "
+                f"{figures[missing[0]].trouble}"
+            )
+    return found
+
+
+def _count(keys: Sequence[Place]) -> str:
+    return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
 def _cell_ratios(
-    key: _Key, first: _Figures, second: _Figures, same_texts: bool, *, tolerance: float, confidence: float
+    key: Place, first: _Figures, second: _Figures, *, same_texts: bool, tolerance: float, confidence: float
 ) -> CellRatios:
     ratios = [_ratio(PLAIN, first.plain, second.plain, None, None, tolerance, confidence)]
-    if same_texts:
+    if same_texts and first.speculative is not None and second.speculative is not None:
         gammas = first.gamma, second.gamma
         ratios.append(_ratio(SPECULATIVE, first.speculative, second.speculative, *gammas, tolerance, confidence))
         speedups = first.speculative / first.plain, second.speculative / second.plain
         ratios.append(_ratio(SPEEDUP, *speedups, *gammas, tolerance, confidence))
-    pair, mode, sampling, draft_sampling, rule, batch_size, context = key
-    return CellRatios(
-        pair=pair,
-        mode=mode,
-        sampling=sampling,
-        draft_sampling=draft_sampling,
-        acceptance_rule=rule,
-        batch_size=batch_size,
-        context=context,
-        ratios=tuple(ratios),
-    )
+    return CellRatios(**asdict(key), ratios=tuple(ratios))
 
 
 def _ratio(
@@ -228,90 +280,6 @@ def verdict(low: float | None, high: float | None, *, tolerance: float) -> str:
     return "faster" if low > 1 else "slower" if high < 1 else "undecided"
 
 
-def _comparable_pairs(first: Config, second: Config) -> tuple[list[str], list[str]]:
-    """Names of the pairs that mean the same in both, and why others do not."""
-    others = {pair.name: pair for pair in second.pairs}
-    names, reasons = [], []
-    for pair in first.pairs:
-        other = others.get(pair.name)
-        if other is None:
-            reasons.append(f"pair {pair.name} is only in the first")
-            continue
-        differing = _model_difference(pair, other)
-        if differing is None:
-            names.append(pair.name)
-        else:
-            reasons.append(f"pair {pair.name} has another {differing}")
-    reasons += [f"pair {name} is only in the second" for name in others if name not in {p.name for p in first.pairs}]
-    return names, reasons
-
-
-def _model_difference(pair: PairConfig, other: PairConfig) -> str | None:
-    """The first thing that makes the models of a name different ones; where and how they run may differ."""
-    runs = {"device", "device_map", "attention", "dtype", "quantization"}
-    for role in ("target", "draft"):
-        one, two = getattr(pair, role).model_dump(exclude=runs), getattr(other, role).model_dump(exclude=runs)
-        if one != two:
-            field = next((name for name in {**one, **two} if one.get(name) != two.get(name)), role)
-            return f"{role} ({field}: {one.get(field)!r}, {two.get(field)!r})"
-    return None
-
-
-def _comparable_settings(first: Config, second: Config) -> tuple[set[str], list[str]]:
-    others = {sampling.name: settings_of(sampling) for sampling in second.sampling}
-    names, reasons = set(), []
-    for sampling in first.sampling:
-        if sampling.name not in others:
-            reasons.append(f"sampling {sampling.name} is only in the first")
-        elif others[sampling.name] != settings_of(sampling):
-            reasons.append(f"sampling {sampling.name} means another chain in the second")
-        else:
-            names.add(sampling.name)
-    mine = {sampling.name for sampling in first.sampling}
-    reasons += [f"sampling {name} is only in the second" for name in others if name not in mine]
-    return names, reasons
-
-
-def _same_texts(first: Run, second: Run) -> tuple[bool, str]:
-    """Whether acceptance was read off the same prompts, and why not."""
-    for field in ("prompt_tokens", "max_new_tokens", "chat_template"):
-        one, two = (getattr(run.config.workload, field) for run in (first, second))
-        if one != two:
-            return False, f"acceptance and S: workload.{field} was {one}, is {two}; only plain decoding is compared"
-    if _prompts(first) != _prompts(second):
-        return False, "acceptance and S: the prompts differ; only plain decoding is compared"
-    return True, ""
-
-
-def _prompts(run: Run) -> list[str]:
-    path = run.path / "prompts.jsonl"
-    return sorted(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else []
-
-
-def _differences(first: Run, second: Run) -> Iterator[str]:
-    for name in _TOLD:
-        one, two = (_lookup(run.environment, name) for run in (first, second))
-        if one != two:
-            yield f"{name}: {one}, {two}"
-    for pair in first.config.pairs:
-        for other in second.config.pairs:
-            if other.name == pair.name:
-                for role in ("target", "draft"):
-                    one, two = getattr(pair, role).model_dump(), getattr(other, role).model_dump()
-                    yield from (
-                        f"pair {pair.name}, {role} {field}: {one[field]}, {two[field]}"
-                        for field in one
-                        if field in two and one[field] != two[field]
-                    )
-
-
-def _lookup(mapping: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = mapping
-    for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
 def comparison_json(comparison: Comparison) -> str:
     """The comparison as one strict-JSON object."""
     return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False)
@@ -321,10 +289,7 @@ def comparison_text(comparison: Comparison) -> str:
     """The cells in a table, what differs and what was left out before it."""
     rows = []
     for cell in comparison.cells:
-        place = (
-            f"{cell.pair}, {cell.mode}, {cell.sampling}, {cell.draft_sampling}, {cell.acceptance_rule}, "
-            f"batch {cell.batch_size}, context {cell.context}"
-        )
+        place = cell.words
         for ratio in cell.ratios:
             unit = "×" if ratio.figure == SPEEDUP else "tokens/s"
             interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"

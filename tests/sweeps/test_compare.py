@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specgauge.configs.schema import Config
+from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
+from specgauge.sweeps.rundir import Run
+from tests.sweeps import made
+
+HALF = made.acceptance_frame(8, 16, 0.5)
+ROUND_2_S = 2 * made.T_DRAFT_S + 0.25 * made.CATCH_UP_S + made.T_VERIFY_S
+"""T_round at the recommended γ = 2, where half of all drafts pass and A_2 is a quarter."""
+S_2 = 1.75 * made.T_DECODE_S / ROUND_2_S
+ARMS = ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "verify:3")
+NOISE = {0: 0.8, 1: 1.0, 2: 1.25}
+"""Seconds of a decode step by block, around its median of 1."""
+WIDER = math.sqrt(1.5)
+"""What the spread of three drawn blocks is widened by (specgauge.model.bootstrap)."""
+
+
+def write(
+    path: Path,
+    config: Config | None = None,
+    *,
+    scale: Mapping[str, float] | None = None,
+    frame: pd.DataFrame | None = HALF,
+    decode_s: Mapping[int, float] | None = None,
+    **rest: Any,
+) -> Run:
+    """A run in which half of all drafts pass; `decode_s` gives the decode step by block."""
+    config = config or made.config()
+    acceptance = {} if frame is None else {sampling.name: frame for sampling in config.sampling}
+    run = made.write_run(path, config, acceptance, scale=scale, **rest)
+    with made.begin(path, config) as opened:
+        for block, seconds in (decode_s or {}).items():
+            opened.journal.append(made.line("decode", [[seconds]] * 4, block))
+    return run
+
+
+def write_prompts(path: Path, *rows: tuple[str, str]) -> None:
+    """The prompts.jsonl of a run: (pair, text)."""
+    lines = [json.dumps({"pair": pair, "prompt": 0, "text": text}, separators=(",", ":")) for pair, text in rows]
+    (path / "prompts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def ratios(comparison: Comparison) -> dict[str, Ratio]:
+    (cell,) = comparison.cells
+    return {ratio.figure: ratio for ratio in cell.ratios}
+
+
+def figures(found: Mapping[str, Ratio]) -> dict[str, tuple[Any, str]]:
+    return {name: (pytest.approx(ratio.ratio, rel=1e-12), ratio.verdict) for name, ratio in found.items()}
+
+
+def test_the_same_times_are_the_same(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    comparison = compare(first, second)
+    assert (comparison.differences, comparison.left_out) == ((), ())
+    assert (comparison.tolerance, comparison.confidence) == (0.01, 0.9)
+    found = ratios(comparison)
+    assert found["plain"] == Ratio(
+        figure="plain", first=1.0, second=1.0, ratio=1.0, low=1.0, high=1.0, verdict="same",
+        gamma_first=None, gamma_second=None,
+    )  # fmt: skip
+    assert found["speculative"].first == pytest.approx(1.75 / ROUND_2_S, rel=1e-12)
+    assert found["speed-up"].second == pytest.approx(S_2, rel=1e-12)
+    for name in ("speculative", "speed-up"):
+        assert (found[name].gamma_first, found[name].gamma_second) == (2, 2)
+        assert (found[name].ratio, found[name].low, found[name].high) == (1.0, 1.0, 1.0)
+
+
+def test_ratios_are_those_of_the_parts(tmp_path: Path) -> None:
+    base = write(tmp_path / "a")
+    twice = write(tmp_path / "b", scale=dict.fromkeys(ARMS, 0.5))
+    assert figures(ratios(compare(base, twice))) == {
+        "plain": (2.0, "faster"), "speculative": (2.0, "faster"), "speed-up": (1.0, "same")
+    }  # fmt: skip
+    slow_step = write(tmp_path / "c", scale={"decode": 1.25})
+    assert figures(ratios(compare(base, slow_step))) == {
+        "plain": (0.8, "slower"), "speculative": (1.0, "same"), "speed-up": (1.25, "faster")
+    }  # fmt: skip
+    assert figures(ratios(compare(slow_step, base))) == {
+        "plain": (1.25, "faster"), "speculative": (1.0, "same"), "speed-up": (0.8, "slower")
+    }  # fmt: skip
+
+
+def test_tokens_a_second_count_the_whole_batch(tmp_path: Path) -> None:
+    config = made.config(grid={"batch_size": 4, "context": 64, "gamma": 2})
+    found = ratios(compare(write(tmp_path / "a", config), write(tmp_path / "b", config)))
+    assert found["plain"].first == 4.0
+    full = 1 - (1 - 0.25) ** 4
+    round_s = 2 * made.T_DRAFT_S + full * made.CATCH_UP_S + made.T_VERIFY_S
+    assert found["speculative"].first == pytest.approx(4 * 1.75 / round_s, rel=1e-12)
+
+
+def test_each_run_speculates_at_its_own_gamma(tmp_path: Path) -> None:
+    """Verifying two drafts takes twice as long in the second, which recommends three."""
+    found = ratios(compare(write(tmp_path / "a"), write(tmp_path / "b", scale={"verify:2": 2.0})))
+    speculative = found["speculative"]
+    assert (speculative.gamma_first, speculative.gamma_second) == (2, 3)
+    round_3_s = 3 * made.T_DRAFT_S + 0.125 * made.CATCH_UP_S + made.T_VERIFY_S
+    assert speculative.ratio == pytest.approx((1.875 / round_3_s) / (1.75 / ROUND_2_S), rel=1e-12)
+    assert found["plain"].verdict == "same"
+    assert found["speed-up"].ratio == speculative.ratio
+
+
+def test_an_interval_around_1_leaves_it_undecided(tmp_path: Path) -> None:
+    """The median of three drawn blocks is the lowest, or the highest, in 7 of 27 draws: both ends are such draws."""
+    plain = ratios(compare(write(tmp_path / "a"), write(tmp_path / "b", decode_s=NOISE)))["plain"]
+    assert (plain.ratio, plain.verdict) == (1.0, "undecided")
+    assert plain.low == pytest.approx(0.8**WIDER)
+    assert plain.high == pytest.approx(1.25**WIDER)
+
+
+def test_blocks_of_two_runs_are_drawn_by_themselves(tmp_path: Path) -> None:
+    """Drawn together, the noise of equal blocks would cancel, and no doubt would be left."""
+    plain = ratios(compare(write(tmp_path / "a", decode_s=NOISE), write(tmp_path / "b", decode_s=NOISE)))["plain"]
+    assert plain.verdict == "undecided"
+    assert plain.low is not None
+    assert plain.high is not None
+    assert plain.low <= 0.8**WIDER + 1e-12
+    assert plain.high >= 1.25**WIDER - 1e-12
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_prompts_are_drawn_together(tmp_path: Path, seed: int) -> None:
+    """What differs between prompts is no doubt about the runs, which have the same."""
+    frame = pd.concat([made.acceptance_frame(8, 16, 0.9), made.acceptance_frame(8, 16, 0.1)], ignore_index=True)
+    frame.loc[len(frame) // 2 :, "prompt"] += 8
+    second = write(tmp_path / "b", made.config(seed=seed), frame=frame)
+    found = ratios(compare(write(tmp_path / "a", frame=frame), second))
+    for name in ("speculative", "speed-up"):
+        ratio = found[name]
+        assert [ratio.low, ratio.high] == pytest.approx([1.0, 1.0])
+        assert ratio.verdict == "same"
+
+
+def test_one_block_says_nothing_about_others(tmp_path: Path) -> None:
+    def once(path: Path) -> Run:
+        made.begin(path).close()
+        HALF.to_parquet(path / "acceptance" / "p--greedy.parquet")
+        with made.begin(path) as run:
+            for arm in (*ARMS, "prefill_target", "prefill_draft"):
+                run.journal.append(made.line(arm, [made.marks(arm, 3)] * 4))
+        return Run.open(path)
+
+    comparison = compare(once(tmp_path / "a"), once(tmp_path / "b"))
+    for ratio in ratios(comparison).values():
+        assert (ratio.ratio, ratio.low, ratio.high, ratio.verdict) == (1.0, None, None, "undecided")
+    assert '"low": null' in comparison_json(comparison)
+    assert " 1.000  " in comparison_text(comparison)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tolerance", "expected"),
+    [
+        (0.99, 1.01, 0.01, "same"),
+        (1.001, 1.009, 0.01, "same"),
+        (1.001, 1.009, 0.005, "faster"),
+        (0.991, 0.999, 0.005, "slower"),
+        (1.0, 1.2, 0.01, "undecided"),
+        (0.8, 1.0, 0.01, "undecided"),
+        (0.98, 1.001, 0.01, "undecided"),
+        (1.5, 1.6, 0.01, "faster"),
+        (None, 1.2, 0.01, "undecided"),
+        (1.1, None, 0.01, "undecided"),
+    ],
+)
+def test_verdicts(low: float | None, high: float | None, tolerance: float, expected: str) -> None:
+    assert verdict(low, high, tolerance=tolerance) == expected
+
+
+def test_the_tolerance_says_what_is_the_same(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b", scale={"decode": 1 / 1.0078125})
+    assert ratios(compare(first, second))["plain"].verdict == "same"
+    assert ratios(compare(first, second, tolerance=0.005))["plain"].verdict == "faster"
+    for wrong in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match=r"^tolerance: found .*, allowed: above 0 and below 1, such as 0\.01$"):
+            compare(first, second, tolerance=wrong)
+
+
+def refusal(first: Run, second: Run) -> str:
+    with pytest.raises(ValueError, match="nothing to compare") as caught:
+        compare(first, second)
+    start, message = str(caught.value).split(": nothing to compare: ")
+    assert start == f"{first.path} and {second.path}"
+    return message
+
+
+def pair(name: str = "p", **changes: Any) -> dict[str, Any]:
+    return {"name": name, "target": "embedded", "draft": "embedded", **changes}
+
+
+GREEDY = "p, eager, greedy, same, ratio, batch 1"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reasons"),
+    [
+        ({}, {"pairs": [pair("q")]}, "pair p is only in the first; pair q is only in the second"),
+        (
+            {"sampling": [{"name": "a"}]},
+            {"sampling": [{"name": "b"}]},
+            "sampling a is only in the first; sampling b is only in the second",
+        ),
+        (
+            {},
+            {"sampling": [{"name": "greedy", "temperature": 0.5}]},
+            "sampling greedy means another chain in the second",
+        ),
+        (
+            {},
+            {"grid": {"batch_size": 1, "context": [65, 66], "gamma": "1:3"}},
+            f"1 cell timed only in the first, such as {GREEDY}, context 64; "
+            f"2 cells timed only in the second, such as {GREEDY}, context 65",
+        ),
+        (
+            {"pairs": [pair(target={"model": "o/m", "revision": "v1"})]},
+            {"pairs": [pair(target={"model": "o/m", "revision": "v2"})]},
+            "pair p has another target (revision: 'v1', 'v2')",
+        ),
+        (
+            {},
+            {"pairs": [pair(draft={"model": "o/s"})]},
+            "pair p has another draft (model: 'embedded', 'o/s')",
+        ),
+        ({}, {"pairs": [pair(draft={"layers": 2})]}, "pair p has another draft (model: 'embedded', None)"),
+    ],
+)
+def test_runs_that_share_nothing_are_refused_with_the_reasons(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], reasons: str
+) -> None:
+    runs = [write(tmp_path / name, made.config(**changes)) for name, changes in (("a", first), ("b", second))]
+    assert refusal(*runs) == reasons
+
+
+def test_a_run_that_has_timed_nothing(tmp_path: Path) -> None:
+    nothing = write(tmp_path / "b", only=set())
+    assert refusal(write(tmp_path / "a"), nothing) == f"1 cell timed only in the first, such as {GREEDY}, context 64"
+    assert refusal(nothing, nothing).startswith("they have no batch size, context and mode in common")
+
+
+def test_the_rest_is_compared_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+    grid = {"batch_size": 1, "context": 64, "gamma": "1:3"}
+    greedy, warm = {"name": "greedy", "temperature": 0}, {"name": "warm", "temperature": 0.5}
+    first = write(
+        tmp_path / "a", made.config(grid={**grid, "context": [64, 65]}, sampling=[greedy, warm], pairs=[pair()])
+    )
+    second = write(
+        tmp_path / "b",
+        made.config(grid=grid, sampling=[greedy, {**warm, "top_k": 5}], pairs=[pair(), pair("q", draft="ngram")]),
+    )
+    comparison = compare(first, second)
+    assert set(ratios(comparison)) == {"plain", "speculative", "speed-up"}
+    assert comparison.left_out == (
+        "pair q is only in the second",
+        "sampling warm means another chain in the second",
+        f"1 cell timed only in the first, such as {GREEDY}, context 65",
+    )
+
+
+def test_where_the_draft_is_not_known_plain_decoding_is_compared(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", scale={"decode": 2.0})
+    without = write(tmp_path / "b", frame=None)
+    comparison = compare(first, without)
+    assert figures(ratios(comparison)) == {"plain": (2.0, "faster")}
+    assert comparison.left_out == (
+        f"speculative decoding of 1 cell, not known in the second, such as {GREEDY}, context 64: acceptance is not "
+        "recorded yet; run the same command again, it goes on where it stopped",
+    )
+    killed = write(
+        tmp_path / "c", broken={(1, 64, f"verify:{gamma}"): ("killed", "its process") for gamma in (1, 2, 3)}
+    )
+    (told,) = compare(first, killed).left_out
+    assert told.endswith(f"in the second, such as {GREEDY}, context 64: killed: its process")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"prompt_tokens": 64}, "workload.prompt_tokens was None, is (64,)"),
+        ({"max_new_tokens": 32}, "workload.max_new_tokens was 64, is 32"),
+        ({"chat_template": "never"}, "workload.chat_template was auto, is never"),
+    ],
+)
+def test_other_texts_leave_plain_decoding(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    second = write(tmp_path / "b", made.config(workload=changes), scale={"decode": 0.5})
+    comparison = compare(write(tmp_path / "a"), second)
+    assert figures(ratios(comparison)) == {"plain": (2.0, "faster")}
+    assert comparison.left_out == (f"pair p: {why}; only plain decoding is compared",)
+
+
+def test_other_prompts_leave_plain_decoding(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    write_prompts(first.path, ("p", "one"), ("p", "two"))
+    write_prompts(second.path, ("p", "two"), ("p", "three"))
+    comparison = compare(first, second)
+    assert set(ratios(comparison)) == {"plain"}
+    assert comparison.left_out == ("pair p: the prompts differ; only plain decoding is compared",)
+
+
+def test_the_prompts_of_other_pairs_do_not_matter_nor_their_order(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    write_prompts(first.path, ("p", "one"), ("p", "two\u2028three"))
+    write_prompts(second.path, ("q", "four"), ("p", "two\u2028three"), ("p", "one"))
+    assert set(ratios(compare(first, second))) == {"plain", "speculative", "speed-up"}
+
+
+def change_environment(run: Run, **changes: Any) -> Run:
+    path = run.path / "environment.json"
+    content = json.loads(path.read_text())
+    packages = {**content["packages"], **changes.pop("packages", {})}
+    path.write_text(json.dumps({**content, **changes, "packages": packages}))
+    return Run.open(run.path)
+
+
+def test_what_differs_is_told(tmp_path: Path) -> None:
+    model = {"model": "o/m", "dtype": "float32"}
+    first = write(tmp_path / "a", made.config(pairs=[pair(target=model)]))
+    second = write(tmp_path / "b", made.config(pairs=[pair(target={**model, "dtype": "bfloat16"}, threads=3)]))
+    second = change_environment(second, device="NVIDIA H200", cuda="13.0", packages={"torch": "2.14.0"})
+    comparison = compare(first, second)
+    assert comparison.differences == (
+        "device: cpu, NVIDIA H200",
+        "cuda: None, 13.0",
+        "packages.torch: 2.13.0, 2.14.0",
+        "pair p, threads: None, 3",
+        "pair p, target dtype: float32, bfloat16",
+    )
+    assert comparison.left_out == ()
+    assert set(ratios(comparison)) == {"plain", "speculative", "speed-up"}
+
+
+def never(constant: str) -> float:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_json_is_strict_and_whole(tmp_path: Path) -> None:
+    comparison = compare(write(tmp_path / "a"), write(tmp_path / "b", scale={"decode": 0.5}))
+    content = json.loads(comparison_json(comparison), parse_constant=never)
+    assert set(content) == {"first", "second", "tolerance", "confidence", "differences", "left_out", "cells"}
+    (cell,) = content["cells"]
+    assert {name: value for name, value in cell.items() if name != "ratios"} == {
+        "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
+        "batch_size": 1, "context": 64,
+    }  # fmt: skip
+    assert cell["ratios"][0] == {
+        "figure": "plain", "first": 1.0, "second": 2.0, "ratio": 2.0, "low": 2.0, "high": 2.0, "verdict": "faster",
+        "gamma_first": None, "gamma_second": None,
+    }  # fmt: skip
+
+
+def columns(line: str) -> Sequence[str]:
+    return [cell for cell in (part.strip() for part in line.split("  ")) if cell]
+
+
+def test_the_table(tmp_path: Path) -> None:
+    second = write(tmp_path / "b", made.config(sampling=[{"name": "greedy", "temperature": 0}, {"name": "warm"}]))
+    second = change_environment(second, threads=4)
+    lines = comparison_text(compare(write(tmp_path / "a", scale={"decode": 2.0}), second)).splitlines()
+    assert lines[:5] == [
+        f"first:  {tmp_path / 'a'}",
+        f"second: {tmp_path / 'b'}",
+        "differs: threads: 2, 4",
+        "left out: sampling warm is only in the second",
+        "",
+    ]
+    assert [columns(line) for line in lines[5:] if line][:-1] == [
+        ["cell", "figure", "first", "second", "second / first", "verdict"],
+        [f"{GREEDY}, context 64", "plain", "0.5 tokens/s", "1 tokens/s", "2.000 (2.000 to 2.000)", "faster"],
+        ["speculative", "1.155 tokens/s (γ = 2)", "1.155 tokens/s (γ = 2)", "1.000 (1.000 to 1.000)", "same"],
+        ["speed-up", "2.309 × (γ = 2)", "1.155 × (γ = 2)", "0.500 (0.500 to 0.500)", "slower"],
+    ]
+    assert lines[-1] == "same: within ± 1 %; intervals are of 90 %, over blocks and prompts"
