@@ -271,6 +271,41 @@ class TestRecommend:
         assert command("recommend", *arguments) == (2, "", f"specgauge: {line}\n")
 
 
+class TestCompare:
+    @pytest.fixture(autouse=True)
+    def run_directories(self, command: Run) -> None:
+        for name in ("before", "after"):
+            build_run(Path("runs") / name)
+
+    def test_a_table(self, command: Run) -> None:
+        code, out, err = command("compare", "runs/before", "runs/after")
+        assert (code, err) == (0, "")
+        assert out.startswith("first:  runs/before\nsecond: runs/after\n\n")
+        assert out.count("speed-up") == 8
+        assert "same: within ± 1 %" in out
+
+    def test_json_with_another_tolerance(self, command: Run) -> None:
+        code, out, err = command("compare", "runs/before", "runs/after", "--tolerance", "0.2", "--json")
+        assert (code, err) == (0, "")
+        content = json.loads(out)
+        assert content["tolerance"] == 0.2
+        assert {ratio["verdict"] for cell in content["cells"] for ratio in cell["ratios"]} == {"same"}
+
+    @pytest.mark.parametrize(
+        ("arguments", "line"),
+        [
+            (["runs/before"], "Missing argument 'RUN'; see specgauge compare --help"),
+            (["runs/before", "runs/aftr"], "runs/aftr: no such run; did you mean runs/after?"),
+            (
+                ["runs/before", "runs/after", "--tolerance", "2"],
+                "tolerance: found 2, allowed: above 0 and below 1, such as 0.01",
+            ),
+        ],
+    )
+    def test_bad_input_is_one_line(self, command: Run, arguments: list[str], line: str) -> None:
+        assert command("compare", *arguments) == (2, "", f"specgauge: {line}\n")
+
+
 def test_report_prints_where_it_wrote(command: Run) -> None:
     build_run(Path("runs/quickstart"))
     assert command("report", "runs/quickstart") == (0, "runs/quickstart/report.html\n", "")

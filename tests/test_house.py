@@ -219,14 +219,17 @@ for arguments in json.loads(sys.argv[1]):
     loaded = sorted({name.split('.')[0] for name in set(sys.modules) - before})
     print(json.dumps([code, loaded]), file=sys.stderr)
 """
-LIGHT = [["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["nonsense"]]
+LIGHT = [
+    ["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["replay", "--help"], ["compare", "--help"],
+    ["nonsense"],
+]  # fmt: skip
 
 
 def test_help_loads_nothing_large(tmp_path: Path) -> None:
     """One after the other in one process; what is loaded adds up."""
     done = run_python(LOADED_BY, json.dumps(LIGHT), cwd=tmp_path)
     found = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("[")]
-    assert [code for code, _ in found] == [0, 0, 0, 0, 2]
+    assert [code for code, _ in found] == [0] * (len(LIGHT) - 1) + [2]
     for arguments, (_, loaded) in zip(LIGHT, found, strict=True):
         # some releases of typer import pydantic and rich themselves
         assert not set(loaded) & (HEAVY - {"pydantic", "rich"}), arguments
@@ -260,6 +263,8 @@ TORCH_FREE = {
     "explain logits": ["explain", "--logits", "2,1,0", "--top-k", "2"],
     "recommend": ["recommend", "RUN"],
     "replay": ["replay", "RUN", "--replicates", "1", "--sampling", "greedy", "--batch-size", "1", "--context", "64"],
+    "compare": ["compare", "RUN", "AGAIN"],
+    "compare as JSON": ["compare", "RUN", "AGAIN", "--json"],
     "report": ["report", "RUN"],
 }
 
@@ -268,7 +273,9 @@ TORCH_FREE = {
 def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """(exit code, stdout, stderr) of each command, and last of `run`, all in one process without torch."""
     folder = tmp_path_factory.mktemp("without_torch")
-    build_run(folder / "RUN", Shape(alphas={"greedy": 0.8}, batch_sizes=(1,), contexts=(64,), gammas=(1, 2)))
+    small = Shape(alphas={"greedy": 0.8}, batch_sizes=(1,), contexts=(64,), gammas=(1, 2))
+    for name in ("RUN", "AGAIN"):
+        build_run(folder / name, small)
     commands = {**TORCH_FREE, "run": ["run"]}
     done = run_python(WITHOUT_TORCH, json.dumps(list(commands.values())), cwd=folder)
     assert done.returncode == 0, done.stderr
