@@ -42,12 +42,14 @@ def test_two_prompts_prove_little() -> None:
 
 
 def test_rounds_that_are_certain_must_be_equal() -> None:
-    """Greedy rounds leave nothing to chance: no difference at all agrees, the same difference everywhere does not."""
+    """Greedy rounds leave nothing to chance: no difference at all agrees, the same one in 16 prompts does not."""
     equal = round_check([4, 7], [4.0, 7.0])
     assert (equal.agrees, equal.standard_errors, equal.p_value) == (True, None, None)
-    off = round_check([5, 8], [4.0, 7.0])
-    assert (off.agrees, off.standard_errors) == (False, None)
+    off = round_check([5, 8] * 8, [4.0, 7.0] * 8)
+    assert (off.agrees, off.standard_errors, off.p_value) == (False, None, 2.0**-15)
     assert off.warning() is not None
+    few = round_check([5, 8], [4.0, 7.0])
+    assert (few.agrees, few.p_value) == (True, 0.5)
 
 
 def test_rounding_of_probabilities_is_no_disagreement() -> None:

@@ -216,7 +216,7 @@ def test_arms_that_do_not_exist_are_refused(tmp_path: Path, name: str, arm: str 
     pq.write_table(table.set_column(table.column_names.index("arm"), "arm", arms), tmp_path / name)
     with pytest.raises(
         ValueError,
-        match=rf"^{tmp_path / name}: arm '{arm}': allowed: plain, loop, generate, speculate:<gamma>{AGAIN}$",
+        match=rf"^{tmp_path / name}: arm '{arm}': allowed: plain, loop, generate, speculate:<gamma>, adaptive:<policy>{AGAIN}$",
     ):
         read_decoded(tmp_path)
 
