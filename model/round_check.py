@@ -4,8 +4,8 @@
 
 Given a text, the expected rounds Σ v_t (`specgauge.model.renewal`) are the exact mean of what the decoder that wrote it
 would count, so every difference has mean 0.  Prompts are independent; texts of one prompt are added up first.  The
-deviation is estimated, so z is held against Student's t of P − 1 degrees: few prompts prove little, and neither does the
-same difference in a few (a tie within rounding flips a greedy draft in one of them, and costs it a round).
+deviation is estimated, so z is held against Student's t of P − 1 degrees: few prompts prove little, and neither does
+the same difference in a few (a tie within rounding flips a greedy draft, and costs that text a round).
 
     check = round_check(counted, expected)          # both (P,)
     check.agrees, check.standard_errors, check.p_value
