@@ -68,8 +68,9 @@ def worker_of(run: Path, cell: Cell) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent to look does not."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(") ")[2][0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    return True
