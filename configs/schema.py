@@ -208,8 +208,8 @@ class PrecisionConfig(Section):
     """When the timing of an arm is good enough, and when it stops regardless."""
 
     relative_ci: Annotated[float, Real(above=0.0, below=1.0)] = 0.02
-    """Sample until the half-width of the median's interval is at most this fraction of the median; in a search for gamma,
-    until that of S at the best one is, as far as timings go."""
+    """Sample until the half-width of the median's interval is at most this fraction of the median; in a search for
+    gamma, until that of S at the best one is, as far as timings go."""
     confidence: Annotated[float, Real(above=0.0, below=1.0)] = 0.9
     """Probability that an interval covers the true value."""
     block_samples: Annotated[int, Whole(at_least=1, at_most=100_000)] = 5
