@@ -50,7 +50,7 @@ REPLICATES = 100
 def policy_rows(
     run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[Way]
 ) -> list[dict[str, Any]]:
-    """One row for every cell and policy that was decoded, in the order decoded; unknown is None.
+    """One row for every cell and policy that was decoded, cells in the order decoded; unknown is None.
 
     Raises:
         ValueError: policies.json, the acceptance or the rollouts are damaged, foreign or of another release.
@@ -77,7 +77,7 @@ def policy_rows(
 
 
 def policies_of(requests: pd.DataFrame) -> list[str]:
-    """The policies that a cell was decoded under, in the order decoded."""
+    """The policies that a cell was decoded under, by name."""
     named = (arm_policy(arm) for arm in requests["arm"].unique())
     return sorted(name for name in named if name is not None)
 
