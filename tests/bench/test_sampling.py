@@ -19,7 +19,10 @@ from transformers.generation.logits_process import (
 )
 
 from specgauge.bench.sampling import (
+    _keep_nucleus,
+    _keep_top_p_sorted,
     draw,
+    keep_top_p,
     lowest_argmax,
     next_tokens,
     probabilities,
@@ -107,6 +110,37 @@ def test_of_many_ties_the_lowest_is_found_at_any_width_and_stride(
     assert lowest_argmax(laid_out).tolist() == [row.index(max(row)) for row in values.tolist()]
     values[1, width // 2] = torch.nan
     assert lowest_argmax(values)[1] == width
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 60),
+    st.sampled_from([0.3, 1.0, 4.0]),
+    st.sampled_from([0.0, 0.25, 1.0]),
+    st.floats(0.01, 0.999),
+    st.integers(1, 3),
+)
+def test_a_nucleus_found_among_few_is_the_one_of_the_whole_order(
+    seed: int, ranks: int, scale: float, step: float, top_p: float, keep: int
+) -> None:
+    logits = scale * torch.randn(4, 80, generator=torch.Generator().manual_seed(seed))
+    if step:  # ties
+        logits = (logits / step).round() * step
+    logits[1, 30:] = -torch.inf
+    expected = _keep_top_p_sorted(logits, top_p, keep)
+    assert torch.equal(_keep_nucleus(logits, top_p, keep, max(ranks, keep + 1)), expected)
+    assert torch.equal(keep_top_p(logits, top_p, keep), expected)
+
+
+def test_a_wide_vocabulary_is_filtered_as_transformers_does() -> None:
+    logits = 3 * torch.randn(2, 3, 9000, generator=torch.Generator().manual_seed(0))
+    for top_p in (0.5, 0.9, 0.99):
+        expected = TopPLogitsWarper(top_p)(torch.empty(0), logits.reshape(6, -1)).reshape(logits.shape)
+        assert torch.equal(keep_top_p(logits, top_p, 1), expected)
+        assert torch.equal(keep_top_p(logits[0, 0], top_p, 1), expected[0, 0])
+    broken = logits.clone()
+    broken[0, 0, 5] = torch.nan
+    assert torch.equal(keep_top_p(broken, 0.9, 1).isnan(), _keep_top_p_sorted(broken, 0.9, 1).isnan())
 
 
 def test_low_precision_logits_become_float32_probabilities() -> None:
