@@ -39,9 +39,12 @@ class RatioError:
     @property
     def covers_zero(self) -> bool | None:
         """Whether the two agree within the interval; None where it is unknown."""
-        if self.low is None or self.high is None:
-            return None
-        return self.low - _ROUNDING <= 0.0 <= self.high + _ROUNDING
+        return None if self.low is None or self.high is None else holds_zero(self.low, self.high)
+
+
+def holds_zero(low: float, high: float) -> bool:
+    """Whether an interval of an error holds 0, but for rounding."""
+    return low - _ROUNDING <= 0.0 <= high + _ROUNDING
 
 
 def ratio_error(

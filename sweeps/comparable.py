@@ -7,18 +7,18 @@ list(differences(first, second))                                    # what diffe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import canonical_json
+from specgauge.sweeps.opening import MACHINE_KEYS
 from specgauge.sweeps.plan import settings_of
+from specgauge.sweeps.reading import environment_value
 from specgauge.sweeps.rundir import PROMPTS
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config, PairConfig
     from specgauge.sweeps.rundir import Run
-
-_TOLD = ("device", "cpu", "cuda", "threads", "packages.torch", "packages.transformers", "packages.specgauge")
 
 
 def comparable_pairs(first: Config, second: Config) -> tuple[list[str], list[str]]:
@@ -83,8 +83,8 @@ def _prompts(run: Run, pair: str) -> list[str]:
 
 def differences(first: Run, second: Run) -> Iterator[str]:
     """What differs in machine, versions, and how the models of one name are loaded, in words."""
-    for name in _TOLD:
-        one, two = (_lookup(run.environment, name) for run in (first, second))
+    for name in MACHINE_KEYS:
+        one, two = (environment_value(run.environment, name) for run in (first, second))
         if one != two:
             yield f"{name}: {one}, {two}"
     others = {pair.name: pair for pair in second.config.pairs}
@@ -99,10 +99,3 @@ def differences(first: Run, second: Run) -> Iterator[str]:
             for field in one:
                 if field in two and one[field] != two[field]:
                     yield f"pair {pair.name}, {role} {field}: {one[field]}, {two[field]}"
-
-
-def _lookup(mapping: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = mapping
-    for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

@@ -22,7 +22,7 @@ import yaml
 
 from specgauge.sweeps.files import StorageError, write_text_atomically
 from specgauge.sweeps.journal import Journal, lock_for_writing, read_journal
-from specgauge.sweeps.reading import read_environment, read_text
+from specgauge.sweeps.reading import environment_value, read_environment, read_text
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, RUN_FILES
 
@@ -92,7 +92,7 @@ class OpenRun:
         if path.exists() and self.has_results:
             old = read_environment(path)
             for key in MACHINE_KEYS:
-                before, now = _lookup(old, key), _lookup(environment, key)
+                before, now = environment_value(old, key), environment_value(environment, key)
                 if before != now:
                     raise ValueError(f"{self.path}: measured with {key} {before!r}, here it is {now!r}; {_ANEW}")
             return
@@ -213,10 +213,3 @@ def _shown(mapping: Mapping[str, Any], key: str) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _lookup(mapping: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = mapping
-    for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import predict
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.timings import collect_timings
+from specgauge.sweeps.verification_summary import cell_of
 from specgauge.sweeps.verified import DecodedCells
 from specgauge.sweeps.ways import ways
 
@@ -70,11 +71,11 @@ def prove(run: Run) -> Iterator[CellProof]:
         raise ValueError(f"{run.path}: nothing was decoded end to end; give the configuration a verify section")
     cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
     decoded = DecodedCells.read(run, cells, list(ways(run, {})))
-    recommended = {_place(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
+    recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
     for key, blocks in decoded.blocks.items():
-        rows = [row for row in predictions.verification if _place(row) == _key_place(key)]
+        rows = [row for row in predictions.verification if cell_of(row) == astuple(key)]
         if blocks and rows:
-            yield _cell(run, key, blocks, rows, recommended[_key_place(key)])
+            yield _cell(run, key, blocks, rows, recommended[astuple(key)])
 
 
 def _cell(
@@ -130,23 +131,6 @@ def paired_ratio(blocks: Sequence[CountedBlock], gamma: int, other: int) -> Floa
     weights = np.random.default_rng(0).multinomial(len(shared), np.full(len(shared), 1 / len(shared)), REPLICATES)
     low, high = percentile_interval(ratio(weights.astype(np.float64)), 0.95)
     return np.array([whole, float(low), float(high)])
-
-
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
-    return tuple(row[name] for name in names)
-
-
-def _key_place(key: DecodedKey) -> tuple[Any, ...]:
-    return (
-        key.pair,
-        key.mode,
-        key.sampling,
-        key.draft_sampling,
-        key.acceptance_rule,
-        key.batch_size,
-        key.start_context,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

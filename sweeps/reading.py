@@ -90,6 +90,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def environment_value(environment: Mapping[str, Any], dotted: str) -> Any:
+    """What an environment says under a name such as `packages.torch`; None where it says nothing."""
+    value: Any = environment
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 def _missing_columns(found: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [name for name in wanted if name not in found]
 

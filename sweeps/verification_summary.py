@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specgauge.model.ratio_error import holds_zero
+
 PLACE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 """What makes a cell, in verification.csv and in recommendation.yaml alike."""
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
         speedup=_errors(row["error"] for row in rows),
         cost=_errors(row["cost_error"] for row in rows),
         acceptance_known=len(intervals),
-        acceptance_agrees=sum(low - _ROUNDING <= 0.0 <= high + _ROUNDING for low, high in intervals),
+        acceptance_agrees=sum(holds_zero(low, high) for low, high in intervals),
         rounds_known=len(agreements),
         rounds_agree=sum(agreements),
         whole_low=min(whole, default=None),
