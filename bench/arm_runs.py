@@ -113,12 +113,15 @@ def request_of(
     )
 
 
-def run_of_plain(found: PlainDecoded) -> ArmRun:
-    """The plain loop's steps as rounds without drafts, one for every row that was active."""
+def run_of_plain(found: PlainDecoded, arm: str = "plain") -> ArmRun:
+    """The plain loop's steps as rounds without drafts, one for every row that was active.
+
+    arm: what chose to decode plainly.
+    """
     ends_s = [found.prefill_s, *(found.prefill_s + s for s in np.cumsum([step.t_step_s for step in found.steps]))]
     requests = [
         request_of(
-            "plain",
+            arm,
             row,
             text,
             prefill_s=found.prefill_s,
@@ -130,7 +133,7 @@ def run_of_plain(found: PlainDecoded) -> ArmRun:
     ]
     rounds = [
         Round(
-            arm="plain",
+            arm=arm,
             round=number,
             active_rows=step.active_rows,
             row=row,

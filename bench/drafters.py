@@ -49,8 +49,8 @@ class Proposal:
     faults: Tensor | None = None
     """(B, G) true where the draft's logits were not numbers; None where there are no logits."""
     top_probs: Tensor | None = None
-    """(B, G) the draft's own largest probability at each step, where signals are kept; (B, G or G - 1) where they are
-    only read: nobody reads those of a last step that no other may follow."""
+    """(B, G) the draft's own largest probability at each step, or a lookup's confidence, where signals are kept;
+    (B, G or G - 1) where they are only read: nobody reads those of a last step that no other may follow."""
     entropies_nats: Tensor | None = None
     """The entropy of the draft's own distribution, in the same shape."""
     match_lengths: list[int] | None = None
@@ -78,7 +78,7 @@ class Drafter(Protocol):
         """Draft up to ``gammas[b]`` tokens after each row's committed tokens, one of them above 0.
 
         uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.
-        goes_on: asked after every draft, which then waits for the device; not by drafters that have no signals.
+        goes_on: asked after every draft, which then waits for the device where a model drafts.
         """
 
     def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:

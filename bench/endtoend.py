@@ -4,7 +4,7 @@
     loop           the speculative loop at γ = 0: what the loop itself costs, without a draft
     generate       transformers' own generate
     speculate:γ    the decoder at γ
-    adaptive:NAME  the decoder under a policy that chooses γ from round to round
+    adaptive:NAME  the decoder under a policy that chooses γ from round to round; the plain loop where it never drafts
 
 All arms decode the same batch of prompts before the next batch's turn, in an order shuffled by batch, so that a machine
 that slows down hits all alike and every comparison is between neighbours in time.
@@ -35,7 +35,7 @@ from specgauge.bench.pair_drafter import drafter_for
 from specgauge.bench.round_check import expected_rounds
 from specgauge.model.end_to_end import BASELINES, arm_gamma
 from specgauge.model.exact import AcceptanceRule, DraftSampling
-from specgauge.model.policies import GammaPolicy
+from specgauge.model.policies import GammaPolicy, decodes_plainly
 from specgauge.model.sampling import SamplingSettings
 
 WARM_UP_TOKENS = 4
@@ -161,7 +161,7 @@ class EndToEnd:
         policy: GammaPolicy | None = None,
     ) -> ArmRun:
         """Decode a batch under an arm; `policy` as in `run`."""
-        if arm == "plain":
+        if arm == "plain" or decodes_plainly(policy):
             plain = decode_plain(
                 self.pair.target,
                 prompts,
@@ -172,7 +172,7 @@ class EndToEnd:
                 repetition=repetition,
                 clock=self.clock,
             )
-            return run_of_plain(plain)
+            return run_of_plain(plain, arm)
         if arm == "generate":
             return self._generate(prompts, prompt_numbers, repetition)
         assert arm not in BASELINES or arm == "loop", arm

@@ -2,7 +2,8 @@
 
     ε       median of accept + rest over the rounds of one call at fixed γ with all rows active
     look    (chain of γ drafts with a look after each but the last − the same chain without) / (γ − 1), medians of
-            chains taken in turn; the policy asked is the one that reckons most, so that its own time is in it
+            chains taken in turn; the policy asked is the one that reckons most, so that its own time is in it.
+            Lookups are all there before anybody asks: a look is the policy's own time
 
 A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from specgauge.bench.clock import timed_marks
+from specgauge.bench.clock import Clock, timed_marks
 from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.looks import Looks
@@ -39,7 +40,6 @@ class HostCosts:
     t_overhead_s: float
     """ε."""
     t_look_s: float
-    """0 where drafts have no signals to look at."""
 
 
 class EveryGamma:
@@ -78,7 +78,7 @@ def measure_host_costs(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,
         t_look_s=_look_s(decoder, decoder.drafter, prompts, gamma)
         if isinstance(decoder.drafter, ModelDrafter)
-        else 0.0,
+        else _asking_s(decoder.clock, len(prompts), gamma),
     )
 
 
@@ -103,6 +103,20 @@ def _look_s(decoder: SpeculativeDecoder, drafter: ModelDrafter, prompts: Sequenc
             drafter.keep(prompts, [0] * rows)
     without, with_looks = (float(np.median(seconds[is_asked][1:])) for is_asked in (False, True))
     return max(0.0, with_looks - without) / (gamma - 1)
+
+
+def _asking_s(clock: Clock, rows: int, gamma: int) -> float:
+    """Seconds of one question to a policy, of rows whose signals are at hand; 0 where there is nothing to ask."""
+    if gamma < 2:
+        return 0.0
+
+    def ask() -> None:
+        looks = Looks(_never_stops(gamma), [True] * rows)
+        for depth in range(1, gamma):
+            looks(depth, [0.5] * rows, [0.0] * rows)
+
+    seconds = [timed_marks(clock, [ask])[0] for _ in range(CHAINS + 1)]
+    return max(0.0, float(np.median(seconds[1:]))) / (gamma - 1)
 
 
 def _never_stops(gamma: int) -> GammaChoice:

@@ -7,6 +7,7 @@ A proposal is certain (one-hot), so a draft y is accepted with the target's own 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from specgauge.bench.drafters import NO_LIMIT, Proposal
 from specgauge.bench.looks import GoesOn
+from specgauge.model.lookups import confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,22 @@ class NgramIndex:
         self.learnt = state.learnt
 
 
+def _wanted(offered: Sequence[int], matched: Sequence[int], goes_on: GoesOn) -> tuple[int, list[list[float]]]:
+    """(drafts of the widest row that are wanted, (looks, B) confidence that was shown); a one-hot draft's entropy is 0.
+
+    offered, matched: (B,) drafts of each row, and the tokens that were found.
+    """
+    widest, shown = max(offered), []
+    for depth in range(1, widest):
+        agreeing = confidence([size + depth - 1 for size in matched]).tolist()
+        may = [count > depth for count in offered]
+        tops = [top if own else math.nan for top, own in zip(agreeing, may, strict=True)]
+        shown.append(agreeing)
+        if not goes_on(depth, tops, [0.0 if own else math.nan for own in may]):
+            return depth, shown
+    return widest, shown
+
+
 class NgramDrafter:
     """Prompt lookup: go on as the text did after the latest earlier occurrence of its last tokens.
 
@@ -103,17 +121,28 @@ class NgramDrafter:
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,  # noqa: ARG002
-        goes_on: GoesOn | None = None,  # noqa: ARG002
+        goes_on: GoesOn | None = None,
     ) -> Proposal:
-        """Look every row up that has a γ, all drafts at once and without signals; rows without a match have none."""
+        """Look every row up that has a γ; rows without a match have no draft.
+
+        Drafts come all at once; who asks between them is shown how many tokens agreed before each
+        (`specgauge.model.lookups.confidence`), and what is not wanted is dropped.
+        """
         found = [
             row.lookup(tokens, gamma) if gamma else ([], 0)
             for row, tokens, gamma in zip(self.rows, committed, gammas, strict=True)
         ]
         width = max(len(tokens) for tokens, _ in found)
+        tops: list[list[float]] = []
+        if goes_on is not None:
+            width, tops = _wanted([len(tokens) for tokens, _ in found], [size for _, size in found], goes_on)
+        rows = [tokens[:width] for tokens, _ in found]
+        signals = torch.tensor(tops, dtype=torch.float64).T if tops else None
         return Proposal(
-            tokens=torch.tensor([tokens + [0] * (width - len(tokens)) for tokens, _ in found], dtype=torch.long),
-            drafted=[len(tokens) for tokens, _ in found],
+            tokens=torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in rows], dtype=torch.long),
+            drafted=[len(tokens) for tokens in rows],
+            top_probs=signals,
+            entropies_nats=None if signals is None else torch.zeros_like(signals),
             match_lengths=[size for _, size in found],
         )
 

@@ -5,7 +5,7 @@
                      begin at the mean over texts
     this  draft      a_t     ~ 1, z_t, r, e
     next  draft      a_{t+1} ~ 1, z_t, r, e       given that this one was accepted
-    first draft      a_t     ~ 1, r, e            before anything of the round is seen
+    first draft      a_t     ~ 1, r, e            before anything of the round is seen; given that one is offered
 
 each by least squares (weights: a_t for the next draft, 1 otherwise; a little ridge), cut to [0, 1]. So a forecast has
 what decides whether another draft pays: how sure the draft is now, and how this text has gone.
@@ -154,7 +154,7 @@ def fit_forecast(
     inside, acceptance = texts.inside, texts.judged.acceptance
     if not bool(inside.any()):
         raise ValueError("forecast: found no position to learn from; allowed is at least one")
-    steps, values = _rising_fit(texts.top_probs[inside], acceptance[inside])
+    steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
     flat = (0.0, 1.0, 0.0, 0.0)
     forecast = AcceptanceForecast(
         top_probs=tuple(steps.tolist()),
@@ -193,9 +193,9 @@ def _with_weights(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -
     here = np.repeat(inside, _REPLICATES, axis=0).T
     accepted = np.repeat(acceptance, _REPLICATES, axis=0).T
     following = here[1:]
-    first = _least_squares(features[here][:, [0, 2, 3]], accepted[here], np.ones(int(here.sum())))
-    this = _least_squares(features[here], accepted[here], np.ones(int(here.sum())))
-    after = _least_squares(features[:-1][following], accepted[1:][following], accepted[:-1][following])
+    first = least_squares(features[here][:, [0, 2, 3]], accepted[here], np.ones(int(here.sum())))
+    this = least_squares(features[here], accepted[here], np.ones(int(here.sum())))
+    after = least_squares(features[:-1][following], accepted[1:][following], accepted[:-1][following])
     return AcceptanceForecast(
         top_probs=forecast.top_probs,
         acceptance=forecast.acceptance,
@@ -208,7 +208,7 @@ def _with_weights(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -
     )
 
 
-def _least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray) -> list[float]:
+def least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray) -> list[float]:
     """Weighted, with a ridge on slopes around their means; the weighted mean alone where there is no weight."""
     total = float(weights.sum())
     if total <= 0:
@@ -221,7 +221,7 @@ def _least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray
     return [float(level - found @ centre), *found.tolist()]
 
 
-def _rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArray, FloatArray]:
+def rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Means in `BINS` shares of ranked positions, made to rise (pool adjacent violators): (K,) places and values."""
     from scipy.optimize import isotonic_regression
 

@@ -15,6 +15,10 @@ not foreseen, and an accepted EOS ends the text. Both are exact expectations giv
 
     run oracle <= best by start <= best fixed γ <= plain decoding        in expected seconds, text by text
 
+Of a lookup everything is known with its start, and the two are one (`best_lookups_time_s`):
+
+    J(t) = min_k [ T_round(k, t) + J(t + min(k, matching_t) + 1) ],     k at most what is offered at t
+
 N texts, T positions, D gamma_max.
 """
 
@@ -109,6 +113,39 @@ def run_oracle_time_s(
             shorter = np.minimum(shorter, allowed[j] + after)
             running *= ahead_a[t + j]
         left_s[t] = np.where(t < texts.lengths, expected, 0.0)
+    return np.asarray(left_s[0], dtype=np.float64)
+
+
+def best_lookups_time_s(
+    offered: ArrayLike,
+    matching: ArrayLike,
+    lengths: ArrayLike,
+    ended_by_eos: ArrayLike,
+    gamma_max: int,
+    costs_s: ArrayLike,
+    *,
+    length_limits: ArrayLike | None = None,
+) -> FloatArray:
+    """Least seconds (N,) of each text for who knows what lookups offer and how much of that the text goes on with.
+
+    offered, matching: (N, T) drafts of a round started at t, and those of them that are accepted. Other arguments and
+    errors as `best_gamma_by_start`.
+    """
+    most, run = whole_numbers("offered", offered, minimum=0), whole_numbers("matching", matching, minimum=0)
+    nothing = np.zeros(most.shape)
+    texts, costs, depth = _checked(nothing, lengths, ended_by_eos, gamma_max, costs_s, length_limits)
+    if run.shape != most.shape:
+        raise ValueError(f"matching: found shape {run.shape}; allowed is {most.shape}, as offered has")
+    count, longest = texts.acceptance.shape
+    left_s = np.zeros((longest + depth + 1, count))
+    text = np.arange(count)
+    for t in range(longest - 1, -1, -1):
+        in_force = np.minimum(most[:, t], texts.limits - t - 1)
+        best = np.full(count, np.inf)
+        for k in range(depth + 1):
+            value = costs[k, :, t] + left_s[t + np.minimum(k, run[:, t]) + 1, text]
+            best = np.where((k == 0) | (k <= in_force), np.minimum(best, value), best)
+        left_s[t] = np.where(t < texts.lengths, best, 0.0)
     return np.asarray(left_s[0], dtype=np.float64)
 
 

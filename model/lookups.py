@@ -11,6 +11,8 @@ only if it was.
     lookups = recorded_lookups(columns)                     # (N, T) each
     survival, ahead = lookups.by_start(lengths, gamma_max=4)          # (N, T, 4) each, for `renewal_by_start`
 
+How much agreed before a draft is what a lookup can say of it beforehand (`confidence`).
+
 N texts, T positions, D gamma_max.
 """
 
@@ -94,3 +96,13 @@ def recorded_lookups(table: Mapping[str, ArrayLike]) -> RecordedLookups:
         target_prob=np.asarray(table["target_prob"], dtype=np.float64),
         rejected_target_prob=np.asarray(table["rejected_target_prob"], dtype=np.float64),
     )
+
+
+def confidence(agreeing: ArrayLike) -> FloatArray:
+    """M / (m + 1) for m tokens of agreement before a draft, (…): what a lookup shows where a model has a probability.
+
+    The agreement of a round's draft number d >= 1 is the match that was looked up and the d - 1 drafts before it. Any
+    rising function would do, as it is calibrated; this one is 0 without a match and below 1 for any length.
+    """
+    tokens = np.asarray(agreeing, dtype=np.float64)
+    return np.asarray(tokens / (tokens + 1.0), dtype=np.float64)

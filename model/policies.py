@@ -65,6 +65,8 @@ class Signals:
     top_probs: FloatArray
     """Its largest probability."""
     entropies_nats: FloatArray
+    active_rows: IntArray
+    """(L,) rows of each call that have not ended, those among them that may draft no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,7 @@ class OneCall:
         signals = Signals(
             top_probs=np.array([top_probs], dtype=np.float64),
             entropies_nats=np.array([entropies_nats], dtype=np.float64),
+            active_rows=np.array([len(top_probs)], dtype=np.int64),
         )
         return bool(self._choices.goes_on(depth, signals)[0])
 
@@ -163,6 +166,11 @@ class FixedPolicy(RoundPolicy):
     def begin_many(self, calls: int) -> FixedChoices:
         """There is nothing to forget."""
         return FixedChoices(np.full(calls, self.gamma))
+
+
+def decodes_plainly(policy: object) -> bool:
+    """Whether a policy never drafts: who knows that before the first round needs no speculative loop, nor its ε."""
+    return isinstance(policy, FixedPolicy) and policy.gamma == 0
 
 
 class FixedChoices(GammaChoices):

@@ -76,11 +76,8 @@ class RenewalChoices(GammaChoices):
         self._survival = self._survival * self._forecast.this_draft(confidence, self._means)
         hopes = self._survival * self._forecast.next_draft(confidence, self._means)
         known = ~np.isnan(hopes)
-        asked = known.sum(axis=1)
-        if len(self._seen) == 1:
-            self._rows = np.maximum(asked, 1)
-        tokens = np.where(known, hopes, 0.0).sum(axis=1) / self._rows
-        within = (asked > 0) & (depth < self.gammas)
+        tokens = np.where(known, hopes, 0.0).sum(axis=1) / np.maximum(signals.active_rows, 1)
+        within = known.any(axis=1) & (depth < self.gammas)
         return np.asarray(within & (self._pays(depth, tokens) | (depth < self._policy.fewest)), dtype=np.bool_)
 
     def observe(self, seen: RoundSeen) -> None:
@@ -111,7 +108,6 @@ class RenewalChoices(GammaChoices):
         calls = self._means.confidence.size
         self._seen: list[FloatArray] = []
         self._survival = np.ones((calls, 1))
-        self._rows = np.ones(calls, dtype=np.int64)
         steady = self._forecast.first_draft(self._means)
         self._further = np.cumsum(steady[:, None] ** np.arange(max(self._cap, 1)), axis=1)
         pays = self._pays(0, steady) | (self._policy.fewest > 0)

@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from specgauge.model.acceptance_forecast import fit_forecast
 from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.lookup_forecast import fit_lookup_forecast
 from specgauge.model.policies import FixedPolicy, HeuristicPolicy, RoundPolicy
 from specgauge.model.policies_bandit import Exp3Policy, UcbPolicy
 from specgauge.model.policies_entropy import AdaEdlPolicy, SvipPolicy
@@ -112,7 +113,9 @@ def tune_renewal(tuning: Tuning) -> RoundPolicy:
         return plain
     fixed = tune_fixed(tuning)
     start = RenewalStoppingPolicy(
-        forecast=fit_forecast(tuning.texts, seed=tuning.seed),
+        forecast=fit_lookup_forecast(tuning.texts, costs.gamma_max)
+        if tuning.texts.lookups is not None
+        else fit_forecast(tuning.texts, seed=tuning.seed),
         t_round_s=costs.t_round_s,
         token_worth_s=costs.t_decode_s,
         t_look_s=costs.t_look_s,

@@ -4,13 +4,14 @@ Prompts are dealt into folds at random; every policy is tuned on all folds but o
 is judged by a policy that has seen its prompt. Per batch size B, with seconds added up over all texts:
 
     speedup            plain decoding / policy                         plain: every step at T_decode
-    over_best_fixed    the best fixed γ / policy                       chosen with hindsight on the judged texts
+    over_best_fixed    the best fixed γ / policy                       chosen with hindsight on the judged texts; γ = 0
+                                                                       is plain decoding
     gap closed         (best fixed - policy) / (best fixed - bound)    1: the bound reached; below 0: slower
 
-At B = 1 fixed γ and the bounds are exact expectations (`renewal`, `bounds`); the rest are means over replicates of the
-same coins. A batch costs T_round(B, γ) until its last row has ended; its bounds let every row choose for itself at its
-share of the round, which no batch can do, so they are loose there. Intervals draw prompts, the same for all policies; a
-row's time is its share 1 / B of its batch's.
+At B = 1 fixed γ and the bounds are exact expectations (`renewal`, `bounds`), as everything of lookups is; the rest are
+means over replicates of the same coins. A batch costs T_round(B, γ) until its last row has ended; its bounds let every
+row choose for itself at its share of the round, which no batch can do, so they are loose there. Intervals draw prompts,
+the same for all policies; a row's time is its share 1 / B of its batch's.
 
     result = replay(texts, costs, folds=4, replicates=200, seed=0)
     result.policies["renewal"].speedup
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.model.bounds import best_gamma_by_start, run_oracle_time_s
+from specgauge.model.bounds import best_gamma_by_start, best_lookups_time_s, run_oracle_time_s
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.known import finite_or_none
 from specgauge.model.policies import FixedPolicy, RoundPolicy
@@ -195,7 +196,7 @@ def _tally(
 ) -> _Tally:
     played = play(policy, texts, calls, coins, costs)
     time_s = time_by_text(played.time_s, calls, texts) / replicates
-    if isinstance(policy, FixedPolicy) and costs.batch_size == 1:
+    if isinstance(policy, FixedPolicy) and _is_exact(texts, costs):
         time_s = _exact_fixed_s(texts, costs, [policy.gamma])[:, 0]
     return _Tally(
         time_s=time_s,
@@ -209,14 +210,19 @@ def _tally(
 def _fixed_s(texts: ReplayTexts, calls: Lanes, coins: IntArray, costs: RoundCosts, replicates: int) -> FloatArray:
     """(n, γ_max + 1) seconds of every fixed γ: exact for single rows, else by the same coins as the policies'."""
     gammas = range(costs.gamma_max + 1)
-    if costs.batch_size == 1:
+    if _is_exact(texts, costs):
         return _exact_fixed_s(texts, costs, list(gammas))
     times = [play(FixedPolicy(gamma=gamma), texts, calls, coins, costs).time_s for gamma in gammas]
     return np.stack([time_by_text(time_s, calls, texts) / replicates for time_s in times], axis=1)
 
 
+def _is_exact(texts: ReplayTexts, costs: RoundCosts) -> bool:
+    """Whether fixed γ are expectations of `renewal`; lookups know no chance, and playing them is exact."""
+    return costs.batch_size == 1 and texts.lookups is None
+
+
 def _exact_fixed_s(texts: ReplayTexts, costs: RoundCosts, gammas: list[int]) -> FloatArray:
-    """(n, G) expected seconds of each text at fixed γ."""
+    """(n, G) expected seconds of each text at fixed γ; at γ = 0 of the plain loop."""
     judged = texts.judged
     found = renewal(
         judged.acceptance,
@@ -229,21 +235,29 @@ def _exact_fixed_s(texts: ReplayTexts, costs: RoundCosts, gammas: list[int]) -> 
         length_limits=judged.limits,
     )
     assert found.time_s is not None
-    return np.asarray(found.time_s + found.catch_ups * costs.t_draft_catch_up_s, dtype=np.float64)
+    time_s = found.time_s + found.catch_ups * costs.t_draft_catch_up_s
+    plain_s = judged.lengths[:, None] * costs.t_decode_s
+    return np.where(np.array(gammas) > 0, time_s, plain_s)
 
 
 def _bounds(texts: ReplayTexts, costs: RoundCosts) -> tuple[FloatArray, FloatArray]:
     """(n,) least seconds of a row that fixes γ at its starts knowing a_t, and of one that knows its runs.
 
     Δ₂ and looks are left out, and a round costs what the cheapest round of as many drafts or more does, over B: a row
-    of a batch never pays less than that for its share.
+    of a batch never pays less than that for its share. Nor do texts take more than the plain loop.
     """
     judged = texts.judged
+    plain_s = judged.lengths * (costs.t_decode_s / costs.batch_size)
     share_s = np.minimum.accumulate(costs.rounds_s[::-1])[::-1] / costs.batch_size
+    if texts.lookups is not None:
+        starts = (texts.lookups.offered, texts.lookups.matching)
+        ends = (judged.lengths, judged.ended_by_eos)
+        best_s = best_lookups_time_s(*starts, *ends, costs.gamma_max, share_s, length_limits=judged.limits)
+        return np.minimum(best_s, plain_s), np.minimum(best_s, plain_s)
     given = (judged.acceptance, judged.lengths, judged.ended_by_eos, costs.gamma_max, share_s)
     return (
-        best_gamma_by_start(*given, length_limits=judged.limits).time_s,
-        run_oracle_time_s(*given, length_limits=judged.limits),
+        np.minimum(best_gamma_by_start(*given, length_limits=judged.limits).time_s, plain_s),
+        np.minimum(run_oracle_time_s(*given, length_limits=judged.limits), plain_s),
     )
 
 
@@ -286,7 +300,7 @@ def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confiden
         confidence=confidence,
         best_fixed_gamma=best,
         best_fixed_speedup=plain_total_s / float(best_s.sum()),
-        loop_speedup=plain_total_s / float(fixed_s[:, 0].sum()),
+        loop_speedup=costs.t_decode_s / costs.t_round_s[0],
         bound_by_start_speedup=plain_total_s / by_start_s,
         bound_oracle_speedup=plain_total_s / oracle_s,
         off_path=pieces[0].off_path,

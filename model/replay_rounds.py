@@ -10,8 +10,9 @@ ones: the draft at t is accepted where coin < a_t. A round is then
     emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
     seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its looks
 
-as the decoder does it. After a rejection the policy sees the signals of the position's chain (`replay_texts`), after an
-accepted EOS those of the EOS itself. A batch goes on until its last row has ended, at the cost of all its rows.
+as the decoder does it. Lookups may offer fewer drafts than γ in force, or none, which leaves a plain step. After a
+rejection the policy sees the signals of the position's chain (`replay_texts`), after an accepted EOS those of the EOS
+itself. A batch goes on until its last row has ended, at the cost of all its rows.
 
     calls = batches(texts, batch_size=1, replicates=200, seed=0)
     played = play(HeuristicPolicy(cap=6), texts, calls, rejections(texts, 200, seed=0), costs)
@@ -21,12 +22,13 @@ N texts, T positions, L calls of B rows each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
-from specgauge.model.policies import GammaChoices, RoundPolicy, RoundSeen, Signals
+from specgauge.model.lookups import confidence
+from specgauge.model.policies import GammaChoices, RoundPolicy, RoundSeen, Signals, decodes_plainly
 from specgauge.model.policy_costs import RoundCosts
 from specgauge.model.replay_texts import ReplayTexts
 from specgauge.model.uniforms import uniforms
@@ -70,9 +72,13 @@ def batches(texts: ReplayTexts, batch_size: int, replicates: int, seed: int) -> 
 def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
     """(N, R, T + 1) the first position from t on whose draft is rejected; T where none is.
 
-    The same for a text whatever other texts, replicates or policies there are.
+    The same for a text whatever other texts, replicates or policies there are. Lookups know no chance: the first draft
+    is rejected that the text does not go on with, counted from where the round starts.
     """
     count, longest = texts.top_probs.shape
+    if texts.lookups is not None:
+        first = np.pad(np.arange(longest) + texts.lookups.matching, ((0, 0), (0, 1)), constant_values=longest)
+        return np.asarray(np.broadcast_to(first[:, None, :], (count, replicates, longest + 1)), dtype=np.int64)
     positions, purposes = np.arange(longest), FIRST_COIN + np.arange(replicates)
     found = np.full((count, replicates, longest + 1), longest, dtype=np.int64)
     for n in range(count):
@@ -107,8 +113,11 @@ class Played:
 def play(policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts) -> Played:
     """Play every call to its end; `first_rejected` (N, R, T + 1) are the coins of `rejections`.
 
-    Raises ValueError for a policy that asks for more drafts than `costs` knows.
+    A policy that never drafts runs the plain loop, at T_decode a step. Raises ValueError for a policy that asks for
+    more drafts than `costs` knows.
     """
+    if decodes_plainly(policy):
+        costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
     return _Players(policy, texts, calls, first_rejected, costs).played()
 
 
@@ -154,10 +163,13 @@ class _Players:
                 f"policy: found gamma {int(asked.max())}; allowed is 0 to {self._costs.gamma_max}, whose cost is known"
             )
         in_force = np.where(active, np.clip(np.minimum(asked[:, None], self._limit - self._position - 1), 0, None), 0)
+        offered = in_force
+        if self._texts.lookups is not None:
+            offered = np.minimum(in_force, self._texts.lookups.offered[self._text, self._place(0)])
         run = np.where(active, self._rejected[self._text, self._replicates, self._position] - self._position, 0)
-        drafted, stopped_at = in_force, asked
+        drafted, stopped_at = offered, asked
         if self._policy.reads_signals:
-            drafted, stopped_at = self._until_it_stops(choices, in_force, run)
+            drafted, stopped_at = self._until_it_stops(choices, offered, in_force, run)
         left = self._size - self._position
         accepted = np.where(active, np.minimum(np.minimum(run, drafted), left), 0)
         emitted = np.where(active, np.minimum(accepted + 1, left), 0)
@@ -186,23 +198,37 @@ class _Players:
         counts["switches"] += known & (self._stopped_at >= 0) & (stopped_at != self._stopped_at)
         self._stopped_at = np.where(known, stopped_at, self._stopped_at)
 
-    def _until_it_stops(self, choices: GammaChoices, in_force: IntArray, run: IntArray) -> tuple[IntArray, IntArray]:
+    def _until_it_stops(
+        self, choices: GammaChoices, offered: IntArray, in_force: IntArray, run: IntArray
+    ) -> tuple[IntArray, IntArray]:
         """Drafts of each row, and the drafts at which each call's policy stopped (-1 where limits ended it first)."""
-        widest, cap = in_force.max(axis=1), choices.gammas
+        widest, cap = offered.max(axis=1), choices.gammas
         reached, depth = np.minimum(widest, 1), 1
         while bool((asked := (reached == depth) & (depth < widest)).any()):
-            goes_on = choices.goes_on(depth, self._signals(depth - 1, run, asked[:, None] & (in_force > depth)))
+            goes_on = choices.goes_on(depth, self._signals(depth, run, asked[:, None] & (offered > depth)))
             self._counts["looks"] += asked
             self._time_s += np.where(asked, self._costs.t_look_s, 0.0)
             depth += 1
             reached[asked & goes_on] = depth
-        stopped_at = np.where((reached < widest) | (widest == cap), reached, -1)
-        return np.minimum(in_force, reached[:, None]), stopped_at
+        stopped_at = np.where(reached < widest, reached, np.where(in_force.max(axis=1) == cap, cap, -1))
+        return np.minimum(offered, reached[:, None]), stopped_at
 
-    def _signals(self, index: int, run: IntArray, asked: BoolArray) -> Signals:
-        """Those of the round's draft number `index`, NaN where a row is not asked about."""
-        texts = self._texts
-        place = np.minimum(self._position + np.minimum(index, run), self._size - 1)
+    def _place(self, ahead: IntArray | int) -> IntArray:
+        """(L, B) the position so many after each row's, its last one at most."""
+        return np.asarray(np.minimum(self._position + ahead, self._size - 1), dtype=np.int64)
+
+    def _signals(self, depth: int, run: IntArray, asked: BoolArray) -> Signals:
+        """Those of the round's draft number `depth` >= 1, NaN where a row is not asked about."""
+        texts, index = self._texts, depth - 1
+        active_rows = (self._position < self._size).sum(axis=1)
+        if texts.lookups is not None:
+            tops = confidence(texts.lookups.matched[self._text, self._place(0)] + index)
+            return Signals(
+                top_probs=np.where(asked, tops, np.nan),
+                entropies_nats=np.where(asked, 0.0, np.nan),
+                active_rows=active_rows,
+            )
+        place = self._place(np.minimum(index, run))
         off_path = index > run
         chain = texts.chains.chain_of[self._text, place]
         step = np.clip(index - run - 1, 0, texts.chains.top_probs.shape[1] - 1)
@@ -214,4 +240,5 @@ class _Players:
         return Signals(
             top_probs=seen(texts.top_probs, texts.chains.top_probs),
             entropies_nats=seen(texts.entropies_nats, texts.chains.entropies_nats),
+            active_rows=active_rows,
         )

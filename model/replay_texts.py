@@ -10,6 +10,10 @@ position of all texts, which is a guess (`off_path` is "assumed").
 
     texts = replay_texts(judged, prompts=…, repetitions=…, top_probs=…, entropies_nats=…, gamma_max=6)
 
+Lookups are recorded by start instead (`lookup_texts`): what a round that starts there is offered, how many of these
+drafts the text goes on with, and how many tokens matched. Given the text nothing is left to chance and nothing lies off
+the path. A lookup's confidence in a draft is `specgauge.model.lookups.confidence`; its entropy is 0, being one-hot.
+
 N texts, T positions, C chains, D gamma_max.
 """
 
@@ -21,7 +25,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import BoolArray, FloatArray, IntArray
+from specgauge.model.checks import BoolArray, FloatArray, IntArray, whole_numbers
+from specgauge.model.lookups import RecordedLookups, confidence
 from specgauge.model.renewal_inputs import JudgedTexts, within_texts
 from specgauge.model.uniforms import uniforms
 
@@ -58,6 +63,18 @@ class Chains:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LookupStarts:
+    """What a round is offered that starts at a position, (N, T) each."""
+
+    offered: IntArray
+    """Drafts."""
+    matching: IntArray
+    """Of them, those from the first on that the text goes on with."""
+    matched: IntArray
+    """Tokens of the text's end that were found earlier in it; 0 where nothing is offered."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayTexts:
     """N texts, padded to T positions."""
 
@@ -71,6 +88,8 @@ class ReplayTexts:
     entropies_nats: FloatArray
     """(N, T)"""
     chains: Chains
+    lookups: LookupStarts | None = None
+    """What lookups offer; None where a model drafts. The acceptance of lookups is not a matter of positions, and 0."""
 
     @property
     def inside(self) -> BoolArray:
@@ -94,6 +113,13 @@ class ReplayTexts:
             top_probs=self.top_probs[rows],
             entropies_nats=self.entropies_nats[rows],
             chains=replace(self.chains, chain_of=self.chains.chain_of[rows]),
+            lookups=None
+            if self.lookups is None
+            else LookupStarts(
+                offered=self.lookups.offered[rows],
+                matching=self.lookups.matching[rows],
+                matched=self.lookups.matched[rows],
+            ),
         )
 
 
@@ -138,6 +164,47 @@ def replay_texts(
         top_probs=tops,
         entropies_nats=entropies,
         chains=chains,
+    )
+
+
+def lookup_texts(
+    judged: JudgedTexts, *, prompts: ArrayLike, repetitions: ArrayLike, lookups: RecordedLookups, matched: ArrayLike
+) -> ReplayTexts:
+    """Texts of lookups: what was recorded of every start (N, T), and how many tokens matched there (N, T).
+
+    judged: lengths and limits; its acceptance is not read. Raises ValueError for shapes that do not fit, texts without
+    a position, and matched tokens that do not go with what is offered.
+    """
+    shape = judged.acceptance.shape
+    inside = np.arange(shape[1]) < judged.lengths[:, None]
+    found = whole_numbers("lookup_match", matched, minimum=0)
+    if found.shape != shape or lookups.proposed_length.shape != shape:
+        raise ValueError(
+            f"lookups: found shapes {found.shape}, {lookups.proposed_length.shape}; allowed is that of texts, {shape}"
+        )
+    if not bool(inside.any()):
+        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
+    offered = np.where(inside, lookups.proposed_length, 0)
+    if bool(((found == 0) & (offered > 0)).any()):
+        raise ValueError("lookup_match: found 0 where drafts are offered; allowed is 1 or more tokens there")
+    nothing = np.zeros((1, 1))
+    return ReplayTexts(
+        judged=judged,
+        prompts=np.asarray(prompts, dtype=np.int64),
+        repetitions=np.asarray(repetitions, dtype=np.int64),
+        top_probs=confidence(np.where(inside, found, 0)),
+        entropies_nats=np.zeros(shape),
+        chains=Chains(
+            top_probs=nothing,
+            entropies_nats=nothing,
+            chain_of=np.zeros(shape, dtype=np.int64),
+            off_path="measured",
+        ),
+        lookups=LookupStarts(
+            offered=offered,
+            matching=np.where(inside, lookups.match_length, 0),
+            matched=np.where(inside, found, 0),
+        ),
     )
 
 

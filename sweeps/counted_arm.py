@@ -33,6 +33,8 @@ class CountedArm:
     """Drafts of a row and round; None without a round."""
     looks: int
     switches: int
+    loop_rounds: int
+    """Rounds of batches in the speculative loop, which cost ε; a policy that never drafts has none."""
 
     @classmethod
     def of(cls, rounds: pd.DataFrame, arm: str) -> CountedArm:
@@ -44,6 +46,7 @@ class CountedArm:
             mean_gamma=float(own["drafted"].mean()) if len(own) else None,
             looks=sum(sum(_looks(columns)) for columns in blocks),
             switches=sum(_switches(columns) for columns in blocks),
+            loop_rounds=len(own.loc[own["t_accept_s"].notna(), ["block", "round"]].drop_duplicates()),
         )
 
     @property

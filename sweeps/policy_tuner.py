@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.model.policy_tuning import MAKERS, UNTUNED, Tuning
-from specgauge.model.recorded_rounds import are_lookups
 from specgauge.model.replay import TUNING_REPLICATES
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.replay_inputs import replayed_texts, round_costs
@@ -29,7 +28,6 @@ from specgauge.sweeps.ways import Way, cells_of, ways
 if TYPE_CHECKING:
     from specgauge.sweeps.decoded_tables import DecodedKey
 
-NO_SIGNALS = "it is tuned on a draft model's signals, and lookups have none"
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
 FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
 
@@ -97,8 +95,6 @@ class PolicyTuner:
         way, cell = self.places[key]
         if way.texts is None:
             return way.reason
-        if are_lookups(way.texts.padded.columns):
-            return NO_SIGNALS
         costs = round_costs(cell, t_overhead_s, t_look_s)
         if costs is None:
             return NO_COSTS

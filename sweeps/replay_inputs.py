@@ -14,10 +14,11 @@ import numpy as np
 
 from specgauge.model.acceptance import acceptance_probability, fill_nulls, overlap, recorded_columns
 from specgauge.model.costs import CostTable
+from specgauge.model.lookups import recorded_lookups
 from specgauge.model.policy_costs import RoundCosts
-from specgauge.model.recorded_rounds import needed_columns
+from specgauge.model.recorded_rounds import are_lookups, needed_columns
 from specgauge.model.renewal_inputs import judged_texts
-from specgauge.model.replay_texts import ReplayTexts, Rollouts, replay_texts
+from specgauge.model.replay_texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
 from specgauge.model.texts import pad_texts
 from specgauge.sweeps.counted import cost_table
 from specgauge.sweeps.reading import read_rollouts
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SIGNALS = ("draft_top_prob", "draft_entropy_nats")
+_LOOKUP_SIGNALS = ("lookup_match",)
 _KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 
 
@@ -41,17 +43,28 @@ def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> Repla
     frame = run.acceptance_of(way.pair, way.sampling)
     if context in way.starting_at:
         frame = frame[frame["context"] - frame["position"] == context]
+    looked_up = are_lookups(frame.columns)
+    signals = _LOOKUP_SIGNALS if looked_up else _SIGNALS
     padded = pad_texts(
         frame["prompt"].to_numpy(),
         frame["repetition"].to_numpy(),
         frame["position"].to_numpy(),
         frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *_SIGNALS)},
+        {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *signals)},
     )
+    limit = run.config.workload.max_new_tokens - 1
+    if looked_up:
+        nothing = np.zeros(padded.columns["token"].shape)
+        return lookup_texts(
+            judged_texts(nothing, padded.lengths, padded.ended_by_eos, limit),
+            prompts=padded.prompts,
+            repetitions=padded.repetitions,
+            lookups=recorded_lookups(padded.columns),
+            matched=padded.columns["lookup_match"],
+        )
     recorded = recorded_columns(padded.columns)
     how = {"acceptance_rule": way.acceptance_rule, "draft_sampling": way.draft_sampling}
     acceptance = fill_nulls(acceptance_probability(recorded, **how), overlap(recorded, **how))
-    limit = run.config.workload.max_new_tokens - 1
     return replay_texts(
         judged_texts(acceptance, padded.lengths, padded.ended_by_eos, limit),
         prompts=padded.prompts,

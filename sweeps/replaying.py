@@ -17,7 +17,6 @@ from typing import Any
 from specgauge.model.policy_costs import RoundCosts
 from specgauge.model.policy_tuning import MAKERS, PolicyMaker
 from specgauge.model.prediction import OPTIMISTIC
-from specgauge.model.recorded_rounds import are_lookups
 from specgauge.model.replay import Interval, ReplayResult, replay
 from specgauge.model.text_table import printable, text_table
 from specgauge.sweeps.plan import plan_cells
@@ -31,7 +30,6 @@ from specgauge.sweeps.ways import Way, cells_of, ways
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
-NO_SIGNALS = "lookups have no confidence to read"
 NO_COSTS = "no round was timed here"
 FEW_PROMPTS = "one prompt cannot both tune and judge; record at least two"
 
@@ -114,8 +112,6 @@ def _replayed(
     """The result, or why there is none."""
     if way.texts is None:
         return None, way.reason
-    if are_lookups(way.texts.padded.columns):
-        return None, NO_SIGNALS
     if costs is None:
         return None, NO_COSTS
     texts = replayed_texts(run, way, context=context, gamma_max=costs.gamma_max)

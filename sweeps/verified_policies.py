@@ -26,7 +26,6 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.costs import CostTable
 from specgauge.model.end_to_end import PLAIN, adaptive_arm, arm_policy, speculate_arm
 from specgauge.model.known import finite_or_none
-from specgauge.model.recorded_rounds import are_lookups
 from specgauge.model.replay_one import ReplayedSeconds, replayed_seconds
 from specgauge.sweeps.counted import cost_table, costs_along
 from specgauge.sweeps.counted_arm import CountedArm
@@ -146,15 +145,13 @@ class _DecodedPlace:
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
         costs = costs_along(self.table, self.key.batch_size, context, drafted)
         plain_s = CountedArm.of(rounds, PLAIN).parts_s(costs)
-        policy_s = counted.parts_s(costs) + counted.rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        policy_s = counted.parts_s(costs) + counted.loop_rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return own / policy_s / (other / plain_s)
 
     def _replayed(self, name: str) -> tuple[float, str] | None:
         """S of the replay, and whether signals after a rejection were measured; None where no text was recorded."""
         if self.table is None or self.way is None or self.way.texts is None:
-            return None
-        if are_lookups(self.way.texts.padded.columns):
             return None
         costs = round_costs_at(
             self.table,

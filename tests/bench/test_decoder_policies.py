@@ -139,13 +139,44 @@ def test_a_row_near_its_limit_is_asked_about_as_nan_and_one_that_ended_not_at_al
     assert [len(drafted) for drafted, _ in policy.told] == rows
 
 
-@pytest.mark.parametrize("policy", [SvipPolicy(threshold=0.0, cap=4), Trace(4, lambda _: False)])
-def test_nobody_asks_where_drafts_have_no_signals(policy: Any) -> None:
-    """A lookup proposes all its drafts at once: a text that repeats itself is drafted as far as γ goes."""
+def test_lookups_show_how_much_agreed_before_each_draft() -> None:
+    """A text that repeats itself: 3 tokens match, then 4 and 5; what is not wanted is not verified."""
+    target, policy = scripted(always([0, 9, 0]), vocabulary=3), Trace(4, lambda depth: depth < 3)
+    found = decode(target, NgramDrafter(), policy, prompts=[[1, 1, 1, 1]], new=10)
+    assert found.texts[0].tokens == (1,) * 10
+    assert [(row.gamma_asked, row.gamma, row.drafted, row.accepted) for row in found.rows] == [
+        (3, 3, 3, 3), (3, 3, 3, 3), (4, 0, 0, 0),
+    ]  # fmt: skip
+    shown = [(1, [3 / 4], [0.0]), (2, [4 / 5], [0.0]), (3, [5 / 6], [0.0])]
+    assert policy.asked == shown * 2
+    assert [row.top_probs for row in found.rows] == [(3 / 4, 4 / 5, 5 / 6)] * 2 + [()]
+
+
+def test_an_entropy_stops_no_lookup() -> None:
+    """Its drafts are certain: entropy 0, as far as γ goes; nobody is asked after the last."""
     target = scripted(always([0, 9, 0]), vocabulary=3)
-    found = decode(target, NgramDrafter(), policy, prompts=[[1, 1, 1, 1]], new=11)
+    found = decode(target, NgramDrafter(), SvipPolicy(threshold=0.0, cap=4), prompts=[[1, 1, 1, 1]], new=11)
     assert [(row.gamma_asked, row.gamma, row.drafted, row.accepted) for row in found.rows] == [(4, 4, 4, 4)] * 2
-    assert all(row.top_probs == () for row in found.rows)
+    assert [len(row.entropies_nats) for row in found.rows] == [3, 3]
+
+
+def test_rows_without_a_match_are_not_asked_about() -> None:
+    """Row 0 is offered 3 drafts, row 1 none: (B,) signals, the second unknown."""
+    drafter, asked = NgramDrafter(), list[tuple[int, list[float], list[float]]]()
+
+    def goes_on(depth: int, tops: Sequence[float], entropies: Sequence[float]) -> bool:
+        asked.append((depth, list(tops), list(entropies)))
+        return depth < 2
+
+    rows = [[7, 1, 2, 7], [1, 2, 3, 4]]
+    drafter.start(rows, 8)
+    proposal = drafter.propose(rows, [3, 3], None, goes_on)
+    assert (proposal.tokens.tolist(), proposal.drafted) == ([[1, 2], [0, 0]], [2, 0])
+    assert [(depth, tops[0], entropies[0]) for depth, tops, entropies in asked] == [(1, 1 / 2, 0.0), (2, 2 / 3, 0.0)]
+    assert all(math.isnan(tops[1]) and math.isnan(entropies[1]) for _, tops, entropies in asked)
+    drafter.start([[1, 2, 3]], 8)
+    assert drafter.propose([[1, 2, 3]], [3], None, goes_on).drafted == [0]
+    assert len(asked) == 2
 
 
 def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[..., LoadedModel]) -> None:

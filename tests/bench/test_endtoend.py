@@ -17,8 +17,9 @@ from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.verification import Verifier
 from specgauge.configs.drafts import NgramConfig
 from specgauge.model.end_to_end import adaptive_arm, end_to_end_arms
-from specgauge.model.policies import GammaPolicy, HeuristicPolicy
+from specgauge.model.policies import FixedPolicy, GammaPolicy, HeuristicPolicy
 from specgauge.model.policies_entropy import SvipPolicy
+from specgauge.model.policies_renewal import RenewalChoices
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.decoded_tables import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
 from tests.bench.conftest import FakeClock, FakeDevice
@@ -151,7 +152,7 @@ def test_warming_up_meets_every_gamma_with_a_look_after_every_draft(
 
 
 def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device whose signals take 3 s to read and whose verdicts take 2 s; lookups have nothing to look at."""
+    """Signals take 3 s to read, verdicts 2 s; where lookups draft, a question to the policy takes 1 s."""
     device = FakeDevice()
     clock = FakeClock(device)
     read, judge = looks.read_signals, Verifier.judge
@@ -171,4 +172,22 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
     assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
     lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
     bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+    ask = RenewalChoices.goes_on
+
+    def slowly_ask(*arguments: Any) -> Any:
+        device.now_s += 1.0
+        return ask(*arguments)
+
+    monkeypatch.setattr(RenewalChoices, "goes_on", slowly_ask)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=1.0)
+    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+
+
+def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=6, seed=0)
+    numbers = range(len(PROMPTS))
+    found = bench.run("adaptive:any", PROMPTS, prompt_numbers=numbers, repetition=0, policy=FixedPolicy(gamma=0))
+    plain = bench.run("plain", PROMPTS, prompt_numbers=numbers, repetition=0)
+    assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
+    assert {(one.arm, one.gamma, one.expected_rounds) for one in found.requests} == {("adaptive:any", None, None)}
+    assert {(one.arm, one.gamma_asked, one.t_accept_s) for one in found.rounds} == {("adaptive:any", 0, None)}

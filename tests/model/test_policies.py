@@ -80,7 +80,8 @@ def played_round(choices: GammaChoices, signals: Signals, runs: IntArray) -> Int
         asked = (drafted == depth) & (depth < choices.gammas)
         tops = np.where(asked[:, None], signals.top_probs[:, depth, None], np.nan)
         entropies = np.where(asked[:, None], signals.entropies_nats[:, depth, None], np.nan)
-        goes_on = choices.goes_on(depth, Signals(top_probs=tops, entropies_nats=entropies))
+        ones = np.ones(drafted.size, dtype=np.int64)
+        goes_on = choices.goes_on(depth, Signals(top_probs=tops, entropies_nats=entropies, active_rows=ones))
         drafted = np.where(asked & goes_on, depth + 1, drafted)
     kept = np.minimum(runs, drafted)[:, None]
     choices.observe(RoundSeen(drafted=drafted[:, None], accepted=kept, active=np.ones(kept.shape, dtype=np.bool_)))
@@ -96,7 +97,8 @@ def test_calls_side_by_side_are_calls_alone_and_never_ask_beyond_the_cap(name: s
     one = policy.begin()
     for _ in range(rounds):
         tops = generator.random((calls, CAP))
-        signals = Signals(top_probs=tops, entropies_nats=-np.log(np.maximum(tops, 0.01)))
+        entropies, ones = -np.log(np.maximum(tops, 0.01)), np.ones(calls, dtype=np.int64)
+        signals = Signals(top_probs=tops, entropies_nats=entropies, active_rows=ones)
         runs = generator.integers(0, CAP + 1, calls)
         assert one.gamma == together.gammas[0]
         assert ((together.gammas >= 0) & (together.gammas <= CAP)).all()
@@ -104,7 +106,7 @@ def test_calls_side_by_side_are_calls_alone_and_never_ask_beyond_the_cap(name: s
         for index, choices in enumerate(alone):  # the other calls see other rounds
             others = generator.permutation(calls)
             others[index] = index
-            mixed = Signals(top_probs=tops[others], entropies_nats=signals.entropies_nats[others])
+            mixed = Signals(top_probs=tops[others], entropies_nats=entropies[others], active_rows=ones)
             assert played_round(choices, mixed, runs[others])[index] == drafted[index]
         for depth in range(1, int(drafted[0]) + 1):
             wants = depth < one.gamma and one.goes_on(depth, [tops[0, depth]], [signals.entropies_nats[0, depth]])

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specgauge.model.policies import HeuristicPolicy
+from specgauge.model.policies import FixedPolicy, HeuristicPolicy
 from specgauge.model.policies_entropy import SvipPolicy
 from specgauge.model.policies_running import GammaTunePolicy, GoodputPolicy
-from specgauge.sweeps.policy_tuner import FEW_PROMPTS, NO_COSTS, NO_SIGNALS, PolicyTuner
+from specgauge.sweeps.policy_tuner import FEW_PROMPTS, NO_COSTS, PolicyTuner
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.ways import NO_ACCEPTANCE
 from tests.sweeps.decoded import key
@@ -66,11 +66,11 @@ def test_the_largest_gamma_with_times_is_the_most_that_is_asked_for(tmp_path: Pa
     assert PolicyTuner.of(run(tmp_path / "none", only=set()), "p", 4).gamma_max(key()) == 3
 
 
-LOOKUPS = {"pairs": [{"name": "p", "target": "embedded", "draft": "ngram"}]}
+LOOKUPS: dict[str, Any] = {"pairs": [{"name": "p", "target": "embedded", "draft": "ngram"}]}
 
 
 def looked_up() -> pd.DataFrame:
-    return acceptance_frame(4, 16).assign(proposed_length=3, match_length=2, rejected_target_prob=0.0)
+    return acceptance_frame(4, 16).assign(proposed_length=3, match_length=2, lookup_match=2, rejected_target_prob=0.0)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,8 @@ def looked_up() -> pd.DataFrame:
         ({"frames": {}}, NO_ACCEPTANCE),
         ({"frames": {"greedy": acceptance_frame(1, 16)}}, FEW_PROMPTS),
         ({"only": set()}, NO_COSTS),
-        ({"frames": {"greedy": looked_up()}, **LOOKUPS}, NO_SIGNALS),
     ],
-    ids=["no acceptance", "one prompt", "no times", "lookups"],
+    ids=["no acceptance", "one prompt", "no times"],
 )
 def test_what_cannot_be_tuned_is_left_out_and_schedules_stay(
     tmp_path: Path, changes: dict[str, Any], reason: str
@@ -90,3 +89,11 @@ def test_what_cannot_be_tuned_is_left_out_and_schedules_stay(
     assert found.left_out == {"goodput": reason, "svip": reason}
     assert [(half.tuned_on, tuple(half.policies)) for half in found.halves] == [((), ("heuristic",))] * 2
     assert found.names == ("heuristic",)
+
+
+def test_lookups_are_tuned_on_the_length_of_their_matches(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", frames={"greedy": looked_up()}, **LOOKUPS)
+    found = tune(made, ["fixed", "renewal"])
+    assert found.left_out == {}
+    # two of three drafts pass from every start, C(2) + T_verify is 1.5; the rule is no faster, and is not taken
+    assert [half.policies for half in found.halves] == [dict.fromkeys(("fixed", "renewal"), FixedPolicy(gamma=2))] * 2

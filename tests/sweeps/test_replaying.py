@@ -239,3 +239,25 @@ def test_the_command_replays_every_policy(
         assert set(strict(out)["replays"][0]["policies"]) == set(MAKERS)
     else:
         assert all(name in out for name in MAKERS)
+
+
+def test_lookups_are_replayed_from_where_rounds_start(tmp_path: Path) -> None:
+    """Of three drafts at every start two pass: 8 positions are 3 + 3 + 2, the last two by one draft and its bonus."""
+    frame = acceptance_frame(4, 8).assign(proposed_length=3, match_length=2, lookup_match=2, rejected_target_prob=0.0)
+    whole = config(
+        pairs=[{"name": "p", "target": "embedded", "draft": "ngram"}],
+        grid={"batch_size": 1, "context": 64, "gamma": [1, 2, 3]},
+        workload={"prompts": "embedded", "max_new_tokens": 9},
+    )
+    run = write_run(tmp_path / "run", whole, {"greedy": frame})
+    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
+    assert texts.lookups is not None
+    assert (texts.lookups.offered == 3).all()
+    assert texts.top_probs == pytest.approx(np.full((4, 8), 2 / 3))
+    (cell,) = replays(run)
+    assert cell.result is not None
+    assert (cell.result.best_fixed_gamma, cell.result.off_path) == (2, "measured")
+    seconds = 1.5 + 1.5 + 1.375
+    assert cell.result.policies["two"].speedup.value == pytest.approx(8 / seconds)
+    assert cell.result.bound_oracle_speedup == pytest.approx(8 / seconds)
+    assert "is assumed" not in replays_text([cell])
