@@ -1,6 +1,8 @@
 """Names of the policies that choose γ from round to round, as a configuration may ask for them.
 
 verify: {policies: [heuristic, renewal]}
+
+All of them work over draft models and over lookups; to svip and adaedl a lookup is always certain.
 """
 
 from __future__ import annotations
