@@ -40,7 +40,8 @@ from specgauge.bench.divergence import divergences
 from specgauge.bench.environment import use_threads
 from specgauge.bench.models import LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
-from specgauge.configs.schema import PairConfig, WorkloadConfig
+from specgauge.configs.pairs import PairConfig
+from specgauge.configs.workload import WorkloadConfig
 from specgauge.model.bootstrap import draw_prompts
 from specgauge.model.sampling import SamplingSettings
 

@@ -28,7 +28,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from specgauge.bench.memory import is_out_of_memory
-from specgauge.configs.schema import ModelConfig
+from specgauge.configs.pairs import ModelConfig
 
 Part = Literal["configuration", "tokenizer", "weights"]
 

@@ -28,7 +28,7 @@ from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.memory import free_memory, is_out_of_memory, peak_memory_bytes
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.contexts import check_context
-from specgauge.configs.schema import PrecisionConfig
+from specgauge.configs.precision import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.checks import FloatArray
 from specgauge.model.precision import worst_half_width

@@ -30,7 +30,8 @@ from specgauge.bench.loading import (
     refuse_incomplete_weights,
 )
 from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
-from specgauge.configs.schema import Mode, ModelConfig, PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.variants import Mode
 
 EMBEDDED = Path(__file__).parent / "embedded"
 

@@ -16,7 +16,9 @@ import yaml
 
 from specgauge.configs.canonical import short_hash
 from specgauge.configs.faults import ConfigError, Fault, Keys, shown, value_fault
-from specgauge.configs.schema import EMBEDDED, Config, ModelConfig
+from specgauge.configs.names import EMBEDDED
+from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.schema import Config
 from specgauge.configs.shipped import read_config_text, shipped_configs
 from specgauge.configs.validation import top_level_forms, validate
 from specgauge.configs.written import Written, first_of

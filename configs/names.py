@@ -10,6 +10,8 @@ import re
 
 from specgauge.configs.rules import Text
 
+EMBEDDED = "embedded"
+"""The pair that ships with specgauge, and its prompts."""
 LONGEST_NAME = 100
 NAME = Text(
     pattern=r"^(?!.*--)[A-Za-z0-9_]([A-Za-z0-9._-]{0,98}[A-Za-z0-9_])?$",

@@ -22,6 +22,8 @@ from specgauge.configs.faults import Fault, value_fault
 
 FAULTS = "faults"
 """Both pydantic's type of the errors raised here and the key of their faults in the error's context."""
+FILLED = r"\S"
+"""The pattern of a `Text` that is more than blanks."""
 
 
 def fail(faults: Iterable[Fault]) -> NoReturn:

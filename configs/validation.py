@@ -11,8 +11,9 @@ from pydantic_core import ErrorDetails
 
 from specgauge.configs import variants
 from specgauge.configs.faults import Fault, Keys, missing_key, nearest, unknown_key, value_fault
+from specgauge.configs.pairs import DRAFT_FORMS, MODEL_FORMS, ModelConfig
 from specgauge.configs.rules import FAULTS, Rule
-from specgauge.configs.schema import DRAFT_FORMS, MODEL_FORMS, Config, ModelConfig, repeated_names
+from specgauge.configs.schema import Config, repeated_names
 from specgauge.configs.section import Section
 
 

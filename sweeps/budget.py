@@ -20,7 +20,8 @@ from specgauge.sweeps.memory import over_memory
 from specgauge.sweeps.plan import Cell
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, PairConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.schema import Config
 
 SPENT = f"left out: {RUN_SECONDS} is spent"
 MISSING = "whatever was missing"

@@ -17,7 +17,8 @@ from specgauge.sweeps.reading import environment_value
 from specgauge.sweeps.rundir import PROMPTS
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, PairConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.schema import Config
     from specgauge.sweeps.rundir import Run
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specgauge.configs.drafts import LayersDraft, NgramDraft
-from specgauge.configs.schema import ModelConfig
+from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.end_to_end import BASELINES
 from specgauge.model.search_race import CONFIDENCE, INDIFFERENCE
@@ -28,7 +28,8 @@ from specgauge.sweeps.sizes import NO_MODEL, ModelSize, Role, model_folder, read
 from specgauge.sweeps.units import duration_text, size_text
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import Config, PairConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.schema import Config
 
 SHOWN_CELLS = 60
 UNKNOWN = "unknown until downloaded"

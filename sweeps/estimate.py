@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.configs.contexts import check_context, check_text_context
 from specgauge.configs.drafts import NgramDraft
-from specgauge.configs.schema import ModelConfig
+from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import PREFILL_BLOCKS
 from specgauge.model.end_to_end import BASELINES
 from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
@@ -27,7 +27,8 @@ from specgauge.sweeps.sizes import ModelSize
 
 if TYPE_CHECKING:
     from specgauge.configs.cells import Place
-    from specgauge.configs.schema import Config, PairConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.schema import Config
 
 LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.schema import ModelConfig
+from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.adaptive_arms import AdaptiveArms
 from specgauge.sweeps.blocklog import BlockLog
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from specgauge.bench.measure import Status, TimingCell
     from specgauge.bench.models import LoadedModel, LoadedPair
     from specgauge.bench.prompts import Prompt
-    from specgauge.configs.schema import Config, PairConfig, SamplingConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.sampling import SamplingConfig
+    from specgauge.configs.schema import Config
 
 ROLLOUT_TEXTS = 4
 """Texts whose draft chains are followed at once."""

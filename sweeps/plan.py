@@ -20,7 +20,9 @@ from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
     from specgauge.configs.cells import Place
-    from specgauge.configs.schema import Config, PairConfig, SamplingConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.sampling import SamplingConfig
+    from specgauge.configs.schema import Config
 
 
 @dataclass(frozen=True, kw_only=True)

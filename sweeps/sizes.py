@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from specgauge.configs.schema import ModelConfig
+    from specgauge.configs.pairs import ModelConfig
 
 Role = Literal["target", "draft"]
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}

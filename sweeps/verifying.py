@@ -31,7 +31,10 @@ from specgauge.sweeps.tuned_policies import TunedCell, half_of
 if TYPE_CHECKING:
     from specgauge.bench.endtoend import EndToEnd
     from specgauge.bench.models import LoadedPair
-    from specgauge.configs.schema import Config, PairConfig, SamplingConfig, VerifyConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.sampling import SamplingConfig
+    from specgauge.configs.schema import Config
+    from specgauge.configs.verify import VerifyConfig
     from specgauge.model.policies import RoundPolicy
 
 Numbered = tuple[list[int], list[list[int]]]

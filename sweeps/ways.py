@@ -26,7 +26,9 @@ from specgauge.sweeps.timings import CellTimings
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specgauge.configs.schema import Config, PairConfig, SamplingConfig
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.sampling import SamplingConfig
+    from specgauge.configs.schema import Config
 
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 

@@ -23,7 +23,8 @@ from specgauge.bench.embedded.train import corpus_files, encode, held_out_loss, 
 from specgauge.bench.generate import generate_plain, pad_right
 from specgauge.bench.models import EMBEDDED, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
-from specgauge.configs.schema import ModelConfig, PairConfig, WorkloadConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.workload import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.text_checks import repeated_ngram_share
 

@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from specgauge.bench.models import LoadedModel, load_model
-from specgauge.configs.schema import ModelConfig
+from specgauge.configs.pairs import ModelConfig
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 
 NAME = "pair 'x' target"

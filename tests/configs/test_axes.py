@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specgauge.configs.schema import LARGEST_GAMMA, GridConfig
+from specgauge.configs.grid import LARGEST_GAMMA, GridConfig
 
 BOUNDS = st.tuples(st.integers(1, 64), st.integers(1, 64), st.integers(1, 70))
 

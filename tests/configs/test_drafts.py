@@ -10,7 +10,7 @@ import pytest
 
 from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
 from specgauge.configs.loader import config_hash, config_to_yaml, json_schema, load_config
-from specgauge.configs.schema import ModelConfig, PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.yaml_reader import Source, read_yaml
 from tests.configs.texts import MODEL_KEYS, error_of, write
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from specgauge.configs.limits import LimitsConfig
 from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
-from specgauge.configs.schema import Config, VerifyConfig
+from specgauge.configs.schema import Config
 from specgauge.configs.shipped import shipped_text
+from specgauge.configs.verify import VerifyConfig
 from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")

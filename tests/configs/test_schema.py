@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from specgauge.configs.schema import Config, ModelConfig, SamplingConfig, WorkloadConfig
+from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.sampling import SamplingConfig
+from specgauge.configs.schema import Config
 
 PAIR = {"name": "a", "target": "embedded", "draft": {"model": "org/name"}}
 
@@ -39,17 +41,6 @@ def test_a_configuration_cannot_be_changed() -> None:
         config().seed = 1
 
 
-def test_whole_numbers_become_floats_where_a_number_is_meant() -> None:
-    setting = SamplingConfig.model_validate({"name": "t", "temperature": 1, "top_p": 1})
-    assert (setting.temperature, setting.top_p) == (1.0, 1.0)
-    assert isinstance(setting.temperature, float)
-    assert str(SamplingConfig(name="t", temperature=-0.0).temperature) == "0.0"
-
-
-def test_top_k_zero_is_off_as_in_transformers() -> None:
-    assert SamplingConfig(name="t", top_k=0).top_k == 0
-
-
 @pytest.mark.parametrize("name", ["a", "A_b-1.5", "_x", "a" * 100, "qwen2.5-7b-with-0.5b"])
 def test_names_fit_for_files(name: str) -> None:
     assert config(name=name).name == name
@@ -63,39 +54,8 @@ def test_names_unfit_for_files(name: str) -> None:
         config(name=name)
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:15"])
-def test_devices(device: str) -> None:
-    assert ModelConfig(model="o/m", device=device).device == device
-
-
-@pytest.mark.parametrize("device_map", ["auto", {"": 0}, {"lm_head": "cpu", "model": 1}])
-def test_device_maps_are_handed_on(device_map: str | dict[str, int | str]) -> None:
-    assert ModelConfig(model="o/m", device_map=device_map).device_map == device_map
-
-
-def test_quantization_is_handed_on() -> None:
-    mapping = {"quant_method": "fp8", "skip": ["lm_head"], "threshold": 6.0, "nested": {"a": None}}
-    assert ModelConfig.model_validate({"model": "o/m", "quantization": mapping}).quantization == mapping
-
-
-@pytest.mark.parametrize("mapping", [{}, {"a": float("nan")}, {1: 2}, {"a": object()}, "int8", ["a"]])
-def test_quantization_that_strict_json_cannot_hold_is_refused(mapping: object) -> None:
-    with pytest.raises(ValidationError, match="allowed: a mapping as transformers'"):
-        ModelConfig.model_validate({"model": "o/m", "quantization": mapping})
-
-
-@pytest.mark.parametrize("field", ["revision", "gguf_file", "attention"])
-def test_text_with_a_line_break_is_refused(field: str) -> None:
-    with pytest.raises(ValidationError, match="allowed: "):
-        ModelConfig.model_validate({"model": "o/m", field: "a\nb"})
-
-
 def test_an_embedded_target_may_have_a_draft_from_elsewhere() -> None:
     assert config().pairs[0].draft == ModelConfig(model="org/name")
-
-
-def test_own_prompts_take_any_format() -> None:
-    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
 
 
 def test_messages_read_well_without_a_file() -> None:

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.loader import load_config
 from specgauge.configs.names import NAME, part_of_name
-from specgauge.configs.schema import Config, ModelConfig, PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.schema import Config
 from specgauge.configs.variants import MOST_VARIANTS, spread
 from tests.configs.texts import error_of, write
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from specgauge.configs.loader import load_config
-from specgauge.configs.schema import ModelConfig
+from specgauge.configs.pairs import ModelConfig
 from tests.configs.texts import MINIMAL, MODEL_KEYS, TOP_KEYS, error_of, write
 
 TWO_PAIRS = MINIMAL + "  - {name: other, target: org/big, draft: {model: org/small, dtype: float16}}\n"

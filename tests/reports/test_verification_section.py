@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.configs.schema import VerifyConfig
+from specgauge.configs.verify import VerifyConfig
 from specgauge.reports.data import ReportData, read_report_data
 from specgauge.reports.html import render_report
 from specgauge.reports.records import verified

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from specgauge.configs.schema import Config, ModelConfig
+from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate
 from specgauge.sweeps.describe import describe, read_sizes
 from specgauge.sweeps.estimate import AssumedMachine, PairSizes, is_over_memory, kv_bytes, memory_bytes, time_estimate
