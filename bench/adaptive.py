@@ -19,17 +19,11 @@ from typing import Any
 import numpy as np
 
 from specgauge.bench.arms import Workbench
+from specgauge.bench.blocks import BlockJournal, BlockRecord, TimingCell
 from specgauge.bench.builds import Built
+from specgauge.bench.cell_timer import CellState, CellTimer
 from specgauge.bench.clock import Clock, clock_for
-from specgauge.bench.measure import (
-    BlockJournal,
-    BlockRecord,
-    CellState,
-    CellTimer,
-    TimingCell,
-    check_contexts,
-    measure_groups,
-)
+from specgauge.bench.measure import check_contexts, measure_groups
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.precision import PrecisionConfig
 from specgauge.model.arm_levels import ArmLevels, BlockSummary, summarise_block
@@ -127,7 +121,7 @@ class AdaptiveCellTimer(CellTimer):
 
     def _with_prefills(self, step: Step, number: int) -> list[str]:
         """The arms of a step; the first ones have the prefills as well."""
-        prefills = PREFILL_ARMS if step.arms and number < self.least_blocks(PREFILL_ARMS[0]) else ()
+        prefills = PREFILL_ARMS if step.arms and number < self.stopping.least_blocks(PREFILL_ARMS[0]) else ()
         return [*step.arms, *prefills]
 
     def finished(self, state: CellState) -> bool:
@@ -146,8 +140,8 @@ class AdaptiveCellTimer(CellTimer):
     def is_spent(self, cell: TimingCell) -> bool:
         """Whether the seconds of a cell, or of all cells of its batch size, are spent."""
         together = [one for one in self.cells if one.batch_size == cell.batch_size]
-        limits = self.precision
-        return self.has_spent(together, limits.max_seconds) or self.has_spent([cell], limits.max_cell_seconds)
+        limits, stopping = self.precision, self.stopping
+        return stopping.has_spent(together, limits.max_seconds) or stopping.has_spent([cell], limits.max_cell_seconds)
 
     def _keep_left_out(self, cell: TimingCell, number: int, step: Step) -> None:
         """Record why each γ without the least blocks has no more of them."""

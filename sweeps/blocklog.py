@@ -16,11 +16,11 @@ from specgauge.sweeps.records import SETTLED, JournalLine
 from specgauge.sweeps.working import WorkingMark
 
 if TYPE_CHECKING:
-    from specgauge.bench.measure import BlockRecord, Status
+    from specgauge.bench.blocks import BlockRecord, Status
 
 
 class BlockLog:
-    """Reads and writes the blocks of the planned cells (`specgauge.bench.measure.BlockJournal`)."""
+    """Reads and writes the blocks of the planned cells (`specgauge.bench.blocks.BlockJournal`)."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class BlockLog:
 
     def give_up(self, cells: Iterable[Cell], arms: Iterable[str], status: Status, reason: str) -> None:
         """Record why every arm of `cells` that has no block has none."""
-        from specgauge.bench.measure import BlockRecord
+        from specgauge.bench.blocks import BlockRecord
 
         names = tuple(arms)
         for cell in cells:
@@ -97,7 +97,7 @@ class BlockLog:
 
 
 def _block(line: JournalLine) -> BlockRecord:
-    from specgauge.bench.measure import BlockRecord
+    from specgauge.bench.blocks import BlockRecord
 
     return BlockRecord(
         cell_id=line.cell,

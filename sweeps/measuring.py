@@ -39,8 +39,8 @@ from specgauge.sweeps.working import WorkingMark
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specgauge.bench.blocks import Status, TimingCell
     from specgauge.bench.generate import Text
-    from specgauge.bench.measure import Status, TimingCell
     from specgauge.bench.models import LoadedModel, LoadedPair
     from specgauge.bench.prompts import Prompt
     from specgauge.configs.pairs import PairConfig
@@ -192,7 +192,7 @@ class PairRun:
 
     def _guarded(self, work: Callable[[], object]) -> tuple[Status, str] | None:
         """Do the work; (status, reason) when memory ran out or it failed, which is told at once."""
-        from specgauge.bench.measure import first_line
+        from specgauge.bench.blocks import first_line
         from specgauge.bench.memory import is_out_of_memory
 
         try:
@@ -392,7 +392,7 @@ class PairRun:
             self._note(sampling, self._guarded(judge))
 
     def _timing_cells(self) -> list[TimingCell]:
-        from specgauge.bench.measure import TimingCell
+        from specgauge.bench.blocks import TimingCell
 
         settings = chains(self.config)
         return [

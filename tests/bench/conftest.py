@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specgauge.bench.attention import ATTENTION_NAMES
-from specgauge.bench.measure import BlockRecord
+from specgauge.bench.blocks import BlockRecord
 from specgauge.bench.models import LoadedModel
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench import measure
+from specgauge.bench import cell_timer
 from specgauge.bench.adaptive import AdaptiveCellTimer, batch_order, measure_adaptively
+from specgauge.bench.blocks import BlockRecord, TimingCell
 from specgauge.bench.clock import timed_marks
-from specgauge.bench.measure import BlockRecord, TimingCell
 from specgauge.bench.models import LoadedPair
 from specgauge.configs.precision import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
@@ -81,7 +81,7 @@ def search(
 ) -> Callable[..., list[BlockRecord]]:
     """Search cells on the fake device, whose seconds are those a block costs; the lines that came to the journal."""
     pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
-    monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: fake_device.now_s))
+    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: fake_device.now_s))
 
     def run(
         cells: Sequence[TimingCell],

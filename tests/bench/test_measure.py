@@ -9,15 +9,11 @@ import pytest
 import torch
 
 from specgauge.bench.arms import Workbench
+from specgauge.bench.blocks import BlockRecord, TimingCell
 from specgauge.bench.builds import count_build
+from specgauge.bench.cell_timer import CellTimer
 from specgauge.bench.clock import timed_marks
-from specgauge.bench.measure import (
-    BlockRecord,
-    CellTimer,
-    TimingCell,
-    check_contexts,
-    measure_cells,
-)
+from specgauge.bench.measure import check_contexts, measure_cells
 from specgauge.bench.memory import is_out_of_memory
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.configs.precision import PrecisionConfig

@@ -16,6 +16,7 @@ from transformers import LlamaForCausalLM
 
 from specgauge.bench import fixed
 from specgauge.bench.arms import Workbench
+from specgauge.bench.blocks import TimingCell
 from specgauge.bench.builds import CompileInsideError, built, count_build, nothing_built
 from specgauge.bench.cache import forward, prefill
 from specgauge.bench.clock import HostClock
@@ -25,7 +26,7 @@ from specgauge.bench.early_exit import first_layers
 from specgauge.bench.endtoend import EndToEnd
 from specgauge.bench.fixed import FixedCache, FixedForward
 from specgauge.bench.generate import decode_plain
-from specgauge.bench.measure import TimingCell, measure_cells
+from specgauge.bench.measure import measure_cells
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
 from specgauge.configs.pairs import PairConfig

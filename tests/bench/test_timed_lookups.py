@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from specgauge.bench import arms
 from specgauge.bench.arms import Workbench
+from specgauge.bench.blocks import TimingCell
 from specgauge.bench.cache import forward
-from specgauge.bench.measure import BlockRecord, CellTimer, TimingCell, measure_cells
+from specgauge.bench.measure import measure_cells
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.ngram import NgramDrafter, NgramIndex
 from specgauge.bench.timed_lookups import TimedLookups, committed_by_a_round
@@ -160,28 +161,3 @@ def test_the_cells_of_a_lookup_pair_have_no_catch_up(tiny_model: Make, memory_jo
     assert all(line.status == "ok" for line in memory_journal.lines)
     assert len(memory_journal.blocks("c", "draft")[0].samples_s[0]) == 3
     assert memory_journal.blocks("c", "draft")[0].notes["capacity_draft"] is None
-
-
-def test_lookups_are_known_well_enough_when_the_round_is(tiny_model: Make, memory_journal: Any) -> None:
-    """Lookups of 1 to 3 µs, known to ±50 %, in rounds of a second."""
-
-    def record(arm: str, *samples: float) -> None:
-        for block in (0, 1):
-            marks = [[one] for one in samples]
-            memory_journal.record(BlockRecord(cell_id="c", arm=arm, block=block, status="ok", samples_s=marks))
-
-    record("decode", *[1.0] * 5)
-    record("verify:1", *[1.5] * 5)
-    record("draft", 1e-6, 1e-6, 2e-6, 3e-6, 3e-6)
-    cell = TimingCell(cell_id="c", chain="argmax", settings=GREEDY, batch_size=1, context=8)
-
-    def timer(pair: LoadedPair) -> CellTimer:
-        precision = PrecisionConfig(min_blocks=2, relative_ci=0.01)
-        clock: Any = None
-        return CellTimer(
-            pair, gammas=[1], precision=precision, journal=memory_journal, clock=clock, seed=0, progress=None
-        )
-
-    assert timer(lookup_pair(tiny_model())).converged(cell)
-    record("draft_catch_up", *[1e-6] * 5)
-    assert not timer(LoadedPair(name="m", target=tiny_model(), draft=tiny_model(layers=1))).converged(cell)

@@ -242,12 +242,15 @@ class FakeBench:
         package = "specgauge.bench"
         found = [
             module(
-                f"{package}.measure",
+                f"{package}.blocks",
                 BlockRecord=BlockRecord,
                 TimingCell=TimingCell,
+                first_line=lambda error: f"{type(error).__name__}: {error}",
+            ),
+            module(
+                f"{package}.measure",
                 measure_cells=self.measure_cells,
                 check_contexts=lambda pair, cells, gamma_max: None,
-                first_line=lambda error: f"{type(error).__name__}: {error}",
             ),
             module(f"{package}.memory", is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError)),
             module(
