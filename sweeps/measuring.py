@@ -1,19 +1,22 @@
-"""Measure one pair into an open run: the target's texts, acceptance over them, the timing of every cell, and what is
-decoded end to end to check the prediction.
+"""Measure one pair into an open run, stage by stage, and keep what went wrong.
 
-The only part of sweeps that calls `bench` (and so torch); everything it finds is in the run directory before it
-returns. What is there already is not measured again. One part that fails never loses the others: out of memory and
-failures become reasons in the outcome and statuses in the journal.
+    limits → models → acceptance (`specgauge.sweeps.recording`) → the timing of every cell → what is decoded end to end
+    to check the prediction (`specgauge.sweeps.verifying`)
+
+    PairRun(run, pair, prompts, progress).measure()  →  PairOutcome()        # nothing went wrong
+
+Calls `bench` (and so torch); everything it finds is in the run directory before it returns. What is there already is
+not measured again. One part that fails never loses the others: out of memory and failures become reasons in the outcome
+and statuses in the journal.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import ModelConfig
@@ -22,33 +25,24 @@ from specgauge.sweeps.adaptive_arms import AdaptiveArms
 from specgauge.sweeps.blocklog import BlockLog
 from specgauge.sweeps.budget import MISSING, SPENT, TOO_LARGE, PairBudget
 from specgauge.sweeps.deadline import RUN_SECONDS, Deadline, OutOfTimeError
-from specgauge.sweeps.files import StorageError, atomic_path
+from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.opening import OpenRun
-from specgauge.sweeps.plan import chains, plan_cells, settings_of
+from specgauge.sweeps.pair_prompts import PairPrompts
+from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.policy_tuner import PolicyTuner
 from specgauge.sweeps.predictions import recommended_gammas
 from specgauge.sweeps.progress import Progress
-from specgauge.sweeps.prompts_file import keep_prompts
-from specgauge.sweeps.records import SCHEMA
-from specgauge.sweeps.rollout_table import RolloutKey, add_rollouts, has_rollouts
-from specgauge.sweeps.rundir import ACCEPTANCE, ROLLOUTS, Run, acceptance_file_name
+from specgauge.sweeps.recording import Recording
+from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.searching import search_questions
-from specgauge.sweeps.verifying import Numbered, Verification
+from specgauge.sweeps.verifying import Verification
 from specgauge.sweeps.working import WorkingMark
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from specgauge.bench.blocks import Status, TimingCell
-    from specgauge.bench.generate import Text
-    from specgauge.bench.models import LoadedModel, LoadedPair
+    from specgauge.bench.models import LoadedPair
     from specgauge.bench.prompts import Prompt
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
-
-ROLLOUT_TEXTS = 4
-"""Texts whose draft chains are followed at once."""
 
 
 @dataclass(kw_only=True)
@@ -84,7 +78,8 @@ class PairRun:
 
         left_alone: ids of cells in which this run was killed; deadline: after which nothing is begun.
         """
-        self.run, self.pair, self.prompts, self.progress = run, pair, prompts, progress
+        self.run, self.pair, self.progress = run, pair, progress
+        self.prompts = PairPrompts(run, pair.name, prompts)
         self.config = run.config
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
@@ -100,10 +95,16 @@ class PairRun:
             notes=notes,
             is_over=lambda: self.budget.leaves_out("blocks of timing"),
         )
-        self.outcome = PairOutcome(left_out=self.budget.left_out)
-        self._encoded: list[list[int]] | None = None
-        self._as_written: list[list[int]] = []
-        self._texts: dict[str, list[Text]] = {}
+        self.recording = Recording(
+            run,
+            pair,
+            prompts=self.prompts,
+            budget=self.budget,
+            progress=progress,
+            stage=self._stage,
+            guard=self._guarded,
+        )
+        self.outcome = PairOutcome(left_out=self.budget.left_out, acceptance_reasons=self.recording.reasons)
 
     def measure(self) -> PairOutcome:
         """Measure what is missing.
@@ -135,15 +136,15 @@ class PairRun:
         if not self._is_within_limits():
             return
         if self._in_turn:
-            self._sequential_acceptance()
+            self.recording.in_turn()
         loaded = self._load_both()
         if loaded is not None and self._is_within_limits():  # now the files of a model are here, and tell its size
             check_contexts(loaded, self._timing_cells(), max(self.config.grid.gamma))
             self._verification().check(loaded)
             if not self._in_turn:
                 eager = pair_in_mode(loaded, "eager")
-                self._acceptance_side_by_side(eager)
-                self._follow_rollouts(eager)
+                self.recording.side_by_side(eager)
+                self.recording.follow_rollouts(eager)
             self._time(loaded)
             self._verify(loaded)
 
@@ -154,8 +155,8 @@ class PairRun:
         why = None if self.budget.fitting else TOO_LARGE
         if self.budget.leaves_out(MISSING):
             why = why or SPENT
-        for sampling in self._missing() if why is not None else ():
-            self.outcome.acceptance_reasons[sampling.name] = str(why)
+        if why is not None:
+            self.recording.give_up(why)
         return why is None
 
     @property
@@ -168,12 +169,6 @@ class PairRun:
         self.mark.stage(stage)
         self.progress.start(stage, total)
 
-    def _missing(self) -> list[SamplingConfig]:
-        return [s for s in self.config.sampling if not self._acceptance_path(s).is_file()]
-
-    def _acceptance_path(self, sampling: SamplingConfig) -> Path:
-        return self.run.path / ACCEPTANCE / acceptance_file_name(self.pair.name, sampling.name)
-
     def _load_both(self) -> LoadedPair | None:
         from specgauge.bench.models import load_pair
         from specgauge.bench.modes import pair_in_mode
@@ -184,8 +179,7 @@ class PairRun:
         if reason is not None:
             status, words = reason
             self.log.give_up(self.cells, self.arms, status, f"loading: {words}")
-            for sampling in self._missing():
-                self.outcome.acceptance_reasons[sampling.name] = f"{status}: loading: {words}"
+            self.recording.give_up(f"{status}: loading: {words}")
             return None
         self.progress.advance()
         return loaded[0]
@@ -208,188 +202,6 @@ class PairRun:
         self.outcome.failed = self.outcome.failed or status == "failed"
         self.progress.say(f"pair {self.pair.name}: {status}: {reason}")
         return status, reason
-
-    def _encode(self, tokenizer: Any) -> list[list[int]]:
-        """Token ids of the prompts under the target's tokenizer, encoded and written down once.
-
-        Where the workload brings them to several lengths, all prompts of one length come before those of the next.
-        """
-        from specgauge.bench.prompts import encode_prompts, prompts_of_length
-
-        if self._encoded is None:
-            self._as_written = encode_prompts(self.prompts, tokenizer, self.config.workload)
-            lengths = self.config.workload.prompt_tokens
-            self._encoded = self._as_written
-            if lengths is not None:
-                self._encoded = [row for length in lengths for row in prompts_of_length(self._as_written, length)]
-            times = len(self._encoded) // len(self.prompts)
-            keep_prompts(self.run, self.pair.name, list(self.prompts) * times, self._encoded)
-        return self._encoded
-
-    def _prompts_at(self, context: int) -> Numbered:
-        """Numbers and ids of the prompts at exactly a context's length: the workload's own, where it has them."""
-        from specgauge.bench.prompts import prompts_of_length
-
-        count, lengths = len(self.prompts), self.config.workload.prompt_tokens or ()
-        first = lengths.index(context) * count if context in lengths else 0
-        return list(range(first, first + count)), prompts_of_length(self._as_written, context)
-
-    def _write_texts(
-        self, target: LoadedModel, encoded: Sequence[Sequence[int]], sampling: SamplingConfig
-    ) -> list[Text]:
-        """The target's own texts under a sampling setting, one for every prompt and repetition."""
-        from specgauge.bench.generate import generate_plain
-
-        size, workload = self.config.acceptance.batch_size, self.config.workload
-        self._stage(f"writing texts, {self.pair.name}, {sampling.name}", len(encoded) * workload.repetitions)
-        texts: list[Text] = []
-        for repetition in range(workload.repetitions):
-            for first in range(0, len(encoded), size):
-                batch = encoded[first : first + size]
-                texts += generate_plain(
-                    target,
-                    batch,
-                    settings_of(sampling),
-                    max_new_tokens=workload.max_new_tokens,
-                    seed=self.config.seed,
-                    prompt_numbers=list(range(first, first + len(batch))),
-                    repetition=repetition,
-                )
-                self.progress.advance(len(batch))
-        return texts
-
-    def _judge(self, measure: Callable[..., pd.DataFrame], texts: Sequence[Text], sampling: SamplingConfig) -> None:
-        """One teacher-forced pass over the texts, by `measure`, into the sampling setting's acceptance file."""
-        batches = -(-len(texts) // self.config.acceptance.batch_size)
-        self._stage(f"acceptance, {self.pair.name}, {sampling.name}", batches)
-        frame = measure(
-            texts,
-            settings_of(sampling),
-            batch_size=self.config.acceptance.batch_size,
-            chunk=self.config.acceptance.chunk,
-            progress=lambda _done, _total: self.progress.advance(),
-        )
-        if frame.empty:
-            raise ValueError(
-                f"pair {self.pair.name!r}, sampling {sampling.name!r}: every text ended at its first token, "
-                f"no draft can be judged; check workload.prompts and workload.chat_template"
-            )
-        self._keep_acceptance(frame, sampling)
-
-    def _keep_acceptance(self, frame: pd.DataFrame, sampling: SamplingConfig) -> None:
-        frame.attrs["schema"] = SCHEMA
-        with atomic_path(self._acceptance_path(sampling)) as temporary:
-            frame.to_parquet(temporary, index=False)
-
-    def _note(self, sampling: SamplingConfig, trouble: tuple[str, str] | None) -> None:
-        if trouble is not None:
-            self.outcome.acceptance_reasons[sampling.name] = ": ".join(trouble)
-
-    def _acceptance_side_by_side(self, loaded: LoadedPair) -> None:
-        """All in memory at once."""
-        from specgauge.bench.pair_acceptance import pair_acceptance
-
-        missing = self._missing()
-        if not missing:
-            return
-        encoded = self._encode(loaded.target.tokenizer)
-        measure = partial(pair_acceptance, loaded, gamma_max=max(self.config.grid.gamma))
-        for sampling in missing:
-            if self._acceptance_is_left_out(sampling):
-                continue
-
-            def work(sampling: SamplingConfig = sampling) -> None:
-                texts = self._write_texts(loaded.target, encoded, sampling)
-                self._texts[sampling.name] = texts
-                self._judge(measure, texts, sampling)
-
-            self._note(sampling, self._guarded(work))
-
-    def _acceptance_is_left_out(self, sampling: SamplingConfig) -> bool:
-        """Whether the seconds are spent; what is begun is brought to its end, since half of it is nothing."""
-        is_left_out = self.budget.leaves_out(f"acceptance under {sampling.name}")
-        if is_left_out:
-            self.outcome.acceptance_reasons[sampling.name] = SPENT
-        return is_left_out
-
-    def _follow_rollouts(self, loaded: LoadedPair) -> None:
-        """Draft chains that start with a rejected draft, where they are asked for and a model drafts."""
-        starts = self.config.acceptance.rollouts
-        if not starts or loaded.draft is None:
-            return
-        for sampling in self.config.sampling:
-            if not self._acceptance_path(sampling).is_file():
-                continue
-            for key in rollout_keys(self.config, self.pair.name, sampling.name):
-                is_there = has_rollouts(self.run.path / ROLLOUTS, key)
-                if not is_there and not self.budget.leaves_out(f"rejected drafts under {sampling.name}"):
-                    self._guarded(partial(self._follow, loaded, sampling, key, starts))
-
-    def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, key: RolloutKey, starts: int) -> None:
-        from specgauge.bench.rollouts import measure_rollouts
-
-        texts = self._texts.get(sampling.name)
-        if texts is None:  # written by an earlier run: the same seed writes them again
-            texts = self._write_texts(loaded.target, self._encode(loaded.target.tokenizer), sampling)
-            self._texts[sampling.name] = texts
-        self._stage(f"rejected drafts, {self.pair.name}, {sampling.name}", -(-len(texts) // ROLLOUT_TEXTS))
-        chains = measure_rollouts(
-            loaded.target,
-            loaded.draft_model,
-            texts,
-            settings_of(sampling),
-            starts_per_text=starts,
-            depth=max(self.config.grid.gamma),
-            seed=self.config.seed,
-            acceptance_rule="match" if key.acceptance_rule == "match" else "ratio",
-            draft_sampling="greedy" if key.draft_sampling == "greedy" else "same",
-            batch_size=ROLLOUT_TEXTS,
-            chunk=self.config.acceptance.chunk,
-            progress=lambda _done, _total: self.progress.advance(),
-        )
-        add_rollouts(self.run.path / ROLLOUTS, key, chains)
-
-    def _sequential_acceptance(self) -> None:
-        """One model after the other; the two are never in memory together."""
-        from specgauge.bench.acceptance import measure_acceptance
-        from specgauge.bench.models import check_vocabularies, load_model
-
-        spec = self.pair.draft
-        assert isinstance(spec, ModelConfig), "one model is loaded once"
-        missing = self._missing()
-        if not missing:
-            return
-
-        def load_target() -> LoadedModel:
-            return load_model(self.pair.target, role="target", name=f"pair {self.pair.name!r} target")
-
-        def load_draft() -> LoadedModel:
-            return load_model(spec, role="draft", name=f"pair {self.pair.name!r} draft")
-
-        written: dict[str, list[Text]] = {}
-
-        def write() -> None:
-            draft_tokenizer = load_draft().tokenizer
-            gc.collect()
-            target = load_target()
-            check_vocabularies(target.tokenizer, draft_tokenizer, self.pair.name)
-            encoded = self._encode(target.tokenizer)
-            for sampling in missing:
-                if not self._acceptance_is_left_out(sampling):
-                    written[sampling.name] = self._write_texts(target, encoded, sampling)
-
-        trouble = self._guarded(write)
-        gc.collect()
-        for sampling in missing:
-            texts = written.get(sampling.name)
-            if texts is None:
-                self._note(sampling, trouble)
-                continue
-
-            def judge(sampling: SamplingConfig = sampling, texts: Sequence[Text] = texts) -> None:
-                self._judge(partial(measure_acceptance, load_target, load_draft), texts, sampling)
-
-            self._note(sampling, self._guarded(judge))
 
     def _timing_cells(self) -> list[TimingCell]:
         from specgauge.bench.blocks import TimingCell
@@ -441,7 +253,7 @@ class PairRun:
         """What every timer is told."""
         return {
             "gammas": self.config.grid.gamma,
-            "prompts": self._encode(loaded.target.tokenizer),
+            "prompts": self.prompts.encoded(loaded.target.tokenizer),
             "precision": self.config.precision,
             "journal": self.log,
             "seed": self.config.seed,
@@ -464,23 +276,16 @@ class PairRun:
         """Decode end to end what the configuration asks for; γ come from the measured parts alone."""
         if self.config.verify is None:
             return
-        self._encode(loaded.target.tokenizer)
+        self.prompts.encoded(loaded.target.tokenizer)
         self.mark.stage("decoding end to end")
         verification, run = self._verification(), Run.open(self.run.path)
         if self.config.verify.policies is not None:
             tuner = PolicyTuner.of(run, self.pair.name, len(self.prompts))
             verification.adaptive = AdaptiveArms(path=run.path, names=self.config.verify.policies, tuner=tuner)
-        verification.decode(loaded, self._prompts_at, recommended_gammas(run, self.pair.name))
+        verification.decode(loaded, self.prompts.at, recommended_gammas(run, self.pair.name))
         self.outcome.verify_reasons = verification.reasons
         if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in verification.reasons.values()):
             self.budget.leaves_out("blocks of decoding end to end")
-
-
-def rollout_keys(config: Config, pair: str, sampling: str) -> Iterator[RolloutKey]:
-    """The ways of drawing and judging drafts whose chains are followed."""
-    for draft_sampling in config.draft_sampling:
-        for rule in config.acceptance_rule:
-            yield RolloutKey(pair, sampling, draft_sampling, rule)
 
 
 def prepare_machine(threads: int | None) -> Mapping[str, Any]:

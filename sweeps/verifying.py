@@ -24,6 +24,7 @@ from specgauge.sweeps.batches import Batch, batches
 from specgauge.sweeps.deadline import RUN_SECONDS, Deadline
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog
 from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.pair_prompts import Numbered
 from specgauge.sweeps.plan import measured_places, settings_of
 from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.tuned_policies import TunedCell, half_of
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from specgauge.configs.verify import VerifyConfig
     from specgauge.model.policies import RoundPolicy
 
-Numbered = tuple[list[int], list[list[int]]]
-"""Numbers of prompts, and their token ids."""
 Guard = Callable[[Callable[[], object]], tuple[str, str] | None]
 """Does work; (status, reason) where memory ran out or it failed."""
 

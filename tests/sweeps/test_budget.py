@@ -15,6 +15,7 @@ from specgauge.sweeps.estimate import PairSizes
 from specgauge.sweeps.measuring import PairOutcome, PairRun
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.progress import progress_to
+from specgauge.sweeps.recording import Recording
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.sizes import ModelSize
 from tests.sweeps import made
@@ -131,12 +132,12 @@ def test_texts_in_turn_are_judged_where_they_were_written(
     clock = Clock(bench)
     written: list[str] = []
 
-    def write(self: PairRun, target: object, encoded: object, sampling: Any) -> list[int]:
+    def write(self: Recording, target: object, encoded: object, sampling: Any) -> list[int]:
         clock.other_s += 2.0
         written.append(sampling.name)
         return [0]
 
-    monkeypatch.setattr(PairRun, "_write_texts", write)
+    monkeypatch.setattr(Recording, "_write_texts", write)
     config = made.config(grid=GRID, sampling=TWO, acceptance={"sequential": True})
     outcome = measure(tmp_path / "run", config, Deadline(1.0, now=clock))
     assert (written, len(bench.judged), bench.measured) == (["a"], 1, [])

@@ -18,8 +18,9 @@ from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate, runner
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog, read_decoded
 from specgauge.sweeps.files import StorageError
+from specgauge.sweeps.pair_prompts import Numbered
 from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.verifying import Numbered, Verification, neighbours, verify_cells, verify_keys
+from specgauge.sweeps.verifying import Verification, neighbours, verify_cells, verify_keys
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
