@@ -33,6 +33,8 @@ INTERRUPTED = 130
 _SECONDS = "--seconds="
 INSIST_S = 5.0
 """An interruption may be lost in a library that swallows every exception; then it comes again."""
+ORPHANED = getattr(signal, "SIGUSR1", signal.SIGINT)
+"""What interrupts a worker whose parent is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,15 +124,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_with_parent() -> None:
-    """Interrupt this process once its stdin closes: whoever started it, and holds the other end, is gone."""
+    """Interrupt this process once its stdin closes: whoever started it, and holds the other end, is gone.
+
+    By a signal of its own: a run that a script starts in the background is born deaf to SIGINT, and so are its workers.
+    """
     main_thread = threading.main_thread().ident
     assert main_thread is not None
+    signal.signal(ORPHANED, signal.default_int_handler)
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1):
             pass
         while True:
-            signal.pthread_kill(main_thread, signal.SIGINT)
+            signal.pthread_kill(main_thread, ORPHANED)
             time.sleep(INSIST_S)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -99,7 +99,13 @@ def full_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (JOURNAL_BYTES, JOURNAL_BYTES))
 
 
+def deaf() -> None:
+    """As what a script starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 ACCIDENTS: dict[str, Callable[..., object]] = {
+    "deaf": deaf,
     "little memory": little_memory,
     "pause": pause_in,
     "fake": fake,
@@ -111,6 +117,7 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
 def main(what: str, accidents: str, *arguments: str) -> int:
     """A worker to which the accidents happen, or the command that starts such workers."""
     if what == "specgauge":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are born deaf to it
         isolation.WORKER, isolation.GRACE_S = worker(*accidents.split(",")), 0.1
         return cli.main(arguments)
     for accident in accidents.split(","):

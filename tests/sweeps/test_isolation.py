@@ -123,10 +123,11 @@ class Paused:
 
 
 @pytest.fixture
-def paused(tmp_path: Path) -> Iterator[Paused]:
+def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
+    """`request.param`: further accidents of the worker."""
     config, run = tmp_path / "config.yaml", tmp_path / "run"
     config.write_text(config_to_yaml(CONFIG))
-    command = odd_workers.command_line("fake", f"pause in {SECOND.id}")
+    command = odd_workers.command_line("fake", *getattr(request, "param", ()), f"pause in {SECOND.id}")
     with subprocess.Popen(
         [sys.executable, *command, "run", str(config), "--out", str(run)],
         stdout=subprocess.PIPE,
@@ -168,6 +169,7 @@ def test_an_interruption_keeps_whole_lines_and_the_run_goes_on(to_whom: str, pau
     assert len(measured(after)) == len(set(measured(after)))
 
 
+@pytest.mark.parametrize("paused", [(), ("deaf",)], indirect=True, ids=["at a terminal", "in the background"])
 def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
     paused.process.kill()
     paused.wait()
