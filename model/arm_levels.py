@@ -33,6 +33,8 @@ SMALLEST_NOISE = 1e-5
 TRUSTED = 4
 """Degrees of freedom that the noise within blocks counts for when blocks are asked whether they differ by more."""
 _SMALL = 1e-6
+_PACE_DIGITS = 12
+"""Digits of a pace that are not rounding: samples of a machine that kept its pace stay as they are."""
 
 Summaries = Mapping[str, Mapping[int, "BlockSummary"]]
 """Blocks by arm and number."""
@@ -176,12 +178,12 @@ def fit_levels(summaries: Summaries) -> ArmLevels:
 
 def level_blocks(samples_s: Mapping[str, Mapping[int, FloatArray]]) -> dict[str, dict[int, FloatArray]]:
     """Samples (n, marks) by arm and block, each block at the mean pace of all; errors as `fit_levels`."""
-    paces = fit_levels(
+    levels = fit_levels(
         {arm: {number: summarise_block(block) for number, block in blocks.items()} for arm, blocks in samples_s.items()}
-    ).paces
+    )
+    paces = {number: math.exp(round(pace, _PACE_DIGITS)) for number, pace in levels.paces.items()}
     return {
-        arm: {number: block / math.exp(paces[number]) for number, block in blocks.items()}
-        for arm, blocks in samples_s.items()
+        arm: {number: block / paces[number] for number, block in blocks.items()} for arm, blocks in samples_s.items()
     }
 
 

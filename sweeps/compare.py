@@ -191,20 +191,19 @@ def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedC
     if rounds is not None:
         overhead_s = None if overhead is None else overhead.t_overhead_s
         answer = answer_cell(config, cell, rounds, t_overhead_s=overhead_s, shared=shared)
-    batch_size = cell.cell.batch_size
+    plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
     if answer is None:
         status, reason = cell.trouble(config.grid.gamma[0])
         trouble = f"{status}: {reason}" if status != "ok" else way.reason or TOO_SHORT
-        plain = batch_size / _decode_replicates_s(config, cell)
         return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
-    plain, gamma = batch_size / answer.parts.t_decode_s, answer.doubt.recommended_gamma
+    gamma = answer.doubt.recommended_gamma
     speculative = plain * answer.speedups[:, answer.gammas.index(gamma)]
     return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="")
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
-    """(1 + R,) T_decode."""
-    blocks = [block[:, 0] for block in cell.arms["decode"].blocks.values()]
+    """(1 + R,) T_decode, the pace of the machine in its doubt."""
+    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
     seed = (config.seed, int(cell.cell.id, 16))
     return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
 

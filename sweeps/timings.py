@@ -4,7 +4,9 @@
     C(k)                              median of mark k of the draft chain
     Δ₂                                median of draft_catch_up − median of C(1); 0 for lookups, which have no such arm
 
-Times in seconds; samples stay in their blocks, which are what a bootstrap draws.
+Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell take turns within a
+block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
+(`specgauge.model.arm_levels`), and a ratio of two arms does not depend on which blocks were slow.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class ArmTimings:
     ended_by: str = ""
     """Where there are samples: the status of a block that gave none; empty where all gave some."""
     blocks: Mapping[int, FloatArray] = field(default_factory=dict)
-    """Samples (n, marks) in seconds, by block, in rising order; in a searched cell all at one pace of the machine."""
+    """Samples (n, marks) in seconds, by block, in rising order; all at one pace of the machine."""
     first_call_s: float | None = None
     search: str = ""
     """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
@@ -52,9 +54,15 @@ class ArmTimings:
         return np.concatenate(list(self.blocks.values())) if self.blocks else np.empty((0, 1))
 
     @property
+    def blocks_as_taken_s(self) -> Mapping[int, FloatArray]:
+        """The blocks at the pace they were taken at: what a figure in seconds is to be doubted by."""
+        return self.blocks if self.taken_s is None else self.taken_s
+
+    @property
     def samples_as_taken_s(self) -> FloatArray:
         """(n, marks) of all blocks at the pace they were taken at; (0, 1) without any."""
-        return self.samples_s if self.taken_s is None else np.concatenate(list(self.taken_s.values()))
+        blocks = self.blocks_as_taken_s
+        return np.concatenate(list(blocks.values())) if blocks else np.empty((0, 1))
 
     @cached_property
     def median_s(self) -> FloatArray:
@@ -101,23 +109,20 @@ def collect_timings(
         ValueError: samples of one block have different numbers of marks.
     """
     latest: dict[tuple[str, str], dict[int, JournalLine]] = {}
-    searched = set()
     for line in lines:
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
-        if SEARCH_NOTE in line.notes:
-            searched.add(line.cell)
     found = []
     for cell in cells:
         names = arm_names(gammas, catches_up=cell.catches_up)
         arms = {arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in names}
-        found.append(CellTimings(cell=cell, arms=_at_one_pace(arms) if cell.id in searched else arms))
+        found.append(CellTimings(cell=cell, arms=_at_one_pace(arms)))
     return tuple(found)
 
 
 def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
-    """The arms of a searched cell, which were not timed in the same blocks, as if the machine had kept one pace."""
+    """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that nothing stands beside."""
     timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
-    level = level_blocks(timed) if timed else {}
+    level = level_blocks(timed) if len(timed) > 1 else {}
     return {
         name: replace(arm, blocks=level[name], taken_s=arm.blocks) if name in level else arm
         for name, arm in arms.items()

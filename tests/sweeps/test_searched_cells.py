@@ -93,15 +93,6 @@ def test_arms_of_slow_blocks_are_taken_at_the_pace_of_all(tmp_path: Path) -> Non
     assert prediction["speedup"] == pytest.approx(steady[0]["speedup"])
 
 
-def test_cells_that_were_not_searched_keep_their_samples(tmp_path: Path) -> None:
-    with made.begin(tmp_path) as run:
-        for number, pace in enumerate((1.0, 1.5)):
-            run.journal.append(made.line("decode", [[pace]] * 4, number))
-    decode = timings(Run.open(tmp_path)).arms["decode"]
-    assert decode.samples_s[:, 0].tolist() == [1.0] * 4 + [1.5] * 4
-    assert decode.taken_s is None
-
-
 def test_predictions_say_why_a_gamma_has_no_speedup(tmp_path: Path) -> None:
     predictions = predict(searched_run(tmp_path))
     rows = {row["gamma"]: row for row in predictions.rows}

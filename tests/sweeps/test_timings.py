@@ -34,6 +34,33 @@ def test_blocks_of_samples_in_order_whatever_the_journals_order() -> None:
     np.testing.assert_array_equal(arm.samples_s, [[1.0, 2.0], [5.0, 6.0], [3.0, 4.0]])
 
 
+def test_arms_are_brought_to_one_pace_and_prefills_stay() -> None:
+    """Block 1 ran at three times the time of block 0: what the arms have in common is gone, what they differ by stays."""
+    cell = collected(
+        made.line("decode", [[1.0], [1.0]], 0),
+        made.line("decode", [[3.0], [3.0]], 1),
+        made.line("verify:1", [[2.0], [2.0]], 0),
+        made.line("verify:1", [[6.0], [6.0]], 1),
+        made.line("prefill_target", [[8.0]], 0),
+        made.line("prefill_target", [[24.0]], 1),
+    )
+    pace = 3**0.5
+    for arm, seconds in (("decode", 1.0), ("verify:1", 2.0)):
+        found = cell.arms[arm]
+        assert found.samples_s[:, 0].tolist() == pytest.approx([pace * seconds] * 4)
+        assert found.samples_as_taken_s[:, 0].tolist() == [seconds] * 2 + [3 * seconds] * 2
+        assert [block[0, 0] for block in found.blocks_as_taken_s.values()] == [seconds, 3 * seconds]
+    assert cell.arms["prefill_target"].samples_s[:, 0].tolist() == [8.0, 24.0]
+
+
+def test_a_machine_that_kept_its_pace_and_an_arm_alone_stay_as_they_are() -> None:
+    steady = collected(*everything(0), *everything(1))
+    assert steady.arms["draft"].samples_s.tolist() == [[0.25, 0.5]] * 4
+    alone = collected(made.line("decode", [[1.0]], 0), made.line("decode", [[1.5]], 1))
+    assert alone.arms["decode"].samples_s.tolist() == [[1.0], [1.5]]
+    assert alone.arms["decode"].taken_s is None
+
+
 def test_of_lines_about_one_block_the_last_counts() -> None:
     cell = collected(
         made.line("decode", [], status="failed", reason="RuntimeError: once"), made.line("decode", [[2.0]])
