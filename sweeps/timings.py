@@ -120,7 +120,7 @@ def collect_timings(
 
 
 def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
-    """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that nothing stands beside."""
+    """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that stands alone."""
     timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
     level = level_blocks(timed) if len(timed) > 1 else {}
     return {

@@ -35,7 +35,7 @@ def test_blocks_of_samples_in_order_whatever_the_journals_order() -> None:
 
 
 def test_arms_are_brought_to_one_pace_and_prefills_stay() -> None:
-    """Block 1 ran at three times the time of block 0: what the arms have in common is gone, what they differ by stays."""
+    """Block 1 took three times as long as block 0: what arms have in common is gone, what they differ by stays."""
     cell = collected(
         made.line("decode", [[1.0], [1.0]], 0),
         made.line("decode", [[3.0], [3.0]], 1),
