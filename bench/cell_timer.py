@@ -26,6 +26,7 @@ from specgauge.bench.clock import Clock
 from specgauge.bench.memory import free_memory, is_out_of_memory, peak_memory_bytes
 from specgauge.bench.models import LoadedPair
 from specgauge.bench.stopping import StoppingRule
+from specgauge.bench.suspension import undisturbed
 from specgauge.configs.precision import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 
@@ -78,7 +79,7 @@ class CellTimer:
             state.warm.add(arm)
         building = built().since(before)
         with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
-            samples = [sample() for _ in range(1 if prefill else self.precision.block_samples)]
+            samples = undisturbed(lambda: [sample() for _ in range(1 if prefill else self.precision.block_samples)])
         self.journal.record(
             BlockRecord(
                 cell_id=cell.cell_id,

@@ -27,6 +27,7 @@ from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.forward_time import ForwardTimer
 from specgauge.bench.generate import Text, generate_plain
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.suspension import undisturbed
 from specgauge.model.bootstrap import percentile_interval, ratio_replicates
 from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.sampling import SamplingSettings
@@ -198,7 +199,7 @@ def race(
     for repeat in range(repeats):
         for done, number in enumerate(order.sample(range(prompts), prompts)):
             for name in order.sample(list(ways), len(ways)):
-                runs[name][number].append(ways[name](number))
+                runs[name][number].append(undisturbed(partial(ways[name], number)))
             if progress is not None:
                 progress(repeat * prompts + done + 1, repeats * prompts)
     return runs

@@ -265,7 +265,13 @@ class ModelDrafter:
 
 
 def confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """(largest probability (B,), entropy in nats (B,)) of the (B, V) logits' own distribution, before any processor."""
-    logs = logits.float().log_softmax(dim=-1)
-    probs = logs.exp()
-    return probs.amax(dim=-1), -(probs * logs.clamp(min=-1e4)).sum(dim=-1).clamp(max=0.0)
+    """(largest probability (B,), entropy in nats (B,)) of the (B, V) logits' own distribution, before any processor.
+
+    With x = logits - max and Z = Σ e^x: 1 / Z, and ln Z - Σ e^x x / Z. Wide vocabularies are worth the few buffers.
+    """
+    shifted = logits.to(torch.float32, copy=True)
+    shifted -= shifted.amax(dim=-1, keepdim=True)
+    weights = shifted.exp()
+    total = weights.sum(dim=-1)
+    spread = torch.linalg.vecdot(weights, shifted.clamp_(min=-1e4))
+    return total.reciprocal(), (total.log() - spread / total).clamp(min=0.0)

@@ -33,6 +33,7 @@ from specgauge.bench.host_costs import EveryGamma, HostCosts, measure_host_costs
 from specgauge.bench.models import LoadedPair
 from specgauge.bench.pair_drafter import drafter_for
 from specgauge.bench.round_check import expected_rounds
+from specgauge.bench.suspension import undisturbed
 from specgauge.model.end_to_end import BASELINES, arm_gamma
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.policies import GammaPolicy, decodes_plainly
@@ -123,7 +124,9 @@ class EndToEnd:
         Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
         """
         with nothing_built(f"{arm}, {len(prompts)} prompts,"):
-            found = self.decode(arm, prompts, prompt_numbers=prompt_numbers, repetition=repetition, policy=policy)
+            found = undisturbed(
+                lambda: self.decode(arm, prompts, prompt_numbers=prompt_numbers, repetition=repetition, policy=policy)
+            )
         gamma = arm_gamma(arm)
         if not gamma or self.forced is not None:
             return found
