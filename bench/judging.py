@@ -46,20 +46,20 @@ def judge_ratio(
     else:
         draft_mass = draft_probs.gather(2, drafts[..., None])[..., 0].double()
     accepted = accepted_run(accept_uniforms * draft_mass < target_mass, drafted)
-    surviving = target_probs[rows, accepted].double()
-    rejected = accepted < drafted
-    at = accepted.clamp(max=max(drafts.shape[1] - 1, 0))
+    surviving = target_probs[rows, accepted]
+    follows = follow_uniforms[rows, accepted]
     if drafts.shape[1] == 0:
-        residual = surviving
-    elif draft_probs is None:
+        return accepted, draw(surviving, follows)
+    at = accepted.clamp(max=drafts.shape[1] - 1)
+    if draft_probs is None:
         proposal = torch.zeros_like(surviving).scatter_(1, drafts[rows, at][:, None], 1.0)
-        residual = torch.where(rejected[:, None], (surviving - proposal).clamp(min=0.0), surviving)
     else:
-        proposal = draft_probs[rows, at].double()
-        residual = torch.where(rejected[:, None], (surviving - proposal).clamp(min=0.0), surviving)
+        proposal = draft_probs[rows, at].to(surviving.dtype)
+    proposal *= (accepted < drafted)[:, None]  # a bonus has a draft of no mass
+    residual = (surviving - proposal).clamp_(min=0.0)
     # Rounding can leave a rejected row without residual mass only where both agree; the target is then exact.
     residual = torch.where(residual.sum(dim=1, keepdim=True) > 0, residual, surviving)
-    return accepted, draw(residual, follow_uniforms[rows, accepted])
+    return accepted, draw(residual, follows)
 
 
 def judge_match(drafts: Tensor, target_tokens: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:

@@ -177,7 +177,8 @@ class Verifier:
         count, device = drafts.shape[1] + 1, drafts.device
         probs = proposal.probs
         if probs is not None:
-            probs = torch.nn.functional.pad(probs.to(device), (0, self.vocabulary - probs.shape[-1]))
+            missing = self.vocabulary - probs.shape[-1]
+            probs = torch.nn.functional.pad(probs.to(device), (0, missing)) if missing else probs.to(device)
         is_bonus = torch.arange(count, device=device) >= drafted[:, None]
         follow = torch.where(is_bonus, draws.at("bonus", count), draws.at("residual", count))
         return judge_ratio(drafts, probs, target_probs, drafted, draws.at("accept", count - 1), follow)
