@@ -38,10 +38,13 @@ FLOAT_COLUMNS = (
 )  # fmt: skip
 
 
-def widen(logits: Tensor, vocabulary: int) -> Tensor:
-    """(..., V) logits with ids the model does not have at minus infinity: they are never drawn there."""
-    missing = vocabulary - logits.shape[-1]
-    return logits if missing == 0 else torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+def widen(values: Tensor, vocabulary: int, *, absent: float = -torch.inf) -> Tensor:
+    """(..., V) logits with ids the model does not have at minus infinity: they are never drawn there.
+
+    absent: what such ids have; 0 for probabilities.
+    """
+    missing = vocabulary - values.shape[-1]
+    return values if missing == 0 else torch.nn.functional.pad(values, (0, missing), value=absent)
 
 
 def text_cache(model: LoadedModel, texts: Sequence[Text]) -> RowCache:

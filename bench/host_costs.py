@@ -25,7 +25,7 @@ from specgauge.bench.clock import Clock, timed_marks
 from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.looks import Looks
-from specgauge.model.acceptance_forecast import AcceptanceForecast
+from specgauge.model.acceptance_forecast import by_confidence
 from specgauge.model.policies import GammaChoice
 from specgauge.model.policies_renewal import RenewalStoppingPolicy
 
@@ -116,19 +116,12 @@ def _asking_s(clock: Clock, rows: int, gamma: int) -> float:
             looks(depth, [0.5] * rows, [0.0] * rows)
 
     seconds = [timed_marks(clock, [ask])[0] for _ in range(CHAINS + 1)]
-    return max(0.0, float(np.median(seconds[1:]))) / (gamma - 1)
+    return float(np.median(seconds[1:])) / (gamma - 1)
 
 
 def _never_stops(gamma: int) -> GammaChoice:
     """The stopping rule, with drafts that cost nothing."""
-    forecast = AcceptanceForecast(
-        top_probs=(0.0, 1.0),
-        acceptance=(0.0, 1.0),
-        mean=0.5,
-        this_weights=(0.0, 1.0, 0.0, 0.0),
-        next_weights=(0.0, 1.0, 0.0, 0.0),
-        first_weights=(0.0, 1.0, 0.0),
-    )
+    forecast = by_confidence([0.0, 1.0], [0.0, 1.0], 0.5)
     return RenewalStoppingPolicy(
         forecast=forecast, t_round_s=(1.0,) * (gamma + 1), token_worth_s=1.0, fewest=gamma
     ).begin()

@@ -52,7 +52,9 @@ def read_signals(signals: tuple[Tensor, Tensor], drafted: Sequence[int], depth: 
     drafted: the most drafts of each row.
     """
     tops, entropies = torch.stack(signals).tolist()
-    for row, most in enumerate(drafted):
-        if most <= depth:
-            tops[row] = entropies[row] = math.nan
-    return tops, entropies
+    return of_rows_that_may(tops, drafted, depth), of_rows_that_may(entropies, drafted, depth)
+
+
+def of_rows_that_may(values: Sequence[float], drafted: Sequence[int], depth: int) -> list[float]:
+    """(B,) values, NaN in rows that draft no more than ``depth``."""
+    return [value if most > depth else math.nan for value, most in zip(values, drafted, strict=True)]

@@ -7,7 +7,6 @@ A proposal is certain (one-hot), so a draft y is accepted with the target's own 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.drafters import NO_LIMIT, Proposal
-from specgauge.bench.looks import GoesOn
+from specgauge.bench.looks import GoesOn, of_rows_that_may
 from specgauge.model.lookups import confidence
 
 
@@ -81,10 +80,9 @@ def _wanted(offered: Sequence[int], matched: Sequence[int], goes_on: GoesOn) -> 
     widest, shown = max(offered), []
     for depth in range(1, widest):
         agreeing = confidence([size + depth - 1 for size in matched]).tolist()
-        may = [count > depth for count in offered]
-        tops = [top if own else math.nan for top, own in zip(agreeing, may, strict=True)]
         shown.append(agreeing)
-        if not goes_on(depth, tops, [0.0 if own else math.nan for own in may]):
+        certain = [0.0] * len(agreeing)
+        if not goes_on(depth, *(of_rows_that_may(values, offered, depth) for values in (agreeing, certain))):
             return depth, shown
     return widest, shown
 

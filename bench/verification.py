@@ -177,8 +177,7 @@ class Verifier:
         count, device = drafts.shape[1] + 1, drafts.device
         probs = proposal.probs
         if probs is not None:
-            missing = self.vocabulary - probs.shape[-1]
-            probs = torch.nn.functional.pad(probs.to(device), (0, missing)) if missing else probs.to(device)
+            probs = widen(probs.to(device), self.vocabulary, absent=0.0)
         is_bonus = torch.arange(count, device=device) >= drafted[:, None]
         follow = torch.where(is_bonus, draws.at("bonus", count), draws.at("residual", count))
         return judge_ratio(drafts, probs, target_probs, drafted, draws.at("accept", count - 1), follow)

@@ -19,9 +19,11 @@ L calls, B rows of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, IntArray, probabilities
 from specgauge.model.replay_texts import ReplayTexts
@@ -155,21 +157,30 @@ def fit_forecast(
     if not bool(inside.any()):
         raise ValueError("forecast: found no position to learn from; allowed is at least one")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
-    flat = (0.0, 1.0, 0.0, 0.0)
-    forecast = AcceptanceForecast(
-        top_probs=tuple(steps.tolist()),
-        acceptance=tuple(values.tolist()),
-        mean=float(np.clip(acceptance[inside].mean(), 0.0, 1.0)),
-        this_weights=flat,
-        next_weights=flat,
+    mean = float(np.clip(acceptance[inside].mean(), 0.0, 1.0))
+    return _fitted(by_confidence(steps, values, mean, memory=memory, prior_weight=prior_weight), texts, seed)
+
+
+def by_confidence(
+    top_probs: ArrayLike, acceptance: ArrayLike, mean: float, *, memory: float = 0.9, prior_weight: float = 4.0
+) -> AcceptanceForecast:
+    """The forecast that goes by z alone, and before the first draft by r; top_probs and acceptance (K,) are its steps.
+
+    Raises ValueError as `AcceptanceForecast`.
+    """
+    return AcceptanceForecast(
+        top_probs=tuple(np.asarray(top_probs, dtype=np.float64).tolist()),
+        acceptance=tuple(np.asarray(acceptance, dtype=np.float64).tolist()),
+        mean=mean,
+        this_weights=(0.0, 1.0, 0.0, 0.0),
+        next_weights=(0.0, 1.0, 0.0, 0.0),
         first_weights=(0.0, 1.0, 0.0),
         memory=memory,
         prior_weight=prior_weight,
     )
-    return _with_weights(forecast, texts, seed)
 
 
-def _with_weights(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> AcceptanceForecast:
+def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> AcceptanceForecast:
     acceptance, inside = texts.judged.acceptance, texts.inside
     count, longest = acceptance.shape
     z = forecast.confidence(texts.top_probs)
@@ -196,15 +207,18 @@ def _with_weights(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -
     first = least_squares(features[here][:, [0, 2, 3]], accepted[here], np.ones(int(here.sum())))
     this = least_squares(features[here], accepted[here], np.ones(int(here.sum())))
     after = least_squares(features[:-1][following], accepted[1:][following], accepted[:-1][following])
-    return AcceptanceForecast(
-        top_probs=forecast.top_probs,
-        acceptance=forecast.acceptance,
-        mean=forecast.mean,
+    return with_weights(forecast, first=first, this=this, after=after)
+
+
+def with_weights(
+    forecast: AcceptanceForecast, *, first: Sequence[float], this: Sequence[float], after: Sequence[float]
+) -> AcceptanceForecast:
+    """The forecast with other weights: (3,) of the first draft, (4,) each of this one and the next."""
+    return replace(
+        forecast,
         this_weights=(this[0], this[1], this[2], this[3]),
         next_weights=(after[0], after[1], after[2], after[3]),
         first_weights=(first[0], first[1], first[2]),
-        memory=forecast.memory,
-        prior_weight=forecast.prior_weight,
     )
 
 

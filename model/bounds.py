@@ -141,10 +141,10 @@ def best_lookups_time_s(
     text = np.arange(count)
     for t in range(longest - 1, -1, -1):
         in_force = np.minimum(most[:, t], texts.limits - t - 1)
-        best = np.full(count, np.inf)
-        for k in range(depth + 1):
+        best = costs[0, :, t] + left_s[t + 1]
+        for k in range(1, depth + 1):
             value = costs[k, :, t] + left_s[t + np.minimum(k, run[:, t]) + 1, text]
-            best = np.where((k == 0) | (k <= in_force), np.minimum(best, value), best)
+            best = np.where(k <= in_force, np.minimum(best, value), best)
         left_s[t] = np.where(t < texts.lengths, best, 0.0)
     return np.asarray(left_s[0], dtype=np.float64)
 

@@ -13,11 +13,18 @@ each text, and every judged draft of theirs is a sample, with confidence z from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.acceptance_forecast import AcceptanceForecast, History, least_squares, rising_fit
+from specgauge.model.acceptance_forecast import (
+    AcceptanceForecast,
+    History,
+    by_confidence,
+    least_squares,
+    rising_fit,
+    with_weights,
+)
 from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.lookups import confidence
 from specgauge.model.replay_texts import LookupStarts, ReplayTexts
@@ -25,12 +32,10 @@ from specgauge.model.replay_texts import LookupStarts, ReplayTexts
 
 @dataclass(frozen=True, kw_only=True)
 class _Round:
-    """The drafts of one round that are judged, (K,), and its place."""
+    """The drafts of one round that are judged, (K,)."""
 
     agreeing: IntArray
     accepted: FloatArray
-    offers_another: bool
-    """Whether a draft was offered after the last judged one."""
 
 
 def fit_lookup_forecast(
@@ -45,30 +50,14 @@ def fit_lookup_forecast(
     followed = [_rounds(texts, texts.lookups, text, gamma_max) for text in range(texts.prompts.size)]
     offers = [one for rounds in followed for one in rounds if one is not None]
     if not offers:
-        return _flat((0.0,), (0.0,), 0.0, memory, prior_weight)
+        return by_confidence([0.0], [0.0], 0.0, memory=memory, prior_weight=prior_weight)
     accepted = np.concatenate([one.accepted for one in offers])
     places, values = rising_fit(confidence(np.concatenate([one.agreeing for one in offers])), accepted)
-    flat = _flat(tuple(places.tolist()), tuple(values.tolist()), float(accepted.mean()), memory, prior_weight)
+    flat = by_confidence(places, values, float(accepted.mean()), memory=memory, prior_weight=prior_weight)
     samples = _Samples()
     for rounds in followed:
         samples.follow(flat, rounds)
     return samples.fitted(flat)
-
-
-def _flat(
-    places: tuple[float, ...], values: tuple[float, ...], mean: float, memory: float, prior_weight: float
-) -> AcceptanceForecast:
-    """The forecast that knows z alone."""
-    return AcceptanceForecast(
-        top_probs=places,
-        acceptance=values,
-        mean=mean,
-        this_weights=(0.0, 1.0, 0.0, 0.0),
-        next_weights=(0.0, 1.0, 0.0, 0.0),
-        first_weights=(0.0, 1.0, 0.0),
-        memory=memory,
-        prior_weight=prior_weight,
-    )
 
 
 def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[_Round | None]:
@@ -85,7 +74,6 @@ def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int
                 _Round(
                     agreeing=int(lookups.matched[text, position]) + np.arange(judged),
                     accepted=(np.arange(judged) < run).astype(np.float64),
-                    offers_another=judged < offered,
                 )
             )
         else:
@@ -126,12 +114,7 @@ class _Samples:
         """The forecast with weights by least squares, those of the next draft as of this one where none followed."""
         first, this = _weights(self._first), _weights(self._this)
         after = _weights(self._next) if self._next else this
-        return replace(
-            forecast,
-            this_weights=(this[0], this[1], this[2], this[3]),
-            next_weights=(after[0], after[1], after[2], after[3]),
-            first_weights=(first[0], first[1], first[2]),
-        )
+        return with_weights(forecast, first=first, this=this, after=after)
 
 
 def _weights(samples: list[tuple[list[float], float]]) -> list[float]:

@@ -73,6 +73,10 @@ class LookupStarts:
     matched: IntArray
     """Tokens of the text's end that were found earlier in it; 0 where nothing is offered."""
 
+    def of_rows(self, rows: IntArray) -> LookupStarts:
+        """Those of some texts."""
+        return LookupStarts(offered=self.offered[rows], matching=self.matching[rows], matched=self.matched[rows])
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayTexts:
@@ -113,13 +117,7 @@ class ReplayTexts:
             top_probs=self.top_probs[rows],
             entropies_nats=self.entropies_nats[rows],
             chains=replace(self.chains, chain_of=self.chains.chain_of[rows]),
-            lookups=None
-            if self.lookups is None
-            else LookupStarts(
-                offered=self.lookups.offered[rows],
-                matching=self.lookups.matching[rows],
-                matched=self.lookups.matched[rows],
-            ),
+            lookups=None if self.lookups is None else self.lookups.of_rows(rows),
         )
 
 

@@ -13,31 +13,9 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from specgauge.bench.blocks import BlockRecord, Status, TimingCell
 from specgauge.model.arms import arm_names
 from tests.sweeps import decoded, made
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockRecord:
-    cell_id: str
-    arm: str
-    block: int
-    status: str
-    reason: str | None = None
-    samples_s: list[list[float]] = field(default_factory=list)
-    first_call_s: float | None = None
-    warmup_s: list[list[float]] = field(default_factory=list)
-    device_s: float = 0.0
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimingCell:
-    cell_id: str
-    chain: str
-    settings: Any
-    batch_size: int
-    context: int
 
 
 class OutOfMemoryError(RuntimeError):
@@ -195,9 +173,8 @@ class FakeBench:
     ) -> None:
         place = (cell.batch_size, cell.context)
         if place in self.oom_at or place in self.fail_at:
-            status, reason = (
-                ("oom", "OutOfMemoryError: full") if place in self.oom_at else ("failed", "RuntimeError: bad")
-            )
+            status: Status = "oom" if place in self.oom_at else "failed"
+            reason = "OutOfMemoryError: full" if status == "oom" else "RuntimeError: bad"
             given_up.add(cell.cell_id)
             for name in arm_names(gammas):
                 if not journal.blocks(cell.cell_id, name):
@@ -241,12 +218,6 @@ class FakeBench:
 
         package = "specgauge.bench"
         found = [
-            module(
-                f"{package}.blocks",
-                BlockRecord=BlockRecord,
-                TimingCell=TimingCell,
-                first_line=lambda error: f"{type(error).__name__}: {error}",
-            ),
             module(
                 f"{package}.measure",
                 measure_cells=self.measure_cells,

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from specgauge.bench.blocks import TimingCell
 from specgauge.sweeps.measuring import PairOutcome, PairRun
 from specgauge.sweeps.progress import progress_to
 from tests.sweeps import made
-from tests.sweeps.fake_bench import FakeBench, TimingCell
+from tests.sweeps.fake_bench import FakeBench
 
 GRID = {"batch_size": [1, 2], "context": 64, "gamma": {"max": 3, "search": "adaptive"}}
 
