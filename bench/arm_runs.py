@@ -40,6 +40,10 @@ class Request:
     """Rounds this row took part in; plain steps are rounds.  None where transformers decoded."""
     expected_rounds: float | None
     """What the one-pass estimate expects for this text; None where it is not asked."""
+    expected_starts: tuple[float, ...] | None
+    """The same at every γ of the block, in rising order, of rounds with as many positions left as the widest needs."""
+    expected_committed: tuple[float, ...] | None
+    """Tokens that those rounds commit."""
     lossless: bool
     why_not_lossless: str | None
 
@@ -108,6 +112,8 @@ def request_of(
         decode_s=decode_s,
         rounds=rounds,
         expected_rounds=None,
+        expected_starts=None,
+        expected_committed=None,
         lossless=lossless,
         why_not_lossless=why_not_lossless,
     )

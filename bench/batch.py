@@ -61,6 +61,12 @@ class Batch:
         """Whether each row goes on."""
         return [row.ended is None for row in self.rows]
 
+    @property
+    def mean_emitted(self) -> float:
+        """Tokens of the text so far, averaged over the rows that go on, one at least."""
+        lengths = [row.emitted for row in self.rows if row.ended is None]
+        return sum(lengths) / len(lengths)
+
     def seen(self) -> Tensor | None:
         """(B, V) history, where the chain needs one."""
         return None if self.history is None else self.history.update(self.committed)
@@ -101,7 +107,7 @@ class Batch:
             times=times,
             prefill_target_s=clock.elapsed_s(marks[0], marks[1]),
             prefill_draft_s=clock.elapsed_s(marks[1], marks[2]),
-            decode_s=clock.elapsed_s(marks[2], self.edge) if self.rounds else 0.0,
+            decode_s=sum(one.t_round_s for one in times),
             lossless=not forced,
             why_not_lossless="acceptance is forced by coin at given rates" if forced else None,
         )

@@ -31,6 +31,7 @@ from specgauge.bench.generate import check_room, first_logits
 from specgauge.bench.looks import GoesOn, Looks
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import draw
+from specgauge.bench.turns import Turns, finish
 from specgauge.bench.verification import Verifier, verify_block
 from specgauge.model.exact import AcceptanceRule
 from specgauge.model.policies import FixedPolicy, GammaChoice, GammaPolicy
@@ -67,7 +68,6 @@ class SpeculativeDecoder:
             forced_rates=forced_rates,
         )
 
-    @torch.inference_mode()
     def run(
         self,
         prompts: Sequence[Sequence[int]],
@@ -84,6 +84,27 @@ class SpeculativeDecoder:
         the target does not have, and for γ or max_new_tokens below their least.
         Raises NonFiniteLogitsError, which carries what was decoded before, when a model's logits are not numbers.
         """
+        return finish(
+            self.turns(
+                prompts,
+                gamma=gamma,
+                max_new_tokens=max_new_tokens,
+                prompt_numbers=prompt_numbers,
+                repetition=repetition,
+            )
+        )
+
+    @torch.inference_mode()
+    def turns(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        gamma: int | GammaPolicy,
+        max_new_tokens: int,
+        prompt_numbers: Sequence[int],
+        repetition: int = 0,
+    ) -> Turns[Decoded]:
+        """`run`, a round at a time; the first turn goes up to the first round.  The drafter has one batch at a time."""
         policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
         choice = policy.begin()
         asks = choice.gamma if policy.reads_signals else None
@@ -101,6 +122,8 @@ class SpeculativeDecoder:
             marks.append(self.clock.mark())
             batch.edge = marks[-1]
             while any(batch.active):
+                if (yield batch.mean_emitted):
+                    batch.edge = self.clock.mark()
                 self._round(batch, choice)
         except NonFiniteLogitsError as error:
             error.decoded = batch.decoded(self.clock, marks, forced=forced)

@@ -6,35 +6,41 @@
     speculate:γ    the decoder at γ
     adaptive:NAME  the decoder under a policy that chooses γ from round to round; the plain loop where it never drafts
 
-All arms decode the same batch of prompts before the next batch's turn, in an order shuffled by batch, so that a machine
-that slows down hits all alike and every comparison is between neighbours in time.
+All arms decode the same batch of prompts before the next batch's turn, in an order shuffled by batch.  Eager ones take
+turns round by round, always the arm whose text is shortest, so that a machine that slows down hits all alike and every
+comparison is between neighbours in time; `generate` cannot be interrupted, and is run before or after them.  Compiled
+and captured forwards own their buffers, and a cache for each arm may be more than memory holds: arms then run one after
+another.
 
     bench = EndToEnd(pair, settings, max_new_tokens=64, seed=0)
-    for arm in shuffled(end_to_end_arms([2, 3]), seed=0, block=0):
-        run = bench.run(arm, prompts, prompt_numbers=[0, 1], repetition=0)
+    arms = shuffled(end_to_end_arms([2, 3]), seed=0, block=0)
+    found = bench.run(arms, prompts, prompt_numbers=[0, 1], repetition=0)
+    found["speculate:2"].requests, found["plain"].rounds
 
 Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.prompts_of_length`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from specgauge.bench.arm_runs import ArmRun, request_of, run_of_decoded, run_of_plain
+from specgauge.bench.arm_runs import ArmRun, Request, request_of, run_of_decoded, run_of_plain
 from specgauge.bench.baselines import generate_with_transformers
 from specgauge.bench.builds import nothing_built
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoder import SpeculativeDecoder
-from specgauge.bench.generate import Text, decode_plain
+from specgauge.bench.generate import Text, plain_turns
 from specgauge.bench.host_costs import EveryGamma, HostCosts, measure_host_costs
+from specgauge.bench.memory import free_memory, is_out_of_memory
 from specgauge.bench.models import LoadedPair
 from specgauge.bench.pair_drafter import drafter_for
-from specgauge.bench.round_check import expected_rounds
+from specgauge.bench.round_check import ExpectedCounts, expected_counts
 from specgauge.bench.suspension import undisturbed
-from specgauge.model.end_to_end import BASELINES, arm_gamma
+from specgauge.bench.turns import Turns, take_turns
+from specgauge.model.end_to_end import GENERATE, PLAIN, arm_gamma
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.policies import GammaPolicy, decodes_plainly
 from specgauge.model.sampling import SamplingSettings
@@ -67,15 +73,8 @@ class EndToEnd:
         self.pair, self.settings, self.max_new_tokens, self.seed = pair, settings, max_new_tokens, seed
         self.draft_sampling, self.acceptance_rule, self.forced = draft_sampling, acceptance_rule, forced_rates
         self.clock = clock_for(pair.target.device) if clock is None else clock
-        self.decoder = SpeculativeDecoder(
-            pair.target,
-            drafter_for(pair, settings, draft_sampling=draft_sampling),
-            settings,
-            seed=seed,
-            acceptance_rule=acceptance_rule,
-            forced_rates=forced_rates,
-            clock=self.clock,
-        )
+        self.decoder = self._decoder()
+        self.takes_turns = all(model is None or model.mode == "eager" for model in (pair.target, pair.draft))
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.
@@ -103,7 +102,8 @@ class EndToEnd:
             clock=self.clock,
         )
         policy = None if fixed is not None else EveryGamma(gamma_max)
-        short.decode(arm, prompts, prompt_numbers=range(len(prompts)), repetition=0, policy=policy)
+        policies = {} if policy is None else {arm: policy}
+        short._together([arm], prompts, range(len(prompts)), 0, policies)
 
     def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> HostCosts:
         """ε and what a look costs, as `measure_host_costs` has them; the arm of this γ is warm."""
@@ -111,84 +111,141 @@ class EndToEnd:
 
     def run(
         self,
-        arm: str,
+        arms: Sequence[str],
         prompts: Sequence[Sequence[int]],
         *,
         prompt_numbers: Sequence[int],
         repetition: int,
-        policy: GammaPolicy | None = None,
-    ) -> ArmRun:
-        """Decode a batch and record it; a text at fixed γ is teacher-forced afterwards for the rounds it should take.
+        policies: Mapping[str, GammaPolicy] | None = None,
+        window: int | None = None,
+    ) -> dict[str, ArmRun]:
+        """Decode a batch under every arm and record it; texts at fixed γ are teacher-forced afterwards.
 
-        policy: what chooses γ under an adaptive arm.
+        That gives the rounds each of them should take, and those at every other γ that is decoded beside it.
+        policies: what chooses γ under each adaptive arm. window: positions that a round has left to be counted among
+        the expected starts; the largest γ unless given.
         Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
         """
-        with nothing_built(f"{arm}, {len(prompts)} prompts,"):
-            found = undisturbed(
-                lambda: self.decode(arm, prompts, prompt_numbers=prompt_numbers, repetition=repetition, policy=policy)
-            )
-        gamma = arm_gamma(arm)
-        if not gamma or self.forced is not None:
+        by_arm = {} if policies is None else policies
+        batch = prompts, prompt_numbers, repetition
+        found = undisturbed(lambda: self._every(arms, *batch, by_arm))
+        gammas = sorted(gamma for arm in arms if (gamma := arm_gamma(arm)))
+        if self.forced is not None or not gammas:
             return found
-        texts = [
-            Text(
-                prompt=request.prompt,
-                repetition=request.repetition,
-                prompt_tokens=tuple(prompt),
-                tokens=request.tokens,
-                end_reason="eos" if request.finish_reason == "eos" else "length",
-            )
-            for request, prompt in zip(found.requests, prompts, strict=True)
-        ]
-        expected = expected_rounds(
+        speculating = [arm for arm in arms if arm_gamma(arm)]
+        expected = expected_counts(
             self.pair,
-            texts,
+            [
+                Text(
+                    prompt=request.prompt,
+                    repetition=request.repetition,
+                    prompt_tokens=tuple(prompt),
+                    tokens=request.tokens,
+                    end_reason="eos" if request.finish_reason == "eos" else "length",
+                )
+                for arm in speculating
+                for request, prompt in zip(found[arm].requests, prompts, strict=True)
+            ],
             self.settings,
-            gamma=gamma,
+            gammas=gammas,
+            window=max(gammas) if window is None else window,
             max_new_tokens=self.max_new_tokens,
             acceptance_rule=self.acceptance_rule,
             draft_sampling=self.draft_sampling,
         )
-        requests = (
-            replace(request, expected_rounds=value) for request, value in zip(found.requests, expected, strict=True)
-        )
-        return replace(found, requests=tuple(requests))
+        of_text = iter(expected)
+        for arm in speculating:
+            requests = (_expecting(request, gammas, next(of_text)) for request in found[arm].requests)
+            found[arm] = replace(found[arm], requests=tuple(requests))
+        return found
 
-    def decode(
+    def _every(
+        self,
+        arms: Sequence[str],
+        prompts: Sequence[Sequence[int]],
+        numbers: Sequence[int],
+        repetition: int,
+        policies: Mapping[str, GammaPolicy],
+    ) -> dict[str, ArmRun]:
+        """Every arm once: in turns where they can, one after another where they cannot."""
+        found: dict[str, ArmRun] = {}
+        in_turns = [arm for arm in arms if arm != GENERATE]
+        groups = [[arm] for arm in arms]
+        if self.takes_turns:
+            alone = [[arm] for arm in arms if arm == GENERATE]
+            is_late = bool(alone) and 2 * list(arms).index(GENERATE) >= len(arms)
+            groups = [in_turns, *alone] if is_late else [*alone, in_turns]
+        while groups:
+            group = groups.pop(0)
+            try:
+                with nothing_built(f"{', '.join(group)}, {len(prompts)} prompts,"):
+                    found |= self._together(group, prompts, numbers, repetition, policies)
+                continue
+            except Exception as error:
+                if len(group) < 2 or not is_out_of_memory(error):
+                    raise
+            self.takes_turns = False  # the caches of all arms were too much; one is what a deployment has
+            free_memory()
+            groups = [*([arm] for arm in group), *groups]
+        return {arm: found[arm] for arm in arms}
+
+    def _together(
+        self,
+        arms: Sequence[str],
+        prompts: Sequence[Sequence[int]],
+        numbers: Sequence[int],
+        repetition: int,
+        policies: Mapping[str, GammaPolicy],
+    ) -> dict[str, ArmRun]:
+        """Arms that run at the same time, each with caches of its own."""
+        if list(arms) == [GENERATE]:
+            return {GENERATE: self._generate(prompts, numbers, repetition)}
+        return take_turns({arm: self._turns(arm, prompts, numbers, repetition, policies.get(arm)) for arm in arms})
+
+    def _turns(
         self,
         arm: str,
         prompts: Sequence[Sequence[int]],
-        *,
-        prompt_numbers: Sequence[int],
+        numbers: Sequence[int],
         repetition: int,
-        policy: GammaPolicy | None = None,
-    ) -> ArmRun:
-        """Decode a batch under an arm; `policy` as in `run`."""
-        if arm == "plain" or decodes_plainly(policy):
-            plain = decode_plain(
+        policy: GammaPolicy | None,
+    ) -> Turns[ArmRun]:
+        """One arm of our own, round by round."""
+        if arm == PLAIN or decodes_plainly(policy):
+            plain = yield from plain_turns(
                 self.pair.target,
                 prompts,
                 self.settings,
                 max_new_tokens=self.max_new_tokens,
                 seed=self.seed,
-                prompt_numbers=prompt_numbers,
+                prompt_numbers=numbers,
                 repetition=repetition,
                 clock=self.clock,
             )
             return run_of_plain(plain, arm)
-        if arm == "generate":
-            return self._generate(prompts, prompt_numbers, repetition)
-        assert arm not in BASELINES or arm == "loop", arm
         gamma = arm_gamma(arm) if policy is None else policy
         assert gamma is not None, f"{arm}: no policy"
-        decoded = self.decoder.run(
+        decoder = self._decoder() if self.takes_turns else self.decoder
+        decoded = yield from decoder.turns(
             prompts,
             gamma=gamma,
             max_new_tokens=self.max_new_tokens,
-            prompt_numbers=prompt_numbers,
+            prompt_numbers=numbers,
             repetition=repetition,
         )
         return run_of_decoded(arm, decoded)
+
+    def _decoder(self) -> SpeculativeDecoder:
+        """A decoder with a drafter of its own."""
+        return SpeculativeDecoder(
+            self.pair.target,
+            drafter_for(self.pair, self.settings, draft_sampling=self.draft_sampling),
+            self.settings,
+            seed=self.seed,
+            acceptance_rule=self.acceptance_rule,
+            forced_rates=self.forced,
+            clock=self.clock,
+        )
 
     def _generate(self, prompts: Sequence[Sequence[int]], numbers: Sequence[int], repetition: int) -> ArmRun:
         found = generate_with_transformers(
@@ -215,3 +272,14 @@ class EndToEnd:
             for row, text in enumerate(found.texts)
         ]
         return ArmRun(requests=tuple(requests), rounds=())
+
+
+def _expecting(request: Request, gammas: Sequence[int], expected: ExpectedCounts) -> Request:
+    """The request with what its text should take at its own γ and at every other."""
+    assert request.gamma is not None
+    return replace(
+        request,
+        expected_rounds=expected.rounds[gammas.index(request.gamma)],
+        expected_starts=expected.starts,
+        expected_committed=expected.committed,
+    )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -23,6 +22,7 @@ from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.draws import Draws
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.sampling import next_tokens, seen_tokens
+from specgauge.bench.turns import Turns, finish
 from specgauge.model.sampling import SamplingSettings
 
 EndReason = Literal["eos", "length"]
@@ -137,7 +137,6 @@ def generate_plain(
     ).texts
 
 
-@torch.inference_mode()
 def decode_plain(
     model: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -153,6 +152,33 @@ def decode_plain(
 
     Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context.
     """
+    return finish(
+        plain_turns(
+            model,
+            prompts,
+            settings,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            prompt_numbers=prompt_numbers,
+            repetition=repetition,
+            clock=clock,
+        )
+    )
+
+
+@torch.inference_mode()
+def plain_turns(
+    model: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    settings: SamplingSettings,
+    *,
+    max_new_tokens: int,
+    seed: int,
+    prompt_numbers: Sequence[int],
+    repetition: int = 0,
+    clock: Clock | None = None,
+) -> Turns[PlainDecoded]:
+    """`decode_plain`, a step at a time; the first turn goes up to the first token."""
     rows = len(prompts)
     for number, prompt in zip(prompt_numbers, prompts, strict=True):
         check_room(model, len(prompt), max_new_tokens, number)
@@ -175,7 +201,7 @@ def decode_plain(
     emitted: list[list[int]] = [[] for _ in range(rows)]
     ended: list[EndReason | None] = [None] * rows
     clock.synchronize()
-    marks, active = [clock.mark()], []
+    edge, stamps, active = clock.mark(), [], []
     logits = first_logits(model, cache, prompts)
     for index in range(max_new_tokens):
         active.append(ended.count(None))
@@ -187,15 +213,18 @@ def decode_plain(
             if ended[row] is None:
                 emitted[row].append(token)
                 ended[row] = _end(model, emitted[row], max_new_tokens)
-        marks.append(clock.mark())
+        stamps.append((edge, clock.mark()))
+        edge = stamps[-1][1]
         if all(ended):
             break
+        if (yield float(index + 1)):
+            edge = clock.mark()
         lengths = cache.lengths
         logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]
         if any(ended):
             cache.set_lengths([before if ended[r] else before + 1 for r, before in enumerate(lengths)])
     clock.synchronize()
-    seconds = [clock.elapsed_s(before, after) for before, after in pairwise(marks)]
+    seconds = [clock.elapsed_s(before, after) for before, after in stamps]
     return PlainDecoded(
         texts=[
             Text(

@@ -7,6 +7,7 @@ check.agrees
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.generate import Text
@@ -48,11 +49,12 @@ def check_rounds(
     texts = [text for found in decoded for text in found.texts]
     if not any(len(text.tokens) > 1 for text in texts):
         raise ValueError("rounds cannot be checked: no text has a second token; raise max_new_tokens")
-    expected = expected_rounds(
+    expected = expected_counts(
         LoadedPair(name=target.name, target=target, draft=draft),
         texts,
         settings,
-        gamma=gamma,
+        gammas=[gamma],
+        window=max(gamma, 1),
         max_new_tokens=max_new_tokens,
         acceptance_rule=acceptance_rule,
         draft_sampling=draft_sampling,
@@ -64,28 +66,50 @@ def check_rounds(
     by_prompt = dict.fromkeys(prompts, 0.0)
     for text, value in zip(texts, expected, strict=True):
         if text.prompt in by_prompt:
-            by_prompt[text.prompt] += value
+            by_prompt[text.prompt] += value.rounds[0]
     return round_check([counted[prompt] for prompt in prompts], [by_prompt[prompt] for prompt in prompts])
 
 
-def expected_rounds(
+@dataclass(frozen=True, kw_only=True)
+class ExpectedCounts:
+    """What one text takes at each γ, in expectation over the coins given the text."""
+
+    rounds: tuple[float, ...]
+    """Σ v_t; 0 for a text of one token."""
+    starts: tuple[float, ...]
+    """Rounds that start with the window's positions left."""
+    committed: tuple[float, ...]
+    """Tokens that those commit."""
+
+
+def expected_counts(
     pair: LoadedPair,
     texts: Sequence[Text],
     settings: SamplingSettings,
     *,
-    gamma: int,
+    gammas: Sequence[int],
+    window: int,
     max_new_tokens: int,
     acceptance_rule: AcceptanceRule = "ratio",
     draft_sampling: DraftSampling = "same",
     batch_size: int = 8,
     chunk: int = 128,
-) -> list[float]:
-    """Σ v_t of each text at one γ, from a teacher-forced pass over it; 0 for a text of one token."""
-    expected = dict.fromkeys(((text.prompt, text.repetition) for text in texts), 0.0)
-    depth = max(gamma, 1)
-    frame = pair_acceptance(pair, texts, settings, gamma_max=depth, batch_size=batch_size, chunk=chunk)
+) -> list[ExpectedCounts]:
+    """The counts of each text at every γ, from one teacher-forced pass; equal texts are looked at once.
+
+    window: positions left from which a round's start is counted, at least the largest γ.
+    """
+    nothing = (0.0,) * len(gammas)
+    found = [ExpectedCounts(rounds=nothing, starts=nothing, committed=nothing)] * len(texts)
+    keys = [(text.prompt_tokens, text.tokens, text.end_reason) for text in texts]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    numbered = [
+        Text(prompt=number, repetition=0, prompt_tokens=prompt_tokens, tokens=tokens, end_reason=end_reason)
+        for (prompt_tokens, tokens, end_reason), number in numbers.items()
+    ]
+    frame = pair_acceptance(pair, numbered, settings, gamma_max=window, batch_size=batch_size, chunk=chunk)
     if frame.empty:
-        return list(expected.values())
+        return found
     padded = pad_texts(
         frame["prompt"].to_numpy(),
         frame["repetition"].to_numpy(),
@@ -93,14 +117,19 @@ def expected_rounds(
         frame["end_reason"].to_numpy(dtype=str),
         {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
     )
-    found = recorded_rounds(
+    result = recorded_rounds(
         padded,
         acceptance_rule=acceptance_rule,
         draft_sampling=draft_sampling,
-        gammas=[gamma],
-        gamma_max=depth,
+        gammas=list(gammas),
+        gamma_max=window,
         length_limits=max_new_tokens - 1,
-    ).rounds[:, 0]
-    for prompt, repetition, value in zip(padded.prompts, padded.repetitions, found.tolist(), strict=True):
-        expected[int(prompt), int(repetition)] = value
-    return [expected[text.prompt, text.repetition] for text in texts]
+    )
+    rows = {int(number): row for row, number in enumerate(padded.prompts)}
+    for index, key in enumerate(keys):
+        row = rows.get(numbers[key])
+        if row is not None:
+            counts = (result.rounds[row], result.starts[row], result.committed[row])
+            rounds, starts, committed = (tuple(values.tolist()) for values in counts)
+            found[index] = ExpectedCounts(rounds=rounds, starts=starts, committed=committed)
+    return found

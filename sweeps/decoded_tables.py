@@ -38,7 +38,8 @@ KEY_COLUMNS = {
 REQUEST_COLUMNS = KEY_COLUMNS | {
     "arm": "string", "gamma": "int32", "row": "int32", "prompt": "int32", "repetition": "int32",
     "prompt_tokens": "int32", "tokens": "list<int32>", "finish_reason": "string", "prefill_s": "double",
-    "seconds": "double", "decode_s": "double", "rounds": "int32", "expected_rounds": "double", "lossless": "bool",
+    "seconds": "double", "decode_s": "double", "rounds": "int32", "expected_rounds": "double",
+    "expected_starts": "list<double>", "expected_committed": "list<double>", "lossless": "bool",
     "why_not_lossless": "string",
 }  # fmt: skip
 ROUND_COLUMNS = KEY_COLUMNS | {

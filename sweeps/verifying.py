@@ -118,13 +118,13 @@ class _Bench:
     arms: tuple[str, ...]
     tuned: TunedCell | None
 
-    def policy(self, arm: str, half: int) -> dict[str, RoundPolicy]:
-        """The policy of an adaptive arm, as `EndToEnd.run` takes it."""
-        name = arm_policy(arm)
-        if name is None:
+    def policies(self, half: int) -> dict[str, RoundPolicy]:
+        """The policy of each adaptive arm for the prompts of one half."""
+        names = {arm: name for arm in self.arms if (name := arm_policy(arm)) is not None}
+        if not names:
             return {}
         assert self.tuned is not None
-        return {"policy": self.tuned.halves[half].policies[name]}
+        return {arm: self.tuned.halves[half].policies[name] for arm, name in names.items()}
 
 
 @dataclass(kw_only=True)
@@ -243,16 +243,16 @@ class Verification:
         if cell.key not in benches:
             benches[cell.key] = self._warm(loaded, cell, batch)
         own = benches[cell.key]
-        found = [
-            own.bench.run(
-                arm,
-                batch.rows,
-                prompt_numbers=batch.drawn_as,
-                repetition=batch.repetition,
-                **own.policy(arm, batch.half),
-            )
-            for arm in shuffled(own.arms, seed=self.run.config.seed, block=block)
-        ]
+        arms = shuffled(own.arms, seed=self.run.config.seed, block=block)
+        runs = own.bench.run(
+            arms,
+            batch.rows,
+            prompt_numbers=batch.drawn_as,
+            repetition=batch.repetition,
+            policies=own.policies(batch.half),
+            window=max(self.run.config.grid.gamma),
+        )
+        found = [runs[arm] for arm in arms]
         log.append(
             cell.key,
             block,

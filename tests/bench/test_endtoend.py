@@ -90,7 +90,7 @@ def test_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
 
 def test_forced_acceptance_is_said_to_lose_the_law(pair: LoadedPair) -> None:
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=1.0)
-    found = bench.run("speculate:3", PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)
+    found = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
     assert [one.accepted for one in found.rounds if one.round < 2] == [3] * 6
     for request in found.requests:
         assert not request.lossless
@@ -105,23 +105,23 @@ def test_a_text_of_one_token_has_no_round(tiny_model: Callable[..., LoadedModel]
     ending = LoadedPair(name="tiny", target=tiny_model(seed=1, eos=(first,)), draft=tiny_model(seed=2))
     for arm in ("plain", "loop", "speculate:3"):
         bench = EndToEnd(ending, GREEDY, max_new_tokens=9, seed=0)
-        (request,) = bench.run(arm, PROMPTS[:1], prompt_numbers=[0], repetition=0).requests
+        (request,) = bench.run([arm], PROMPTS[:1], prompt_numbers=[0], repetition=0)[arm].requests
         assert (request.tokens, request.rounds, request.finish_reason) == ((first,), 0, "eos")
         assert request.seconds == request.prefill_s
 
 
 def test_warming_up_leaves_no_trace(pair: LoadedPair) -> None:
     bench = EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0)
-    before = bench.run("speculate:3", PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)
+    before = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
     for arm in ARMS:
         bench.warm_up(arm, PROMPTS)
-    after = bench.run("speculate:3", PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)
+    after = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
     assert [request.tokens for request in after.requests] == [request.tokens for request in before.requests]
 
 
 def _run(pair: LoadedPair, settings: SamplingSettings, arm: str) -> ArmRun:
     bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
-    return bench.run(arm, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    return bench.run([arm], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)[arm]
 
 
 @pytest.mark.parametrize("policy", [HeuristicPolicy(start=2, cap=3), SvipPolicy(threshold=1.4, cap=3)])
@@ -131,8 +131,8 @@ def test_an_adaptive_arm_writes_the_same_greedy_text_and_says_what_it_drafted(
     bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
     arm = adaptive_arm("any")
     bench.warm_up(arm, PROMPTS, gamma_max=3)
-    found = bench.run(arm, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, policy=policy)
-    plain = bench.run("plain", PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    runs = bench.run([arm, "plain"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, policies={arm: policy})
+    found, plain = runs[arm], runs["plain"]
     assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
     assert all(one.gamma is None and one.expected_rounds is None and one.lossless for one in found.requests)
     asked = {one.round: one.gamma_asked for one in found.rounds if one.gamma_limit == "asked"}
@@ -186,8 +186,9 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
 def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
     bench = EndToEnd(pair, GREEDY, max_new_tokens=6, seed=0)
     numbers = range(len(PROMPTS))
-    found = bench.run("adaptive:any", PROMPTS, prompt_numbers=numbers, repetition=0, policy=FixedPolicy(gamma=0))
-    plain = bench.run("plain", PROMPTS, prompt_numbers=numbers, repetition=0)
+    policies = {"adaptive:any": FixedPolicy(gamma=0)}
+    runs = bench.run(["adaptive:any", "plain"], PROMPTS, prompt_numbers=numbers, repetition=0, policies=policies)
+    found, plain = runs["adaptive:any"], runs["plain"]
     assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
     assert {(one.arm, one.gamma, one.expected_rounds) for one in found.requests} == {("adaptive:any", None, None)}
     assert {(one.arm, one.gamma_asked, one.t_accept_s) for one in found.rounds} == {("adaptive:any", 0, None)}

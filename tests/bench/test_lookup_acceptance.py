@@ -18,7 +18,7 @@ from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.ngram import NgramDrafter
 from specgauge.bench.pair_acceptance import pair_acceptance
 from specgauge.bench.pair_drafter import drafter_for
-from specgauge.bench.round_check import expected_rounds
+from specgauge.bench.round_check import expected_counts
 from specgauge.configs.drafts import NgramConfig
 from specgauge.model.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
@@ -134,9 +134,9 @@ def test_rounds_counted_are_those_expected(
     prompts = [[1 + number % 7, 2 + number % 5, 3, 1 + number % 7] for number in range(12)]
     decoder = SpeculativeDecoder(pair.target, drafter_for(pair, settings), settings, seed=2)
     found = decoder.run(prompts, gamma=gamma, max_new_tokens=NEW, prompt_numbers=range(len(prompts)))
-    expected = expected_rounds(pair, found.texts, settings, gamma=gamma, max_new_tokens=NEW)
+    expected = expected_counts(pair, found.texts, settings, gammas=[gamma], window=gamma, max_new_tokens=NEW)
     counted = [sum(row.prompt == prompt for row in found.rows) for prompt in range(len(prompts))]
-    assert expected == [float(rounds) for rounds in counted]
+    assert [one.rounds for one in expected] == [(float(rounds),) for rounds in counted]
 
     frame = pair_acceptance(pair, found.texts, settings, gamma_max=gamma, batch_size=12, chunk=64)
     by_place = {(row["prompt"], row["position"]): row for row in frame.to_dict("records")}

@@ -218,8 +218,8 @@ def test_arms_end_to_end_are_built_before_they_are_timed(pair: LoadedPair) -> No
         bench = EndToEnd(one, GREEDY, max_new_tokens=NEW, seed=0)
         for arm in ("plain", "generate", "speculate:1"):
             bench.warm_up(arm, prompts)
-            found = bench.run(arm, prompts, prompt_numbers=range(3), repetition=0)
-            runs.append([request.tokens for request in found.requests])
+            found = bench.run([arm], prompts, prompt_numbers=range(3), repetition=0)
+            runs.append([request.tokens for request in found[arm].requests])
     assert all(tokens == runs[0] for tokens in runs)
 
 
@@ -229,7 +229,7 @@ def test_an_arm_that_is_built_while_it_is_timed_fails(tiny_model: Make) -> None:
     with pytest.raises(
         CompileInsideError, match=r"^compile-inside: 1 graph compiled .* while plain, 1 prompts, was timed"
     ):
-        bench.run("plain", [[1, 2, 3]], prompt_numbers=[0], repetition=0)
+        bench.run(["plain"], [[1, 2, 3]], prompt_numbers=[0], repetition=0)
 
 
 def test_graphs_are_counted_whoever_builds_them() -> None:

@@ -93,8 +93,8 @@ class Batch:
                 "prompt_tokens": self.context, "tokens": list(range(self.max_new_tokens)), "finish_reason": "length",
                 "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s,
                 "rounds": None if arm == "generate" else len(rounds),
-                "expected_rounds": float(len(rounds)) if speculates else None, "lossless": True,
-                "why_not_lossless": None,
+                "expected_rounds": float(len(rounds)) if speculates else None, "expected_starts": None,
+                "expected_committed": None, "lossless": True, "why_not_lossless": None,
             }
             for row, prompt in enumerate(self.prompts)
         ]  # fmt: skip

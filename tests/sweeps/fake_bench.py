@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -58,27 +58,34 @@ class FakeEndToEnd:
 
     def run(
         self,
-        arm: str,
+        arms: Sequence[str],
         prompts: Sequence[Sequence[int]],
         *,
         prompt_numbers: Sequence[int],
         repetition: int,
-        policy: Any = None,
-    ) -> Any:
+        policies: Mapping[str, Any],
+        window: int,
+    ) -> dict[str, Any]:
         assert len({len(prompt) for prompt in prompts}) == 1
         assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
+        assert window > 0
+        return {arm: self._run(arm, prompts, prompt_numbers, repetition, policies.get(arm)) for arm in arms}
+
+    def _run(
+        self, arm: str, prompts: Sequence[Sequence[int]], numbers: Sequence[int], repetition: int, policy: Any
+    ) -> Any:
         asked = Decoding(
             arm=arm,
             batch_size=len(prompts),
             context=len(prompts[0]),
-            prompts=tuple(prompt_numbers),
+            prompts=tuple(numbers),
             repetition=repetition,
             policy=policy,
         )
         self.bench.before_decoding(asked)
         self.bench.decoded.append(asked)
         batch = decoded.Batch(
-            prompts=prompt_numbers,
+            prompts=numbers,
             repetition=repetition,
             context=len(prompts[0]),
             max_new_tokens=self.options["max_new_tokens"],
