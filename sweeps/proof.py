@@ -6,23 +6,28 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
 
     cost          mean over cells and γ of |cost error| at most 3 %, the worst at most 8 %
     acceptance    in at least 13 of 16 cells the error at the recommended γ lies inside its 95 % interval
-    choice        the recommended γ has at least 98.5 % of the speed of the best measured γ, known to ± 1.5 %
+    choice        the recommended γ has at least 98.5 % of the speed of the best measured γ, known to ± 1.5 % on these
+                  prompts
+
+Speeds of two γ are compared over the texts that all γ wrote in a block: each text has the target's law, whatever γ
+wrote it, so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
+timed.
 
 Exit code 0 where all hold, 1 where one does not, 2 for a run that cannot be read.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.bootstrap import percentile_interval
-from specgauge.model.checks import FloatArray
+from specgauge.model.paired_speeds import PairedSpeeds, SpeedRatio
 from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.plan import plan_cells
@@ -33,10 +38,12 @@ from specgauge.sweeps.verification_summary import cell_of
 from specgauge.sweeps.verified import DecodedCells
 from specgauge.sweeps.ways import ways
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MEAN_COST_ERROR, WORST_COST_ERROR = 0.03, 0.08
 LEAST_SHARE_INSIDE = 13 / 16
 LEAST_OF_BEST, MOST_HALF_WIDTH = 0.985, 0.015
-REPLICATES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +60,8 @@ class CellProof:
     acceptance_high: float | None
     recommended_gamma: int | None
     best_gamma: int
-    of_best: float | None
-    """Measured speed at the recommended γ over that at the best measured one."""
-    half_width: float | None
+    choice: SpeedRatio | None
+    """Measured speed at the recommended γ over that at the best measured one; None where it was not decoded."""
     tokens: int
     """Fewest tokens of any arm."""
 
@@ -75,18 +81,22 @@ def prove(run: Run) -> Iterator[CellProof]:
     for key, blocks in decoded.blocks.items():
         rows = [row for row in predictions.verification if cell_of(row) == astuple(key)]
         if blocks and rows:
-            yield _cell(run, key, blocks, rows, recommended[astuple(key)])
+            yield _cell(run, key, blocks, decoded.requests[key], rows, recommended[astuple(key)])
 
 
 def _cell(
-    run: Run, key: DecodedKey, blocks: Sequence[CountedBlock], rows: Sequence[Mapping[str, Any]], gamma: int | None
+    run: Run,
+    key: DecodedKey,
+    blocks: Sequence[CountedBlock],
+    requests: pd.DataFrame,
+    rows: Sequence[Mapping[str, Any]],
+    gamma: int | None,
 ) -> CellProof:
+    speeds = measured_speeds(blocks, requests)
     best = max(rows, key=lambda row: row["speedup_measured"])
+    if speeds is not None:
+        best = next(row for row in rows if row["gamma"] == speeds.best())
     chosen = next((row for row in rows if row["gamma"] == gamma), None)
-    of_best = half_width = None
-    if chosen is not None:
-        ratio = paired_ratio(blocks, chosen["gamma"], best["gamma"])
-        of_best, half_width = float(ratio[0]), float((ratio[2] - ratio[1]) / 2)
     judged = chosen if chosen is not None else best
     low, high = judged["acceptance_error_low"], judged["acceptance_error_high"]
     return CellProof(
@@ -98,39 +108,44 @@ def _cell(
         acceptance_high=high,
         recommended_gamma=gamma,
         best_gamma=best["gamma"],
-        of_best=of_best,
-        half_width=half_width,
+        choice=None if chosen is None or speeds is None else speeds.ratio(chosen["gamma"], best["gamma"]),
         tokens=min(row["tokens"] for row in rows),
     )
 
 
-def paired_ratio(blocks: Sequence[CountedBlock], gamma: int, other: int) -> FloatArray:
-    """(3,) measured speed at one γ over that at another, over the blocks that have both, and its 95 % interval."""
-    by_gamma = {g: {b.block: b for b in blocks if b.gamma == g} for g in (gamma, other)}
-    shared = sorted(by_gamma[gamma].keys() & by_gamma[other].keys())
-    sums = np.array(
-        [
-            [
-                by_gamma[g][block].tokens_per_round * by_gamma[g][block].rounds
-                if is_tokens
-                else by_gamma[g][block].t_round_s * by_gamma[g][block].rounds
-                for g in (gamma, other)
-                for is_tokens in (True, False)
-            ]
-            for block in shared
-        ]
+def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> PairedSpeeds | None:
+    """Speeds of one cell over the blocks that have every γ; None where no block has.
+
+    blocks: its rounds with all rows active, as counted and timed; requests: its rows of requests.parquet. Where a
+    block's texts say what to expect of every γ, that is used in place of what was counted.
+    """
+    by_place = {(block.block, block.gamma): block for block in blocks}
+    gammas = sorted({block.gamma for block in blocks})
+    numbers = sorted({block.block for block in blocks})
+    shared = [number for number in numbers if all((number, gamma) in by_place for gamma in gammas)]
+    batches: dict[tuple[int, ...], int] = {}
+    committed, seconds, prompts = [], [], []
+    for number in shared:
+        own = requests[requests["block"] == number]
+        counted = [by_place[number, gamma] for gamma in gammas]
+        tokens = np.array([block.tokens_per_round * block.rounds for block in counted])
+        rounds = np.array([block.rounds for block in counted], dtype=np.float64)
+        speculating = own[own["gamma"] > 0]
+        known = speculating[speculating["expected_starts"].notna()]
+        if len(known) == len(speculating):
+            tokens, rounds = (
+                np.sum(np.stack(known[name].to_list()), axis=0) for name in ("expected_committed", "expected_starts")
+            )
+        if not rounds.all():  # texts that leave the widest γ no room
+            continue
+        committed.append(tokens)
+        seconds.append(rounds * [block.t_round_s for block in counted])
+        prompts.append(batches.setdefault(tuple(sorted(own["prompt"].unique().tolist())), len(batches)))
+    if not committed:
+        return None
+    return PairedSpeeds(
+        gammas=tuple(gammas), committed=np.array(committed), seconds=np.array(seconds), prompts=np.array(prompts)
     )
-
-    def ratio(weights: FloatArray) -> FloatArray:
-        total = weights @ sums
-        return np.asarray(total[:, 0] / total[:, 1] / (total[:, 2] / total[:, 3]), dtype=np.float64)
-
-    whole = ratio(np.ones((1, len(shared))))[0]
-    if len(shared) < 2:
-        return np.array([whole, np.nan, np.nan])
-    weights = np.random.default_rng(0).multinomial(len(shared), np.full(len(shared), 1 / len(shared)), REPLICATES)
-    low, high = percentile_interval(ratio(weights.astype(np.float64)), 0.95)
-    return np.array([whole, float(low), float(high)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +160,10 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     """The promises over all cells."""
     errors = np.abs([error for cell in cells for error in cell.cost_errors])
     inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
-    choices = [(cell.of_best, cell.half_width) for cell in cells if cell.of_best is not None]
-    least = min((share for share, _ in choices), default=float("nan"))
-    widest = max((width for _, width in choices if width is not None), default=float("nan"))
+    choices = [cell.choice for cell in cells if cell.choice is not None]
+    least = min((choice.value for choice in choices), default=math.nan)
+    widths = [math.nan if choice.half_width is None else choice.half_width for choice in choices]
+    widest = float(np.max(widths)) if widths else math.nan
     return [
         Verdict(
             words=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
@@ -161,10 +177,23 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
         ),
         Verdict(
             words=f"recommended γ: at least {100 * least:.2f} % of the best measured γ (at least "
-            f"{100 * LEAST_OF_BEST:g}), known to ± {100 * widest:.2f} % (at most {100 * MOST_HALF_WIDTH:g})",
+            f"{100 * LEAST_OF_BEST:g}), known on these prompts to ± {100 * widest:.2f} % (at most "
+            f"{100 * MOST_HALF_WIDTH:g})",
             holds=len(choices) == len(cells) and least >= LEAST_OF_BEST and widest <= MOST_HALF_WIDTH,
         ),
     ]
+
+
+def _choice_text(cell: CellProof, choice: SpeedRatio) -> str:
+    widths = (
+        "an unknown error" if width is None else f"± {100 * width:.1f}"
+        for width in (choice.half_width, choice.half_width_of_others)
+    )
+    here, elsewhere = widths
+    return (
+        f"γ = {cell.recommended_gamma} has {100 * choice.value:.1f} % of γ = {cell.best_gamma} ({here} on these "
+        f"prompts, {elsewhere} on others like them)"
+    )
 
 
 def proof_text(cells: Sequence[CellProof]) -> str:
@@ -177,12 +206,7 @@ def proof_text(cells: Sequence[CellProof]) -> str:
             acceptance = f"{100 * cell.acceptance_error:+.1f} %"
             if cell.acceptance_low is not None and cell.acceptance_high is not None:
                 acceptance += f" ({100 * cell.acceptance_low:+.1f} to {100 * cell.acceptance_high:+.1f})"
-        choice = "nothing recommended"
-        if cell.of_best is not None and cell.half_width is not None:
-            choice = (
-                f"γ = {cell.recommended_gamma} has {100 * cell.of_best:.1f} % ± {100 * cell.half_width:.1f} of "
-                f"γ = {cell.best_gamma}"
-            )
+        choice = "nothing recommended" if cell.choice is None else _choice_text(cell, cell.choice)
         lines.append(
             f"{cell.words}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
             f"{acceptance}; {choice}; {cell.tokens} tokens an arm"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import pytest
+import torch
 
 from specgauge.bench import endtoend, looks
 from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
@@ -76,6 +78,86 @@ def test_what_is_recorded_adds_up(pair: LoadedPair, arm: str) -> None:
 def test_greedy_texts_are_the_same_under_every_arm(pair: LoadedPair) -> None:
     texts = {arm: [request.tokens for request in _run(pair, GREEDY, arm).requests] for arm in ARMS}
     assert all(found == texts["plain"] for found in texts.values())
+
+
+def test_arms_in_turns_write_what_they_write_alone(pair: LoadedPair) -> None:
+    for settings in (GREEDY, SamplingSettings(), SamplingSettings(temperature=0.7, repetition_penalty=1.3)):
+        bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
+        together = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert list(together) == list(ARMS)
+        for arm in ARMS:
+            alone = _run(pair, settings, arm)
+            assert [one.tokens for one in together[arm].requests] == [one.tokens for one in alone.requests]
+            assert [(one.row, one.accepted, one.emitted) for one in together[arm].rounds] == [
+                (one.row, one.accepted, one.emitted) for one in alone.rounds
+            ]
+
+
+def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict takes 2 s and nothing else any time: so long are all rounds of each arm, whoever ran in between."""
+    device = FakeDevice()
+    judge = Verifier.judge
+
+    def slowly(*arguments: Any) -> Any:
+        device.now_s += 2.0
+        return judge(*arguments)
+
+    monkeypatch.setattr(Verifier, "judge", slowly)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert {(arm, one.t_round_s) for arm, run in found.items() for one in run.rounds} == {
+        ("plain", 0.0),
+        ("loop", 2.0),
+        ("speculate:1", 2.0),
+        ("speculate:3", 2.0),
+    }
+    rounds = {one.round for one in found["speculate:3"].rounds}
+    assert found["speculate:3"].requests[0].decode_s == 2.0 * len(rounds)
+
+
+def test_arms_whose_caches_are_too_much_together_run_one_after_another(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches: list[int] = []
+    new_cache = LoadedModel.new_cache
+
+    def counted(model: LoadedModel, **sizes: int) -> Any:
+        found = new_cache(model, **sizes)
+        caches.append(1)
+        weakref.finalize(found, caches.pop)
+        if len(caches) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return found
+
+    monkeypatch.setattr(LoadedModel, "new_cache", counted)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    assert bench.takes_turns
+    for _ in range(2):
+        found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert not bench.takes_turns
+        assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
+    monkeypatch.setattr(LoadedModel, "new_cache", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+
+
+def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
+    """Greedy texts are the same whatever γ wrote them, and so is what each γ should take; its own is what it took."""
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, window=4)
+    assert found["plain"].requests[0].expected_starts is None
+    for row in range(3):
+        one, three = (found[f"speculate:{gamma}"].requests[row] for gamma in (1, 3))
+        assert one.expected_starts == three.expected_starts
+        assert one.expected_committed == three.expected_committed
+    for place, gamma in enumerate((1, 3)):
+        run = found[f"speculate:{gamma}"]
+        for request in run.requests:
+            own = [one for one in run.rounds if one.row == request.row and one.position - 1 + 4 <= 19]
+            assert request.expected_starts is not None
+            assert request.expected_committed is not None
+            assert request.expected_starts[place] == pytest.approx(len(own), abs=1e-9)
+            assert request.expected_committed[place] == pytest.approx(sum(one.emitted for one in own), abs=1e-9)
 
 
 def test_greedy_rounds_are_those_expected(pair: LoadedPair) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
+from specgauge.model.paired_speeds import SpeedRatio
 from specgauge.sweeps.counted import CountedBlock
-from specgauge.sweeps.proof import CellProof, main, paired_ratio, proof_text, verdicts
+from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, verdicts
 
 GOOD = CellProof(
     words="run: pair, greedy, batch 1, context 128",
@@ -20,14 +23,18 @@ GOOD = CellProof(
     acceptance_high=0.04,
     recommended_gamma=2,
     best_gamma=3,
-    of_best=0.985,
-    half_width=0.015,
+    choice=SpeedRatio(value=0.985, half_width=0.015, half_width_of_others=0.039),
     tokens=6144,
 )
 
 
 def holds(*cells: CellProof) -> list[bool]:
     return [one.holds for one in verdicts(cells)]
+
+
+def choosing(**changes: Any) -> CellProof:
+    assert GOOD.choice is not None
+    return replace(GOOD, choice=replace(GOOD.choice, **changes))
 
 
 def test_promises_hold_at_their_very_bounds() -> None:
@@ -37,10 +44,12 @@ def test_promises_hold_at_their_very_bounds() -> None:
 def test_each_promise_is_missed_by_itself() -> None:
     assert holds(replace(GOOD, cost_errors=(0.031, 0.031))) == [False, True, True]
     assert holds(replace(GOOD, cost_errors=(0.0, 0.0, 0.081))) == [False, True, True]
-    assert holds(replace(GOOD, of_best=0.984)) == [True, True, False]
-    assert holds(replace(GOOD, half_width=0.016)) == [True, True, False]
-    assert holds(replace(GOOD, half_width=math.nan)) == [True, True, False]
-    assert holds(GOOD, replace(GOOD, of_best=None, half_width=None)) == [True, True, False]
+    assert holds(choosing(value=0.984)) == [True, True, False]
+    assert holds(choosing(half_width=0.016)) == [True, True, False]
+    assert holds(choosing(half_width=None)) == [True, True, False]
+    assert holds(GOOD, choosing(half_width=None)) == [True, True, False]
+    assert holds(choosing(half_width_of_others=0.5)) == [True, True, True]
+    assert holds(GOOD, replace(GOOD, choice=None)) == [True, True, False]
 
 
 @pytest.mark.parametrize(("outside", "wanted"), [(3, True), (4, False)])
@@ -69,26 +78,59 @@ def block(gamma: int, number: int, t_round_s: float, tokens_per_round: float = 2
     )
 
 
-def test_the_ratio_of_two_gammas_is_taken_over_the_blocks_of_both() -> None:
+def requests(blocks: int, expected: Any = None, gammas: Sequence[int] = (2, 3)) -> pd.DataFrame:
+    """A plain row and one of each γ in every block; `expected` gives (committed, starts) by γ."""
+    rows: list[dict[str, Any]] = []
+    for number in range(blocks):
+        for gamma in (0, *gammas):
+            committed, starts = (None, None) if gamma == 0 or expected is None else expected(number, gamma)
+            rows.append(
+                {
+                    "block": number,
+                    "gamma": gamma,
+                    "prompt": number // 2,
+                    "expected_committed": committed,
+                    "expected_starts": starts,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def test_speeds_are_compared_over_the_blocks_of_every_gamma() -> None:
     """20 tokens in 10 s against 20 in 8 s, in every block alike: no doubt. A block of one γ only does not count."""
-    blocks = [block(2, n, 1.0) for n in range(4)] + [block(3, n, 0.8) for n in range(3)]
-    assert paired_ratio(blocks, 2, 3) == pytest.approx([0.8, 0.8, 0.8], rel=1e-12)
-    assert paired_ratio(blocks, 3, 2)[0] == pytest.approx(1.25, rel=1e-12)
+    blocks = [block(2, n, 1.0) for n in range(5)] + [block(3, n, 0.8) for n in range(4)]
+    speeds = measured_speeds(blocks, requests(5))
+    assert speeds is not None
+    assert (speeds.gammas, speeds.prompts.tolist(), speeds.best()) == ((2, 3), [0, 0, 1, 1], 3)
+    found = speeds.ratio(2, 3)
+    assert astuple(found) == pytest.approx((0.8, 0.0, 0.0), rel=1e-12, abs=1e-12)
 
 
-def test_one_block_says_nothing_of_others() -> None:
-    found = paired_ratio([block(2, 0, 1.0), block(3, 0, 0.8)], 2, 3)
-    assert found[0] == pytest.approx(0.8, rel=1e-12)
-    assert math.isnan(found[1])
-    assert math.isnan(found[2])
+def test_texts_that_say_what_to_expect_of_every_gamma_are_all_used() -> None:
+    """Both arms' texts: γ = 2 commits 12 + 14 in 6 + 4 rounds of 1 s, γ = 3 commits 13 + 15 in 5 + 3 of .5 s."""
+    blocks = [block(2, 0, 1.0, tokens_per_round=9.0), block(3, 0, 0.5)]
+    expected = {2: ([12.0, 13.0], [6.0, 5.0]), 3: ([14.0, 15.0], [4.0, 3.0])}
+    speeds = measured_speeds(blocks, requests(1, lambda _, gamma: expected[gamma]))
+    assert speeds is not None
+    assert speeds.committed.tolist() == [[26.0, 28.0]]
+    assert speeds.seconds.tolist() == [[10.0, 4.0]]
+
+
+def test_without_a_block_of_every_gamma_nothing_is_compared() -> None:
+    assert measured_speeds([block(2, 0, 1.0), block(3, 1, 0.8)], requests(2)) is None
+    no_room = requests(1, lambda _, __: ([0.0, 0.0], [0.0, 0.0]))
+    assert measured_speeds([block(2, 0, 1.0), block(3, 0, 0.8)], no_room) is None
 
 
 def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
     lines = proof_text([GOOD]).splitlines()
     assert lines[0] == (
         "run: pair, greedy, batch 1, context 128: cost error mean 3.00 %, worst 3.00 %; acceptance +1.0 % (-2.0 to "
-        "+4.0); γ = 2 has 98.5 % ± 1.5 of γ = 3; 6144 tokens an arm"
+        "+4.0); γ = 2 has 98.5 % of γ = 3 (± 1.5 on these prompts, ± 3.9 on others like them); 6144 tokens an "
+        "arm"
     )
+    unknown = proof_text([choosing(half_width=None, half_width_of_others=None)])
+    assert "98.5 % of γ = 3 (an unknown error on these prompts, an unknown error on others like them)" in unknown
     assert [line.split(":")[0] for line in lines[2:]] == ["holds"] * 3
 
 

@@ -14,7 +14,8 @@ def request(arm: str, tokens: int = 5, **changes: Any) -> dict[str, Any]:
     """A row of a batch that took 1 s of prefill and 4 s to decode."""
     plain = {
         "block": 0, "arm": arm, "gamma": arm_gamma(arm), "row": 0, "prompt": 0, "tokens": [1] * tokens,
-        "prefill_s": 1.0, "decode_s": 4.0, "rounds": tokens - 1, "expected_rounds": None, "expected_starts": None, "expected_committed": None, "lossless": True,
+        "prefill_s": 1.0, "decode_s": 4.0, "rounds": tokens - 1, "expected_rounds": None, "lossless": True,
+        "expected_starts": None, "expected_committed": None,
         "why_not_lossless": None,
     }  # fmt: skip
     return {**plain, **changes}
