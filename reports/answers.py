@@ -124,22 +124,18 @@ def headline(
     if not answers:
         sentence = "No answer yet: no setting of this run has both timings and acceptance."
         return Headline(tone="none", sentence=sentence, detail="", counts=counts)
-    total = "the one setting measured" if len(answers) == 1 else f"all {len(answers)} settings measured"
+    total = "the one setting" if len(answers) == 1 else f"all {len(answers)} settings"
+    predicted = f"{_values(pays)} plain decoding is predicted"
     if len(pays) == len(answers):
         gammas = sorted({one.gamma for one in pays if one.gamma is not None})
         which = f"γ = {ranges(gammas, gammas)}" if len(gammas) < 3 else f"γ from {gammas[0]} to {gammas[-1]}"
-        sentence = f"Speculate with {which}: {_values(pays)} plain decoding in {total}."
+        sentence = f"Speculate with {which}: {predicted} in {total}."
     elif counts[DO_NOT] == len(answers):
         sentence = f"Do not speculate: plain decoding is as fast or faster in {total}."
     elif pays:
-        sentence = (
-            f"Speculative decoding pays in {len(pays)} of {len(answers)} settings measured: "
-            f"{_values(pays)} plain decoding."
-        )
+        sentence = f"Speculative decoding pays in {len(pays)} of {len(answers)} settings: {predicted} there."
     elif counts[DO_NOT]:
-        sentence = (
-            f"Do not speculate in {counts[DO_NOT]} of {len(answers)} settings measured; the others are undecided."
-        )
+        sentence = f"Do not speculate in {counts[DO_NOT]} of {len(answers)} settings; the others are undecided."
     else:
         sentence = f"Undecided: the data do not say whether speculation pays in {total}."
     tone = SPECULATE if pays else DO_NOT if counts[DO_NOT] else UNDECIDED

@@ -5,6 +5,7 @@ One warning a kind and pair: it names the worst place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -89,6 +90,19 @@ def _cost_error(row: _Row) -> Caution:
     )
 
 
+def _other_side(row: _Row) -> Caution:
+    low, high = row["speedup_measured_low"], row["speedup_measured_high"]
+    measured = f"{row['speedup_measured']:.2f}, interval {low:.2f}–{high:.2f}"
+    verb = "pays" if row["speedup_predicted"] > 1 else "does not pay"
+    return Caution(
+        code="prediction_contradicted",
+        message=f"{_place(row)}, γ = {row['gamma']}: the parts predict that it {verb} (S = "
+        f"{row['speedup_predicted']:.2f}), decoding says otherwise ({measured})",
+        remedy="trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
+        "verification.csv tell",
+    )
+
+
 def _not_lossless(row: _Row) -> Caution:
     return Caution(
         code="not_lossless",
@@ -110,6 +124,14 @@ def _missed(row: _Row) -> bool:
     return row["cost_error"] is not None and abs(row["cost_error"]) > LARGE_COST_ERROR
 
 
+def _contradicted(row: _Row) -> bool:
+    """Whether prediction and measurement are surely on two sides of 1."""
+    low, high = row["speedup_measured_low"], row["speedup_measured_high"]
+    if row["speedup_predicted"] is None or low is None:
+        return False
+    return bool(high < 1 < row["speedup_predicted"] or row["speedup_predicted"] < 1 < low)
+
+
 _KINDS: Sequence[tuple[Callable[[_Row], bool], Callable[[_Row], float], Callable[[_Row], Caution]]] = (
     (_is_slow, lambda row: -row["plain_over_generate"], _slow_baseline),
     (
@@ -118,6 +140,7 @@ _KINDS: Sequence[tuple[Callable[[_Row], bool], Callable[[_Row], float], Callable
         _rounds_unexpected,
     ),
     (_missed, lambda row: abs(row["cost_error"]), _cost_error),
+    (_contradicted, lambda row: abs(math.log(row["speedup_predicted"] / row["speedup_measured"])), _other_side),
     (lambda row: not row["lossless"], lambda _: 0.0, _not_lossless),
 )
 """Of each kind: whether a row has it, how bad it is, and the warning for the worst."""

@@ -161,43 +161,43 @@ def test_where_plain_decoding_is_best_the_largest_speedup_is_the_one_shown() -> 
         (
             [an_answer(1, 64), an_answer(4, 64, "undecided", None, **NOTHING)],
             "speculate",
-            "Speculate with γ = 3: 1.42\u202f× plain decoding in the one setting measured.",
+            "Speculate with γ = 3: 1.42\u202f× plain decoding is predicted in the one setting.",
         ),
         ([], "none", "No answer yet: no setting of this run has both timings and acceptance."),
         (
             [an_answer(1, 64)],
             "speculate",
-            "Speculate with γ = 3: 1.42\u202f× plain decoding in the one setting measured.",
+            "Speculate with γ = 3: 1.42\u202f× plain decoding is predicted in the one setting.",
         ),
         (
             [an_answer(1, 64), an_answer(4, 64, gamma=2, speedup=1.1)],
             "speculate",
-            "Speculate with γ = 2 or 3: 1.10 to 1.42\u202f× plain decoding in all 2 settings measured.",
+            "Speculate with γ = 2 or 3: 1.10 to 1.42\u202f× plain decoding is predicted in all 2 settings.",
         ),
         (
             [an_answer(b, 64, gamma=b) for b in (1, 2, 4)],
             "speculate",
-            "Speculate with γ from 1 to 4: 1.42\u202f× plain decoding in all 3 settings measured.",
+            "Speculate with γ from 1 to 4: 1.42\u202f× plain decoding is predicted in all 3 settings.",
         ),
         (
             [an_answer(1, 64), an_answer(4, 64, "do not speculate", None)],
             "speculate",
-            "Speculative decoding pays in 1 of 2 settings measured: 1.42\u202f× plain decoding.",
+            "Speculative decoding pays in 1 of 2 settings: 1.42\u202f× plain decoding is predicted there.",
         ),
         (
             [an_answer(1, 64, "do not speculate", None)],
             "do not speculate",
-            "Do not speculate: plain decoding is as fast or faster in the one setting measured.",
+            "Do not speculate: plain decoding is as fast or faster in the one setting.",
         ),
         (
             [an_answer(1, 64, "do not speculate", None), an_answer(4, 64, "undecided", None)],
             "do not speculate",
-            "Do not speculate in 1 of 2 settings measured; the others are undecided.",
+            "Do not speculate in 1 of 2 settings; the others are undecided.",
         ),
         (
             [an_answer(1, 64, "undecided", None)],
             "undecided",
-            "Undecided: the data do not say whether speculation pays in the one setting measured.",
+            "Undecided: the data do not say whether speculation pays in the one setting.",
         ),
     ],
 )

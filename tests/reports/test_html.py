@@ -81,7 +81,7 @@ def test_the_answer_is_a_sentence(tmp_path: Path) -> None:
         "At batch 1 and 64 tokens of context: speculate with γ = 2: 1.53\u202f× (90\u202f% interval 1.49–1.58)."
         in page.text
     )
-    assert "Speculate with γ = 2: 1.53\u202f× plain decoding in the one setting measured." in page.text
+    assert "Speculate with γ = 2: 1.53\u202f× plain decoding is predicted in the one setting." in page.text
     assert "optimistic: overhead not measured" in page.text
 
 

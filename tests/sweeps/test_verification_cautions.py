@@ -50,6 +50,30 @@ def test_cells_that_were_not_decoded() -> None:
     )
 
 
+def test_a_prediction_that_decoding_contradicts() -> None:
+    """Only where the interval is wholly on the other side of 1; the worst is told."""
+    slower = {"speedup_predicted": 1.2, "speedup_measured": 0.75, "speedup_measured_low": 0.7}
+    doubtful = row(**slower, speedup_measured_high=1.0)
+    assert warnings(doubtful, row(speedup_predicted=1.2), row(speedup_predicted=None)) == []
+    faster = row(
+        speedup_predicted=0.9, speedup_measured=1.1, speedup_measured_low=1.05, speedup_measured_high=1.2, context=65
+    )
+    remedy = (
+        "trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
+        "verification.csv tell"
+    )
+    assert warnings(faster, row(**slower, speedup_measured_high=0.8)) == [
+        (
+            "prediction_contradicted",
+            "pair p, sampling greedy, batch size 1, context 64, γ = 2: the parts predict that it pays (S = 1.20), "
+            "decoding says otherwise (0.75, interval 0.70–0.80)",
+            remedy,
+        )
+    ]
+    ((_, message, _),) = warnings(faster)
+    assert "predict that it does not pay (S = 0.90), decoding says otherwise (1.10, interval 1.05–1.20)" in message
+
+
 def test_a_slow_plain_loop() -> None:
     assert warnings(row(plain_over_generate=0.9499), row(plain_over_generate=0.7, context=65)) == [
         (
