@@ -184,9 +184,7 @@ class AdaptiveCellTimer(CellTimer):
         """One block of each arm that a cell's search asks for."""
         number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
         self._reason = step.reason
-        for arm in order.permutation(arms).tolist():
-            if not state.given_up:
-                self.guarded(bench, state, states, arm, number)
+        self.guarded(bench, state, states, order.permutation(arms).tolist(), number)
 
     def notes_of(self, cell: TimingCell, building: Built) -> dict[str, Any]:
         """Also under which rule of the search a block is taken."""

@@ -2,9 +2,9 @@
 
     timer.measure_group(cells, prompts)        # every cell known well enough, out of budget, or given up with a reason
 
-Each block is one arm of one cell: first calls and one warm-up of a shape are kept apart, and a compile among the
-samples fails the block.  A cell that fails is given up alone; one that runs out of memory takes the larger contexts of
-its chain along.
+A block holds the arms of one cell, a sample of each in turn: first calls and one warm-up of a shape are kept apart, and
+a compile among the samples fails the block.  A cell that fails is given up alone; one that runs out of memory takes the
+larger contexts of its chain along.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,19 @@ class CellState:
     cell: TimingCell
     given_up: bool = False
     warm: set[str] = field(default_factory=set)
+    sampled: str = ""
+    """The arm that was sampled last."""
+
+
+@dataclass(kw_only=True)
+class _Taken:
+    """What one arm's block holds so far."""
+
+    samples_s: list[list[float]] = field(default_factory=list)
+    warmups_s: list[list[float]] = field(default_factory=list)
+    first_call_s: float | None = None
+    building: Built = field(default_factory=lambda: Built(count=0, seconds=0.0))
+    device_s: float = 0.0
 
 
 class CellTimer:
@@ -61,40 +75,59 @@ class CellTimer:
             arms=self.arms, precision=precision, journal=journal, looks_up=pair.ngram is not None
         )
 
-    def measure_block(self, bench: Workbench, state: CellState, arm: str, block: int) -> None:
-        """Take one block of samples of an arm and record it."""
-        cell, started = state.cell, time.monotonic()
-        first_call: float | None = None
-        warmups: list[list[float]] = []
+    def measure_block(self, bench: Workbench, state: CellState, arms: Sequence[str], block: int) -> None:
+        """Take one block of samples of several arms of a cell, a sample of each in turn, and record it.
 
-        def sample() -> list[float]:
-            return bench.sample(arm, cell.context, cell.settings, self.clock)
+        What slows the machine down for a moment thus slows them all down, and the ratio of two arms keeps its value.
+        """
+        cell, taken = state.cell, {arm: _Taken() for arm in arms}
+        for turn in range(self.precision.block_samples):
+            for arm in arms:
+                if turn == 0:
+                    self.journal.begin(cell.cell_id, arm, block)
+                    self._warm_up(bench, state, arm, taken[arm])
+                elif is_prefill(arm):
+                    continue
+                with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
+                    sample = undisturbed(partial(self._sample, bench, state, arm, taken[arm]))
+                taken[arm].samples_s.append(sample)
+        for arm, found in taken.items():
+            self._record(bench, cell, arm, block, found)
 
-        self.journal.begin(cell.cell_id, arm, block)
-        prefill, before = is_prefill(arm), built()
-        if arm not in state.warm:
-            first_call = sample()[-1]
-            if not prefill:
-                warmups.append(sample())
-            state.warm.add(arm)
-        building = built().since(before)
-        with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
-            samples = undisturbed(lambda: [sample() for _ in range(1 if prefill else self.precision.block_samples)])
+    def _warm_up(self, bench: Workbench, state: CellState, arm: str, taken: _Taken) -> None:
+        """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""
+        if arm in state.warm:
+            return
+        before = built()
+        taken.first_call_s = self._sample(bench, state, arm, taken)[-1]
+        if not is_prefill(arm):
+            taken.warmups_s.append(self._sample(bench, state, arm, taken))
+        taken.building = built().since(before)
+        state.warm.add(arm)
+
+    def _sample(self, bench: Workbench, state: CellState, arm: str, taken: _Taken) -> list[float]:
+        """One sample of an arm; how long it took, all in all, is added up."""
+        state.sampled, started = arm, time.monotonic()
+        sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
+        taken.device_s += time.monotonic() - started
+        return sample
+
+    def _record(self, bench: Workbench, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
         self.journal.record(
             BlockRecord(
                 cell_id=cell.cell_id,
                 arm=arm,
                 block=block,
                 status="ok",
-                samples_s=samples,
-                first_call_s=first_call,
-                warmup_s=warmups,
-                device_s=time.monotonic() - started - building.seconds,
+                samples_s=taken.samples_s,
+                first_call_s=taken.first_call_s,
+                warmup_s=taken.warmups_s,
+                device_s=taken.device_s - taken.building.seconds,
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.target.device),
                     "capacity_target": bench.target_cache.capacity,
                     "capacity_draft": bench.draft_capacity,
-                    **self.notes_of(cell, building),
+                    **self.notes_of(cell, taken.building),
                 },
             )
         )
@@ -194,16 +227,19 @@ class CellTimer:
                 state = states[index]
                 if self.finished(state):
                     continue
-                for arm in order.permutation(self.arms).tolist():
-                    if self.pending(state, arm, block) and not state.given_up:
-                        self.guarded(bench, state, states, arm, block)
+                arms = [arm for arm in order.permutation(self.arms).tolist() if self.pending(state, arm, block)]
+                if arms:
+                    self.guarded(bench, state, states, arms, block)
             if all(self.finished(state) for state in states):
                 return
 
-    def guarded(self, bench: Workbench, state: CellState, states: Sequence[CellState], arm: str, block: int) -> None:
+    def guarded(
+        self, bench: Workbench, state: CellState, states: Sequence[CellState], arms: Sequence[str], block: int
+    ) -> None:
         """Measure a block; out of memory or a failure ends this cell (and larger contexts), never the others."""
+        state.sampled = arms[0]
         try:
-            self.measure_block(bench, state, arm, block)
+            self.measure_block(bench, state, arms, block)
             return
         except OSError:  # the journal could not be written: not this cell's fault
             raise
@@ -211,7 +247,9 @@ class CellTimer:
             status: Status = "oom" if is_out_of_memory(error) else "failed"
             reason = first_line(error)
         self._free()
-        self.journal.record(BlockRecord(cell_id=state.cell.cell_id, arm=arm, block=block, status=status, reason=reason))
+        self.journal.record(
+            BlockRecord(cell_id=state.cell.cell_id, arm=state.sampled, block=block, status=status, reason=reason)
+        )
         self.give_up(state, status, reason)
         if status == "oom":
             for other in states:

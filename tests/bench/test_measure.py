@@ -104,6 +104,24 @@ def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: 
         assert block.samples_s == [[pytest.approx(0.01, abs=1e-9)]] * 2
 
 
+def test_arms_take_turns_sample_by_sample(run: Any, memory_journal: Any) -> None:
+    """From the second block on, when everything is warm, each pass has a sample of every arm; prefills have one."""
+    calls: list[str] = []
+
+    def listen(arm: str, batch_size: int, context: int) -> None:
+        calls.append(arm)
+
+    run([cell(1, 32)], listen, block_samples=3)
+    recorded = [line.arm for line in memory_journal.lines if line.block == 1]
+    prefills = [arm for arm in recorded if is_prefill(arm)]
+    assert sorted(recorded) == sorted(ARMS)
+    first = next(i for i in range(len(calls)) if sorted(calls[i : i + len(ARMS)]) == sorted(ARMS))
+    block = calls[first : first + 3 * len(ARMS) - 2 * len(prefills)]
+    again = [arm for arm in block[: len(ARMS)] if not is_prefill(arm)]
+    assert block[len(ARMS) :] == again * 2
+    assert recorded == block[: len(ARMS)]
+
+
 def test_a_chain_keeps_every_mark(run: Any, memory_journal: Any) -> None:
     run([cell(1, 32)])
     first = memory_journal.blocks("draw-1-32", "draft")[1].samples_s[0]
@@ -336,13 +354,13 @@ def test_interrupting_keeps_what_was_recorded(run: Any, memory_journal: Any) -> 
     def fail(arm: str, batch_size: int, context: int) -> Exception | None:
         nonlocal calls
         calls += 1
-        if calls == 20:
+        if calls == 30:
             raise KeyboardInterrupt
         return None
 
     with pytest.raises(KeyboardInterrupt):
         run([cell(1, 32)], fail)
-    assert memory_journal.lines
+    assert {line.block for line in memory_journal.lines} == {0}
     assert all(line.status == "ok" for line in memory_journal.lines)
 
 
