@@ -24,7 +24,7 @@ from specgauge.configs.validation import top_level_forms, validate
 from specgauge.configs.written import Written, first_of
 from specgauge.configs.yaml_reader import Document, Dumper, Source, read_yaml
 
-__all__ = ["ConfigError", "config_hash", "config_to_yaml", "json_schema", "load_config", "shipped_configs"]
+__all__ = ["EFFORT", "ConfigError", "config_hash", "config_to_yaml", "json_schema", "load_config", "shipped_configs"]
 
 _EXAMPLE = "'specgauge configs quickstart' shows one"
 _WIDE = 1 << 20
@@ -70,9 +70,17 @@ def config_to_yaml(config: Config) -> str:
     return text
 
 
+EFFORT = {
+    "precision": {"relative_ci", "max_blocks", "max_seconds", "max_cell_seconds"},
+    "verify": {"max_seconds"},
+    "limits": {"run_seconds"},
+}
+"""Fields that say how much is measured and not what, by section: a run that is there takes new ones and goes on."""
+
+
 def config_hash(config: Config) -> str:
-    """12 hexadecimal digits that change with anything a result depends on; the run's name and seconds are left out."""
-    return short_hash(config.model_dump(mode="json", exclude={"name": True, "limits": {"run_seconds"}}))
+    """12 hexadecimal digits that change with anything a result depends on; the run's name and effort are left out."""
+    return short_hash(config.model_dump(mode="json", exclude={"name": True, **EFFORT}))
 
 
 def json_schema() -> dict[str, Any]:

@@ -39,8 +39,6 @@ MACHINE_KEYS = (
     "packages.specgauge",
 )
 """What must not change within a run: times of two machines, or of two releases, are never mixed."""
-_OF_THE_CALL = ("name", "limits.run_seconds")
-"""What may differ from call to call of one run: it names the directory, or ends a call, and changes no result."""
 _ANEW = "start anew with --fresh (the old run is renamed), or give another --out"
 
 
@@ -150,11 +148,12 @@ def _has_acceptance(path: Path) -> bool:
 
 
 def _write_config(path: Path, text: str) -> None:
-    """Write config.yaml, unless results of it, or of another configuration, are there."""
+    """Write config.yaml; where there are results, only with other effort, and ValueError for another configuration."""
     if not read_journal(path / CELLS).lines and not _has_acceptance(path):
         write_text_atomically(path / CONFIG, text)
     elif (path / CONFIG).exists():
-        _refuse_other_config(path / CONFIG, text)
+        if _takes_other_effort(path / CONFIG, text):
+            write_text_atomically(path / CONFIG, text)
     else:
         raise ValueError(f"{path}: there are results but {CONFIG} is missing; {_ANEW}")
 
@@ -172,18 +171,26 @@ def _put_aside(path: Path, locked: int) -> int:
     return new
 
 
-def _refuse_other_config(path: Path, text: str) -> None:
+def _takes_other_effort(path: Path, text: str) -> bool:
+    """Whether a configuration asks for more or less of the same; ValueError where it asks for something else."""
+    from specgauge.configs.loader import EFFORT
+
     old_text = read_text(path)
     if old_text == text:
-        return
+        return False
     try:
         old = yaml.safe_load(old_text)
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: damaged, not YAML ({' '.join(str(error).split())[:120]}); {_ANEW}") from error
+    effort = {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields}
+    takes = False
     for field, before, now in _differences(old, yaml.safe_load(text)):
-        if field in _OF_THE_CALL:
-            continue
-        raise ValueError(f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}")
+        if field not in effort and field != "name":
+            raise ValueError(
+                f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}"
+            )
+        takes |= field in effort
+    return takes
 
 
 def _differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, str, str]]:

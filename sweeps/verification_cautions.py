@@ -58,8 +58,7 @@ def _not_decoded(pair: str, reasons: Mapping[str, str]) -> Caution:
     return Caution(
         code="not_decoded",
         message=f"pair {pair}: {cells} not decoded to the end, first {words}: {reason}",
-        remedy="where time ran out, raise verify.max_seconds and start anew with --fresh; where something failed, run "
-        "the same command again",
+        remedy="where time ran out, raise verify.max_seconds; then run the same command again, which goes on",
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.configs.limits import LimitsConfig
-from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
+from specgauge.configs.loader import EFFORT, ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
 from specgauge.configs.schema import Config
 from specgauge.configs.shipped import shipped_text
 from specgauge.configs.verify import VerifyConfig
@@ -99,6 +99,24 @@ def test_the_hash_is_of_the_content_not_of_its_form_or_name(tmp_path: Path) -> N
     assert int(config_hash(first), 16) >= 0
 
 
+def test_effort_does_not_change_the_hash() -> None:
+    config = load_config("quickstart")
+    assert config.verify is not None
+    more = {
+        "precision": config.precision.model_copy(
+            update={"relative_ci": 0.001, "max_blocks": 99, "max_seconds": None, "max_cell_seconds": 1.0}
+        ),
+        "verify": config.verify.model_copy(update={"max_seconds": None}),
+        "limits": LimitsConfig(run_seconds=1),
+    }
+    for field, value in more.items():
+        assert config_hash(config.model_copy(update={field: value})) == config_hash(config)
+    assert {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields} == {
+        "precision.relative_ci", "precision.max_blocks", "precision.max_seconds", "precision.max_cell_seconds",
+        "verify.max_seconds", "limits.run_seconds",
+    }  # fmt: skip
+
+
 def test_every_field_but_the_name_changes_the_hash() -> None:
     config = load_config("quickstart")
     changes: dict[str, Any] = {
@@ -112,14 +130,13 @@ def test_every_field_but_the_name_changes_the_hash() -> None:
         "seed": 1,
         "mode": "compile",
         "acceptance": config.acceptance.model_copy(update={"chunk": 64}),
-        "verify": VerifyConfig(),
+        "verify": VerifyConfig(prompts=3),
         "pairs": (config.pairs[0].model_copy(update={"name": "other"}),),
         "limits": LimitsConfig(memory=1),
     }
     hashes = {config_hash(config.model_copy(update={field: value})) for field, value in changes.items()}
     assert len(hashes | {config_hash(config)}) == len(changes) + 1
     assert set(changes) | {"name"} == set(Config.model_fields)
-    assert config_hash(config.model_copy(update={"limits": LimitsConfig(run_seconds=1)})) == config_hash(config)
 
 
 def test_the_resolved_form_is_strict_json() -> None:

@@ -73,6 +73,23 @@ def test_another_config_is_refused_and_the_field_named(tmp_path: Path, changes: 
     assert {name: (path / name).read_bytes() for name in before} == before
 
 
+def effort(**changes: Any) -> dict[str, Any]:
+    return {"bootstrap_replicates": 50, **changes}
+
+
+def test_other_effort_is_taken_over(tmp_path: Path) -> None:
+    """The blocks stay, and whoever reads the run sees what it was measured with last."""
+    path = measured(tmp_path / "made")
+    more = made.config(precision=effort(max_seconds=999.0, max_blocks=77, relative_ci=0.001))
+    with made.begin(path, more) as run:
+        assert len(run.journal.lines) == 1
+    kept = load_config(path / "config.yaml").precision
+    assert (kept.max_seconds, kept.max_blocks, kept.relative_ci) == (999.0, 77, 0.001)
+    with pytest.raises(ValueError, match=r"precision.block_samples was 5, is now 9"):
+        OpenRun.open(path, made.config(precision=effort(max_seconds=1.0, block_samples=9)), fresh=False)
+    assert load_config(path / "config.yaml").precision.max_seconds == 999.0
+
+
 def test_a_run_without_results_takes_a_corrected_config(tmp_path: Path) -> None:
     made.begin(tmp_path / "made").close()
     made.begin(tmp_path / "made", made.config(seed=7)).close()

@@ -32,10 +32,7 @@ def test_what_is_as_it_should_be_is_passed_over() -> None:
 
 
 def test_cells_that_were_not_decoded() -> None:
-    remedy = (
-        "where time ran out, raise verify.max_seconds and start anew with --fresh; where something failed, run the "
-        "same command again"
-    )
+    remedy = "where time ran out, raise verify.max_seconds; then run the same command again, which goes on"
     assert warnings(_64="oom: full") == [
         (
             "not_decoded",
