@@ -181,10 +181,13 @@ class AdaptiveCellTimer(CellTimer):
     def _take_step(
         self, bench: Workbench, state: CellState, states: Sequence[CellState], order: np.random.Generator
     ) -> None:
-        """One block of each arm that a cell's search asks for."""
+        """One block of each arm that a cell's search asks for; none once it is given up or time is spent."""
+        if state.given_up:
+            return
         number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
         self._reason = step.reason
-        self.guarded(bench, state, states, order.permutation(arms).tolist(), number)
+        if arms:
+            self.guarded(bench, state, states, order.permutation(arms).tolist(), number)
 
     def notes_of(self, cell: TimingCell, building: Built) -> dict[str, Any]:
         """Also under which rule of the search a block is taken."""

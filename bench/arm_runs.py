@@ -41,7 +41,7 @@ class Request:
     expected_rounds: float | None
     """What the one-pass estimate expects for this text; None where it is not asked."""
     expected_starts: tuple[float, ...] | None
-    """The same at every γ of the block, in rising order, of rounds with as many positions left as the widest needs."""
+    """The same at every γ of the block, rising, of rounds with as many positions left as the grid's largest γ needs."""
     expected_committed: tuple[float, ...] | None
     """Tokens that those rounds commit."""
     lossless: bool

@@ -53,7 +53,10 @@ class BlockJournal(Protocol):
         """Recorded blocks of an arm by number, whatever their status."""
 
     def begin(self, cell_id: str, arm: str, block: int) -> None:
-        """Be told that a block is under way; nothing of it is known yet."""
+        """Be told that a block is under way, its first arm named; may raise where none may begin any more."""
+
+    def turn(self, cell_id: str, arm: str, block: int) -> None:
+        """Be told whose turn it is in the block under way."""
 
     def record(self, block: BlockRecord) -> None:
         """Keep a block for good before returning."""

@@ -3,8 +3,9 @@
     timer.measure_group(cells, prompts)        # every cell known well enough, out of budget, or given up with a reason
 
 A block holds the arms of one cell, a sample of each in turn: first calls and one warm-up of a shape are kept apart, and
-a compile among the samples fails the block.  A cell that fails is given up alone; one that runs out of memory takes the
-larger contexts of its chain along.
+a compile among the samples fails the block.  Where one arm fails, or the run is stopped, the others keep the samples
+they have.  A cell that fails is given up alone; one that runs out of memory takes the larger contexts of its chain
+along.
 """
 
 from __future__ import annotations
@@ -81,18 +82,23 @@ class CellTimer:
         What slows the machine down for a moment thus slows them all down, and the ratio of two arms keeps its value.
         """
         cell, taken = state.cell, {arm: _Taken() for arm in arms}
-        for turn in range(self.precision.block_samples):
-            for arm in arms:
-                if turn == 0:
-                    self.journal.begin(cell.cell_id, arm, block)
+        self.journal.begin(cell.cell_id, arms[0], block)
+        try:
+            for turn in range(self.precision.block_samples):
+                for arm in arms:
+                    if turn and is_prefill(arm):
+                        continue
+                    state.sampled = arm
+                    self.journal.turn(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
-                elif is_prefill(arm):
-                    continue
-                with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
-                    sample = undisturbed(partial(self._sample, bench, state, arm, taken[arm]))
-                taken[arm].samples_s.append(sample)
-        for arm, found in taken.items():
-            self._record(bench, cell, arm, block, found)
+                    with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
+                        sample = undisturbed(partial(self._sample, bench, state, arm, taken[arm]))
+                    taken[arm].samples_s.append(sample)
+        finally:  # what fails in one arm, or stops them all, does not cost the others what they have
+            for arm, found in taken.items():
+                whole = 1 if is_prefill(arm) else self.precision.block_samples
+                if found.samples_s and (arm != state.sampled or len(found.samples_s) == whole):
+                    self._record(bench, cell, arm, block, found)
 
     def _warm_up(self, bench: Workbench, state: CellState, arm: str, taken: _Taken) -> None:
         """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""
@@ -107,7 +113,7 @@ class CellTimer:
 
     def _sample(self, bench: Workbench, state: CellState, arm: str, taken: _Taken) -> list[float]:
         """One sample of an arm; how long it took, all in all, is added up."""
-        state.sampled, started = arm, time.monotonic()
+        started = time.monotonic()
         sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
         taken.device_s += time.monotonic() - started
         return sample

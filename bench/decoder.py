@@ -123,6 +123,7 @@ class SpeculativeDecoder:
             batch.edge = marks[-1]
             while any(batch.active):
                 if (yield batch.mean_emitted):
+                    self.clock.synchronize()  # what another decoding left in the queue is not this round's
                     batch.edge = self.clock.mark()
                 self._round(batch, choice)
         except NonFiniteLogitsError as error:

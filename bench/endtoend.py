@@ -27,6 +27,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from specgauge.bench.arm_caches import caches_fit
 from specgauge.bench.arm_runs import ArmRun, Request, request_of, run_of_decoded, run_of_plain
 from specgauge.bench.baselines import generate_with_transformers
 from specgauge.bench.builds import nothing_built
@@ -75,6 +76,7 @@ class EndToEnd:
         self.clock = clock_for(pair.target.device) if clock is None else clock
         self.decoder = self._decoder()
         self.takes_turns = all(model is None or model.mode == "eager" for model in (pair.target, pair.draft))
+        """Whether arms run side by side; false from where on memory cannot hold all their caches."""
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.
@@ -127,6 +129,8 @@ class EndToEnd:
         Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
         """
         by_arm = {} if policies is None else policies
+        tokens = max(len(prompt) for prompt in prompts) + self.max_new_tokens
+        self.takes_turns &= caches_fit(self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens)
         batch = prompts, prompt_numbers, repetition
         found = undisturbed(lambda: self._every(arms, *batch, by_arm))
         gammas = sorted(gamma for arm in arms if (gamma := arm_gamma(arm)))

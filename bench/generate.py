@@ -218,6 +218,7 @@ def plain_turns(
         if all(ended):
             break
         if (yield float(index + 1)):
+            clock.synchronize()
             edge = clock.mark()
         lengths = cache.lengths
         logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]

@@ -1,9 +1,10 @@
 """Time the cells of one pair: arms interleaved in blocks, until every median is known well enough.
 
 A cell is (chain, batch size, context) of a loaded pair.  All cells of one batch size share caches and are visited in
-turn, a block of each arm at a time, in an order shuffled by block, so that a machine that slows down hits all arms
-alike.  A cell stops when the interval of every arm's median is narrower than ``precision.relative_ci`` of it, or when
-its blocks, its own seconds or those of its batch size are spent.  First calls and one warm-up are kept apart.
+turn, a block at a time: a sample of each arm after the other, in an order shuffled by block, so that a machine that
+slows down hits all arms alike.  A cell stops when the interval of every arm's median is narrower than
+``precision.relative_ci`` of it, or when its blocks, its own seconds or those of its batch size are spent.  First calls
+and one warm-up are kept apart.
 
     measure_cells(pair, cells, gammas=[1, 2, 3], prompts=prompts, precision=precision, journal=journal, seed=0)
 

@@ -23,7 +23,7 @@ class PrecisionConfig(Section):
     confidence: Annotated[float, Real(above=0.0, below=1.0)] = 0.9
     """Probability that an interval covers the true value."""
     block_samples: Annotated[int, Whole(at_least=1, at_most=100_000)] = 5
-    """Samples of one arm before the next arm's turn."""
+    """Samples of each arm in a block of its cell, taken in turn with those of the others."""
     min_blocks: Annotated[int, Whole(at_least=2, at_most=100_000)] = 3
     """Blocks of every arm, however quickly they agree; two are the fewest that can disagree."""
     max_blocks: Annotated[int, Whole(at_least=2, at_most=100_000)] = 20

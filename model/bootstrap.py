@@ -119,13 +119,15 @@ def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[Float
 
 def expansion(units: int, confidence: float) -> float:
     """√(n / (n - 1)) · t / z at the ends of a central interval, for n units drawn; NaN with fewer than two."""
-    if units < 2:
-        return math.nan
+    return math.nan if units < 2 else math.sqrt(units / (units - 1)) * student_over_normal(units - 1, confidence)
+
+
+def student_over_normal(degrees_of_freedom: int, confidence: float) -> float:
+    """t / z at the ends of a central interval."""
     from scipy.special import stdtrit
 
     end = 0.5 + confidence / 2
-    student = float(stdtrit(units - 1, end)) / NormalDist().inv_cdf(end)
-    return math.sqrt(units / (units - 1)) * student
+    return float(stdtrit(degrees_of_freedom, end)) / NormalDist().inv_cdf(end)
 
 
 def _block_counts(draws: FloatArray) -> IntArray:

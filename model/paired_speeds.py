@@ -1,14 +1,15 @@
-"""Which γ was fastest among those decoded side by side, and how surely: speeds compared block by block.
+"""Which γ was fastest among those decoded side by side, and what another one loses against it, block by block.
 
-    speed(γ) = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
-    ratio    = speed(γ) / speed(γ'), over the same blocks
+    speed(γ)         = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
+    share of best(γ) = speed(γ) / max_γ' speed(γ')              over the same blocks
 
-Two intervals answer two questions. *On these prompts*: had they been decoded again, with other coins at other moments?
-Blocks are drawn within each prompt (or batch of prompts), and the spread is widened by √(n / (n - 1)) for its n blocks,
-which is what drawing from n understates. *On others like them*: prompts are drawn, with all their blocks.
+The largest speed is sought anew in every replicate, so that the interval also doubts which γ is the best.  Two
+intervals answer two questions.  *On these prompts*: had they been decoded again, with other coins at other moments?
+Blocks are drawn within each prompt (or batch of prompts).  *On others like them*: prompts are drawn, with all their
+blocks.  Both are widened as few units demand: √(n / (n - 1)) · t / z, with n blocks of a prompt, or n prompts.
 
     speeds = PairedSpeeds(gammas=(1, 2), committed=…, seconds=…, prompts=…)
-    speeds.best(), speeds.ratio(1, 2).half_width
+    speeds.best(), speeds.share_of_best(1).half_width
 
 n blocks, G gammas.
 """
@@ -21,24 +22,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.bootstrap import expansion, percentile_interval
+from specgauge.model.bootstrap import expansion, percentile_interval, student_over_normal
 from specgauge.model.checks import FloatArray, IntArray
 
 REPLICATES = 2000
 CONFIDENCE = 0.95
-_Ratios = Callable[[FloatArray], FloatArray]
-"""The ratio of two speeds under weights (R, n) of blocks, (R,)."""
+_Shares = Callable[[FloatArray], FloatArray]
+"""The share of the best under weights (R, n) of blocks, (R,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeedRatio:
-    """Speed at one γ over that at another; half-widths of 95 % intervals, None where the blocks cannot say."""
+class ShareOfBest:
+    """Speed at one γ over that of the fastest; half-widths of 95 % intervals, None where the blocks cannot say."""
 
     value: float
+    """At most 1."""
     half_width: float | None
     """Had the same prompts been decoded again; None where none was decoded twice."""
     half_width_of_others: float | None
-    """On other prompts like these; None with fewer than two."""
+    """On other prompts like these, the coins and moments of these blocks included; None with fewer than two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,26 +71,23 @@ class PairedSpeeds:
         """The fastest γ, the smaller one of two that are equal."""
         return self.gammas[int(np.argmax(self.committed.sum(axis=0) / self.seconds.sum(axis=0)))]
 
-    def ratio(self, gamma: int, other: int) -> SpeedRatio:
-        """Speed at one γ over that at another; exactly 1, known exactly, where they are the same.
+    def share_of_best(self, gamma: int) -> ShareOfBest:
+        """What one γ has of the speed of the fastest.
 
         Raises ValueError for a γ that was not decoded.
         """
-        own, its = self.gammas.index(gamma), self.gammas.index(other)
-        if own == its:
-            return SpeedRatio(value=1.0, half_width=0.0, half_width_of_others=0.0)
+        own = self.gammas.index(gamma)
 
-        def ratios(weights: FloatArray) -> FloatArray:
-            tokens, seconds = weights @ self.committed[:, [own, its]], weights @ self.seconds[:, [own, its]]
-            speeds = tokens / seconds
-            return np.asarray(speeds[:, 0] / speeds[:, 1], dtype=np.float64)
+        def shares(weights: FloatArray) -> FloatArray:
+            speeds = (weights @ self.committed) / (weights @ self.seconds)
+            return np.asarray(speeds[:, own] / speeds.max(axis=1), dtype=np.float64)
 
-        value = float(ratios(np.ones((1, self.prompts.size)))[0])
-        return SpeedRatio(
-            value=value, half_width=self._again(ratios, value), half_width_of_others=self._others(ratios, value)
+        value = float(shares(np.ones((1, self.prompts.size)))[0])
+        return ShareOfBest(
+            value=value, half_width=self._again(shares, value), half_width_of_others=self._others(shares, value)
         )
 
-    def _again(self, ratios: _Ratios, value: float) -> float | None:
+    def _again(self, shares: _Shares, value: float) -> float | None:
         """Half the interval of replicates that draw each prompt's blocks anew."""
         clusters = [np.flatnonzero(self.prompts == prompt) for prompt in np.unique(self.prompts)]
         fewest = min(cluster.size for cluster in clusters)
@@ -100,19 +99,20 @@ class PairedSpeeds:
             weights[:, cluster] = generator.multinomial(
                 cluster.size, np.full(cluster.size, 1 / cluster.size), REPLICATES
             )
-        return _half_width(ratios(weights), value, math.sqrt(fewest / (fewest - 1)))
+        factor = math.sqrt(fewest / (fewest - 1)) * student_over_normal(self.prompts.size - len(clusters), CONFIDENCE)
+        return _half_width(shares(weights), value, factor)
 
-    def _others(self, ratios: _Ratios, value: float) -> float | None:
+    def _others(self, shares: _Shares, value: float) -> float | None:
         """Half the interval of replicates that draw prompts with all their blocks."""
         _, prompt_of = np.unique(self.prompts, return_inverse=True)
         count = int(prompt_of.max()) + 1
         if count < 2:
             return None
         drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), REPLICATES)
-        return _half_width(ratios(drawn[:, prompt_of].astype(np.float64)), value, expansion(count, CONFIDENCE))
+        return _half_width(shares(drawn[:, prompt_of].astype(np.float64)), value, expansion(count, CONFIDENCE))
 
 
 def _half_width(replicates: FloatArray, value: float, factor: float) -> float:
     """Half the central interval, its spread on the log scale widened by the factor."""
     low, high = percentile_interval(value * (replicates / value) ** factor, CONFIDENCE)
-    return float(high - low) / 2
+    return (min(1.0, float(high)) - float(low)) / 2

@@ -53,13 +53,17 @@ class BlockLog:
         return self._blocks.get((cell_id, arm), {})
 
     def begin(self, cell_id: str, arm: str, block: int) -> None:
-        """Say that a block is under way.
+        """Say that a block is under way, its first arm named.
 
         Raises:
             OutOfTimeError: none may begin any more.
         """
         if self._is_over():
             raise OutOfTimeError("no further block may begin")
+        self.turn(cell_id, arm, block)
+
+    def turn(self, cell_id: str, arm: str, block: int) -> None:
+        """Say whose turn it is: a death there is its doing."""
         self._mark.block(cell_id, arm, block)
 
     def record(self, block: BlockRecord) -> None:

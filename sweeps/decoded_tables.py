@@ -42,6 +42,8 @@ REQUEST_COLUMNS = KEY_COLUMNS | {
     "expected_starts": "list<double>", "expected_committed": "list<double>", "lossless": "bool",
     "why_not_lossless": "string",
 }  # fmt: skip
+LATER_COLUMNS = frozenset({"expected_starts", "expected_committed"})
+"""What tables of earlier releases may lack; unknown there."""
 ROUND_COLUMNS = KEY_COLUMNS | {
     "arm": "string", "round": "int32", "active_rows": "int32", "row": "int32", "prompt": "int32",
     "repetition": "int32", "position": "int32", "context": "int32", "gamma_asked": "int32", "gamma": "int32",
@@ -106,6 +108,13 @@ class DecodedLog:
     def blocks(self, key: DecodedKey) -> int:
         """How many blocks of a key are kept."""
         return sum(found[:-1] == tuple(asdict(key).values()) for found in self._blocks)
+
+    def gammas(self, key: DecodedKey) -> tuple[int, ...]:
+        """The γ above 0 that the kept blocks of a key were decoded at, rising."""
+        names = list(asdict(key))
+        rows = self._requests.select([*names, "gamma"]).group_by([*names, "gamma"]).aggregate([]).to_pylist()
+        found = {row["gamma"] for row in rows if all(row[name] == value for name, value in asdict(key).items())}
+        return tuple(sorted(gamma for gamma in found if gamma))
 
     def append(
         self,
@@ -172,6 +181,8 @@ def _read(path: Path) -> pa.Table:
             f"{path}: found schema {release.decode(errors='replace')}, this release reads schema {SCHEMA}; read it "
             f"with the release that wrote it"
         )
+    for name in LATER_COLUMNS & (set(wanted.names) - set(table.column_names)):
+        table = table.append_column(wanted.field(name), pa.nulls(table.num_rows, wanted.field(name).type))
     missing = [name for name in wanted.names if name not in table.column_names]
     if missing:
         raise ValueError(f"{path}: the column {missing[0]!r} is missing; {_AGAIN}")

@@ -7,7 +7,7 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
     cost          mean over cells and γ of |cost error| at most 3 %, the worst at most 8 %
     acceptance    in at least 13 of 16 cells the error at the recommended γ lies inside its 95 % interval
     choice        the recommended γ has at least 98.5 % of the speed of the best measured γ, known to ± 1.5 % on these
-                  prompts
+                  prompts; where each was decoded once, the wider interval over prompts is taken
 
 Speeds of two γ are compared over the texts that all γ wrote in a block: each text has the target's law, whatever γ
 wrote it, so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.paired_speeds import PairedSpeeds, SpeedRatio
+from specgauge.model.paired_speeds import PairedSpeeds, ShareOfBest
 from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.plan import plan_cells
@@ -60,8 +60,10 @@ class CellProof:
     acceptance_high: float | None
     recommended_gamma: int | None
     best_gamma: int
-    choice: SpeedRatio | None
-    """Measured speed at the recommended γ over that at the best measured one; None where it was not decoded."""
+    choice: ShareOfBest | None
+    """Measured speed at the recommended γ over that at the best measured one; None with the reason below."""
+    no_choice: str
+    """Why nothing can be said of the choice; empty where it can."""
     tokens: int
     """Fewest tokens of any arm."""
 
@@ -108,9 +110,18 @@ def _cell(
         acceptance_high=high,
         recommended_gamma=gamma,
         best_gamma=best["gamma"],
-        choice=None if chosen is None or speeds is None else speeds.ratio(chosen["gamma"], best["gamma"]),
+        choice=None if chosen is None or speeds is None else speeds.share_of_best(chosen["gamma"]),
+        no_choice=_no_choice(gamma, is_decoded=chosen is not None, is_compared=speeds is not None),
         tokens=min(row["tokens"] for row in rows),
     )
+
+
+def _no_choice(gamma: int | None, *, is_decoded: bool, is_compared: bool) -> str:
+    if gamma is None:
+        return "nothing recommended"
+    if not is_decoded:
+        return f"γ = {gamma} is recommended and was not decoded"
+    return "" if is_compared else "no block has every γ"
 
 
 def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> PairedSpeeds | None:
@@ -162,8 +173,10 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
     choices = [cell.choice for cell in cells if cell.choice is not None]
     least = min((choice.value for choice in choices), default=math.nan)
-    widths = [math.nan if choice.half_width is None else choice.half_width for choice in choices]
-    widest = float(np.max(widths)) if widths else math.nan
+    widths = [choice.half_width_of_others if choice.half_width is None else choice.half_width for choice in choices]
+    known = [width for width in widths if width is not None]
+    widest = max(known) if known and len(known) == len(widths) else None
+    doubt = "unknown: raise verify.repetitions" if widest is None else f"± {100 * widest:.2f} %"
     return [
         Verdict(
             words=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
@@ -177,14 +190,17 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
         ),
         Verdict(
             words=f"recommended γ: at least {100 * least:.2f} % of the best measured γ (at least "
-            f"{100 * LEAST_OF_BEST:g}), known on these prompts to ± {100 * widest:.2f} % (at most "
+            f"{100 * LEAST_OF_BEST:g}), known on these prompts to {doubt} (at most "
             f"{100 * MOST_HALF_WIDTH:g})",
-            holds=len(choices) == len(cells) and least >= LEAST_OF_BEST and widest <= MOST_HALF_WIDTH,
+            holds=len(choices) == len(cells)
+            and least >= LEAST_OF_BEST
+            and widest is not None
+            and widest <= MOST_HALF_WIDTH,
         ),
     ]
 
 
-def _choice_text(cell: CellProof, choice: SpeedRatio) -> str:
+def _choice_text(cell: CellProof, choice: ShareOfBest) -> str:
     widths = (
         "an unknown error" if width is None else f"± {100 * width:.1f}"
         for width in (choice.half_width, choice.half_width_of_others)
@@ -206,7 +222,7 @@ def proof_text(cells: Sequence[CellProof]) -> str:
             acceptance = f"{100 * cell.acceptance_error:+.1f} %"
             if cell.acceptance_low is not None and cell.acceptance_high is not None:
                 acceptance += f" ({100 * cell.acceptance_low:+.1f} to {100 * cell.acceptance_high:+.1f})"
-        choice = "nothing recommended" if cell.choice is None else _choice_text(cell, cell.choice)
+        choice = cell.no_choice if cell.choice is None else _choice_text(cell, cell.choice)
         lines.append(
             f"{cell.words}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
             f"{acceptance}; {choice}; {cell.tokens} tokens an arm"

@@ -15,6 +15,8 @@ from specgauge.sweeps.tuned_policies import TunedCell
 SLOW_BASELINE = 0.95
 """Our plain loop slower than transformers' generate by more than this flatters speculation."""
 LARGE_COST_ERROR = 0.08
+CLEARLY = 0.02
+"""How far from 1 a predicted S says that speculation pays, or does not."""
 
 _Row = Mapping[str, Any]
 
@@ -58,7 +60,8 @@ def _not_decoded(pair: str, reasons: Mapping[str, str]) -> Caution:
     return Caution(
         code="not_decoded",
         message=f"pair {pair}: {cells} not decoded to the end, first {words}: {reason}",
-        remedy="where time ran out, raise verify.max_seconds; then run the same command again, which goes on",
+        remedy="where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run "
+        "the same command again, which goes on",
     )
 
 
@@ -124,11 +127,12 @@ def _missed(row: _Row) -> bool:
 
 
 def _contradicted(row: _Row) -> bool:
-    """Whether prediction and measurement are surely on two sides of 1."""
+    """Whether the prediction and the whole interval measured are on two sides of 1, the prediction not just so."""
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
     if row["speedup_predicted"] is None or low is None:
         return False
-    return bool(high < 1 < row["speedup_predicted"] or row["speedup_predicted"] < 1 < low)
+    predicted = row["speedup_predicted"]
+    return bool(high < 1 <= predicted - CLEARLY or predicted + CLEARLY <= 1 < low)
 
 
 _KINDS: Sequence[tuple[Callable[[_Row], bool], Callable[[_Row], float], Callable[[_Row], Caution]]] = (

@@ -11,7 +11,7 @@ finds is on the disk before the next block starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -181,11 +181,12 @@ class Verification:
             StorageError: the disk refused a write.
         """
         cells, self.reasons = verify_cells(self.run.config, self.pair.name, recommended)
+        log = DecodedLog.open(self.run.path)
+        cells = [self._as_begun(cell, log) for cell in cells]
         for cell in cells:
             if cell.place in self.skipped:
                 self.reasons[cell.words] = self.skipped[cell.place]
         cells = [cell for cell in cells if cell.place not in self.skipped]
-        log = DecodedLog.open(self.run.path)
         blocks = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
         most = max((len(found) for found in blocks.values()), default=0)
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
@@ -210,6 +211,17 @@ class Verification:
                 if trouble is not None:
                     self.reasons[cell.words] = ": ".join(trouble)
                 self.progress.advance()
+
+    def _as_begun(self, cell: VerifyCell, log: DecodedLog) -> VerifyCell:
+        """The cell with the γ of its kept blocks, whatever is recommended since: all blocks of a cell have the same."""
+        kept = log.gammas(cell.key)
+        if not kept or kept == cell.gammas:
+            return cell
+        self.progress.say(
+            f"{cell.words}: goes on with γ = {', '.join(map(str, kept))}, as it was begun; with --fresh it would be "
+            f"{', '.join(map(str, cell.gammas))}"
+        )
+        return replace(cell, gammas=kept)
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
@@ -243,7 +255,7 @@ class Verification:
         if cell.key not in benches:
             benches[cell.key] = self._warm(loaded, cell, batch)
         own = benches[cell.key]
-        arms = shuffled(own.arms, seed=self.run.config.seed, block=block)
+        arms, took_turns = shuffled(own.arms, seed=self.run.config.seed, block=block), own.bench.takes_turns
         runs = own.bench.run(
             arms,
             batch.rows,
@@ -252,6 +264,8 @@ class Verification:
             policies=own.policies(batch.half),
             window=max(self.run.config.grid.gamma),
         )
+        if took_turns and not own.bench.takes_turns:
+            self.progress.say(f"{cell.words}: memory does not hold the caches of all arms; they run one after another")
         found = [runs[arm] for arm in arms]
         log.append(
             cell.key,

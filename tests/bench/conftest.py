@@ -145,6 +145,9 @@ class MemoryJournal:
     def begin(self, cell_id: str, arm: str, block: int) -> None:
         assert block not in self.blocks(cell_id, arm), "begun twice"
 
+    def turn(self, cell_id: str, arm: str, block: int) -> None:
+        assert block not in self.blocks(cell_id, arm), "measured already"
+
     def record(self, block: BlockRecord) -> None:
         found = self._found.setdefault((block.cell_id, block.arm), {})
         assert block.block not in found, "measured twice"

@@ -196,6 +196,13 @@ def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: A
     assert search([cell()], max_seconds=10.0) == []
 
 
+@pytest.mark.parametrize("max_seconds", range(20, 80, 4))
+def test_time_may_be_spent_by_another_cell_of_the_same_pass(search: Any, memory_journal: Any, max_seconds: int) -> None:
+    search([cell(1, 64), cell(1, 128)], max_seconds=float(max_seconds))
+    for cell_id in ("1-64", "1-128"):
+        assert all(sorted(memory_journal.blocks(cell_id, arm)) >= [0, 1, 2] for arm in BASE)
+
+
 def test_a_cells_own_seconds_end_its_search_alone(search: Any) -> None:
     lines = search([cell(1, 64)], max_cell_seconds=10.0)
     assert arms_by_block(lines, "1-64") == {block: {*BASE, *PREFILLS, "verify:1"} for block in range(3)}

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench import endtoend, looks
+from specgauge.bench import arm_caches, endtoend, looks
 from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
+from specgauge.bench.decoded import NonFiniteLogitsError
 from specgauge.bench.endtoend import EndToEnd, shuffled
 from specgauge.bench.host_costs import HostCosts
 from specgauge.bench.models import LoadedModel, LoadedPair
@@ -137,8 +138,35 @@ def test_arms_whose_caches_are_too_much_together_run_one_after_another(
         assert not bench.takes_turns
         assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
     monkeypatch.setattr(LoadedModel, "new_cache", lambda *_, **__: 1 / 0)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     with pytest.raises(ZeroDivisionError):
         bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert bench.takes_turns
+
+
+def test_arms_do_not_take_turns_where_little_memory_is_free(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arm_caches, "free_bytes", lambda device: 1000)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert not bench.takes_turns
+    assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
+
+
+def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+    judge = Verifier.judge
+
+    def broken(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
+        nonlocal rounds
+        rounds += 1
+        return judge(self, logits * torch.nan if rounds == 5 else logits, *rest)
+
+    monkeypatch.setattr(Verifier, "judge", broken)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    with pytest.raises(NonFiniteLogitsError, match="target"):
+        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    monkeypatch.undo()
+    assert bench.run(["plain"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["plain"].rounds
 
 
 def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:

@@ -268,6 +268,20 @@ def test_an_arm_that_compiles_while_it_is_timed_fails_with_the_reason(run: Any, 
     )
 
 
+def test_what_fails_in_one_arm_leaves_the_others_what_they_have(run: Any, memory_journal: Any) -> None:
+    """Arms that had their turn keep a block of what was sampled; those that had none say why."""
+
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        return MemoryError() if arm == "verify:2" else None
+
+    run([cell(1, 32)], fail)
+    found = {line.arm: line for line in memory_journal.lines}
+    assert set(found) == set(ARMS)
+    assert {line.status for line in found.values()} == {"ok", "oom"}
+    assert found["verify:2"].status == "oom"
+    assert all(bool(line.samples_s) == (line.status == "ok") for line in found.values())
+
+
 def test_one_failed_cell_never_loses_the_others(run: Any, memory_journal: Any) -> None:
     def fail(arm: str, batch_size: int, context: int) -> Exception | None:
         return RuntimeError("kernel exploded\nlong trace") if (arm, context) == ("verify:2", 64) else None
@@ -354,13 +368,14 @@ def test_interrupting_keeps_what_was_recorded(run: Any, memory_journal: Any) -> 
     def fail(arm: str, batch_size: int, context: int) -> Exception | None:
         nonlocal calls
         calls += 1
-        if calls == 30:
+        if calls == 20:
             raise KeyboardInterrupt
         return None
 
     with pytest.raises(KeyboardInterrupt):
         run([cell(1, 32)], fail)
     assert {line.block for line in memory_journal.lines} == {0}
+    assert len(memory_journal.lines) == len(ARMS) - 1  # all but the one that was interrupted
     assert all(line.status == "ok" for line in memory_journal.lines)
 
 

@@ -47,6 +47,7 @@ class FakeEndToEnd:
     bench: FakeBench
     settings: Any
     options: dict[str, Any]
+    takes_turns: bool = True
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         assert (gamma_max > 0) == arm.startswith("adaptive:")

@@ -197,6 +197,16 @@ def test_damage_is_one_line(tmp_path: Path, name: str, harm: Callable[[Path], ob
             read(tmp_path)
 
 
+def test_columns_that_came_later_are_unknown_where_they_are_missing(tmp_path: Path) -> None:
+    write_blocks(tmp_path, {key(): [SHORT]})
+    path = tmp_path / REQUESTS
+    pq.write_table(pq.read_table(path).drop_columns(["expected_starts", "expected_committed"]), path)
+    requests, _ = read_decoded(tmp_path)
+    assert requests["expected_starts"].isna().all()
+    assert DecodedLog.open(tmp_path).gammas(key()) == (1, 2, 3)
+    assert DecodedLog.open(tmp_path).gammas(key(batch_size=2)) == ()
+
+
 def test_rounds_missing_beside_requests_are_said_to_be(tmp_path: Path) -> None:
     write_blocks(tmp_path, {key(): [SHORT]})
     (tmp_path / ROUNDS).unlink()

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specgauge.model.paired_speeds import SpeedRatio
+from specgauge.model.paired_speeds import ShareOfBest
 from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, verdicts
 
@@ -23,7 +23,8 @@ GOOD = CellProof(
     acceptance_high=0.04,
     recommended_gamma=2,
     best_gamma=3,
-    choice=SpeedRatio(value=0.985, half_width=0.015, half_width_of_others=0.039),
+    choice=ShareOfBest(value=0.985, half_width=0.015, half_width_of_others=0.039),
+    no_choice="",
     tokens=6144,
 )
 
@@ -47,9 +48,11 @@ def test_each_promise_is_missed_by_itself() -> None:
     assert holds(choosing(value=0.984)) == [True, True, False]
     assert holds(choosing(half_width=0.016)) == [True, True, False]
     assert holds(choosing(half_width=None)) == [True, True, False]
+    assert holds(choosing(half_width=None, half_width_of_others=0.015)) == [True, True, True]
+    assert holds(choosing(half_width=None, half_width_of_others=None)) == [True, True, False]
     assert holds(GOOD, choosing(half_width=None)) == [True, True, False]
     assert holds(choosing(half_width_of_others=0.5)) == [True, True, True]
-    assert holds(GOOD, replace(GOOD, choice=None)) == [True, True, False]
+    assert holds(GOOD, replace(GOOD, choice=None, no_choice="no block has every γ")) == [True, True, False]
 
 
 @pytest.mark.parametrize(("outside", "wanted"), [(3, True), (4, False)])
@@ -102,7 +105,7 @@ def test_speeds_are_compared_over_the_blocks_of_every_gamma() -> None:
     speeds = measured_speeds(blocks, requests(5))
     assert speeds is not None
     assert (speeds.gammas, speeds.prompts.tolist(), speeds.best()) == ((2, 3), [0, 0, 1, 1], 3)
-    found = speeds.ratio(2, 3)
+    found = speeds.share_of_best(2)
     assert astuple(found) == pytest.approx((0.8, 0.0, 0.0), rel=1e-12, abs=1e-12)
 
 
@@ -130,6 +133,8 @@ def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
         "arm"
     )
     unknown = proof_text([choosing(half_width=None, half_width_of_others=None)])
+    assert "known on these prompts to unknown: raise verify.repetitions (at most 1.5)" in unknown
+    assert "no block has every γ; 6144" in proof_text([replace(GOOD, choice=None, no_choice="no block has every γ")])
     assert "98.5 % of γ = 3 (an unknown error on these prompts, an unknown error on others like them)" in unknown
     assert [line.split(":")[0] for line in lines[2:]] == ["holds"] * 3
 

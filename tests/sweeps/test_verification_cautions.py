@@ -32,7 +32,10 @@ def test_what_is_as_it_should_be_is_passed_over() -> None:
 
 
 def test_cells_that_were_not_decoded() -> None:
-    remedy = "where time ran out, raise verify.max_seconds; then run the same command again, which goes on"
+    remedy = (
+        "where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run the same "
+        "command again, which goes on"
+    )
     assert warnings(_64="oom: full") == [
         (
             "not_decoded",
@@ -51,7 +54,8 @@ def test_a_prediction_that_decoding_contradicts() -> None:
     """Only where the interval is wholly on the other side of 1; the worst is told."""
     slower = {"speedup_predicted": 1.2, "speedup_measured": 0.75, "speedup_measured_low": 0.7}
     doubtful = row(**slower, speedup_measured_high=1.0)
-    assert warnings(doubtful, row(speedup_predicted=1.2), row(speedup_predicted=None)) == []
+    hardly = row(**slower | {"speedup_predicted": 1.019}, speedup_measured_high=0.8)
+    assert warnings(hardly, doubtful, row(speedup_predicted=1.2), row(speedup_predicted=None)) == []
     faster = row(
         speedup_predicted=0.9, speedup_measured=1.1, speedup_measured_low=1.05, speedup_measured_high=1.2, context=65
     )

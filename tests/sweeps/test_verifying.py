@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.verifying import Verification, neighbours, verify_cells, verify_keys
 from tests.sweeps import made
 from tests.sweeps.decoded import key
-from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
+from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 PLACES = [(1, 64), (1, 65), (2, 64), (2, 65)]
@@ -91,6 +92,20 @@ def decode(
         verification = Verification(run=run, pair=run.config.pairs[0], progress=heard, guard=guard)
         verification.decode(FakeBench().load_pair(run.config.pairs[0]), ten_prompts, recommended or {})
     return verification, heard
+
+
+@contextmanager
+def interrupted(bench: FakeBench, *, after: int) -> Iterator[None]:
+    """Whatever is decoded inside is interrupted when so many batches have been."""
+
+    def interrupt(_: Decoding) -> None:
+        if len(bench.decoded) == after:
+            raise KeyboardInterrupt
+
+    bench.before_decoding = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    bench.before_decoding = lambda _: None
 
 
 def blocks_of(bench: FakeBench) -> list[tuple[tuple[int, int], list[str]]]:
@@ -286,16 +301,10 @@ def test_a_cell_that_fails_loses_no_other(
 def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_one_under_way(
     tmp_path: Path, bench: FakeBench
 ) -> None:
-    def interrupt(_: Decoding) -> None:
-        if len(bench.decoded) == 3 * len(ARMS) + 2:
-            raise KeyboardInterrupt
-
-    bench.before_decoding = interrupt
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(bench, after=3 * len(ARMS) + 2):
         decode(tmp_path / "run")
     assert len(pq.read_table(tmp_path / "run" / "requests.parquet").group_by(["batch_size", "start_context", "block"])
                .aggregate([])) == 3  # fmt: skip
-    bench.before_decoding = lambda _: None
     first = list(bench.decoded[: 3 * len(ARMS)])
     bench.decoded.clear()
     _, heard = decode(tmp_path / "run")
@@ -305,6 +314,38 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_one_under_wa
     bench.decoded.clear()
     decode(tmp_path / "run")
     assert bench.decoded == []
+
+
+def test_a_cell_goes_on_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
+    """Timed for longer, a run may recommend another γ; a block that lacked the others' γ could not be compared."""
+    asked = config(gamma="recommended", batch_size=1, context=64, grid=GRID | {"gamma": "1:6"})
+    (where,) = [key for key, _ in verify_keys(asked, "p")]
+    with interrupted(bench, after=3 + 3 + 1):
+        decode(tmp_path / "run", asked, {where: 2})
+    bench.decoded.clear()
+    _, heard = decode(tmp_path / "run", asked, {where: 5})
+    assert {one.arm for one in bench.decoded if ":" in one.arm} == {"speculate:1", "speculate:2", "speculate:3"}
+    assert heard.said == [
+        "greedy, batch size 1, context 64: goes on with γ = 1, 2, 3, as it was begun; with --fresh it would be 4, 5, 6"
+    ]
+    requests, _ = read_decoded(tmp_path / "run")
+    assert sorted(requests["gamma"].dropna().unique()) == [0, 1, 2, 3]
+
+
+def test_too_little_memory_for_all_caches_is_told_once(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FakeEndToEnd.run
+
+    def run(self: FakeEndToEnd, *arguments: Any, **options: Any) -> dict[str, Any]:
+        object.__setattr__(self, "takes_turns", False)
+        return whole(self, *arguments, **options)
+
+    monkeypatch.setattr(FakeEndToEnd, "run", run)
+    _, heard = decode(tmp_path / "run", config(batch_size=1, context=64))
+    assert heard.said == [
+        "greedy, batch size 1, context 64: memory does not hold the caches of all arms; they run one after another"
+    ]
 
 
 def test_a_full_disk_ends_it_and_keeps_what_was_decoded(
@@ -377,15 +418,8 @@ def test_epsilon_does_not_change_what_an_interrupted_run_decodes(tmp_path: Path,
     grid = {"batch_size": 1, "context": 64, "gamma": "1:5"}
     made_of = config(grid, gamma="recommended")
     bench.overhead_s = 8.0
-
-    def interrupt(_: Decoding) -> None:
-        if len(bench.decoded) == 6:
-            raise KeyboardInterrupt
-
-    bench.before_decoding = interrupt
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(bench, after=6):
         runner.run(made_of, out=tmp_path / "run")
-    bench.before_decoding = lambda _: None
     assert runner.run(made_of, out=tmp_path / "run") == 0
     assert Counter(one.arm for one in bench.decoded) == dict.fromkeys(
         ["plain", "loop", "generate", "speculate:1", "speculate:2", "speculate:3"], 4
