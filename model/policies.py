@@ -11,7 +11,8 @@ decoder asks for `gamma`, the most drafts it may make; after each draft of the r
 
 Policies that fix γ before the round go on until they have it. Those that stop while drafting read the confidence of the
 draft just made; it is verified like the others. A replay runs thousands of calls of one policy side by side, so each
-policy is written once, for many calls (`GammaChoices`); a decoder's single call is a view of that (`OneCall`).
+policy is written once, for many calls (`GammaChoices`); a decoder's single call is a view of that (`OneCall`), or the
+same rule in plain numbers where a decoder asks it often (`policies_renewal_call`).
 
 L calls side by side, B rows of each. Running means and goodput: `specgauge.model.policies_running`; bandits:
 `policies_bandit`; stopping by entropy: `policies_entropy`; stopping by what a draft is worth: `policies_renewal`.
@@ -114,7 +115,7 @@ class RoundPolicy(ABC):
     def begin_many(self, calls: int) -> GammaChoices:
         """Start `calls` calls side by side."""
 
-    def begin(self) -> OneCall:
+    def begin(self) -> GammaChoice:
         """Start one call, knowing nothing of earlier ones."""
         return OneCall(self.begin_many(1))
 

@@ -22,7 +22,7 @@ from specgauge.configs.drafts import NgramConfig
 from specgauge.model.end_to_end import adaptive_arm, end_to_end_arms
 from specgauge.model.policies import FixedPolicy, GammaPolicy, HeuristicPolicy
 from specgauge.model.policies_entropy import SvipPolicy
-from specgauge.model.policies_renewal import RenewalChoices
+from specgauge.model.policies_renewal_call import RenewalCall
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.decoded_tables import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
 from tests.bench.conftest import FakeClock, FakeDevice
@@ -282,13 +282,13 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
     assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
     lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
     bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
-    ask = RenewalChoices.goes_on
+    ask = RenewalCall.goes_on
 
     def slowly_ask(*arguments: Any) -> Any:
         device.now_s += 1.0
         return ask(*arguments)
 
-    monkeypatch.setattr(RenewalChoices, "goes_on", slowly_ask)
+    monkeypatch.setattr(RenewalCall, "goes_on", slowly_ask)
     assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=1.0)
     assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
 

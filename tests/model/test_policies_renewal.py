@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import nan
+from typing import Any
 
 import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
 
+from specgauge.model.acceptance_forecast import AcceptanceForecast
+from specgauge.model.policies import OneCall
 from specgauge.model.policies_renewal import RenewalStoppingPolicy
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
 
@@ -104,3 +109,55 @@ def test_alternating_acceptance_does_not_switch_every_round() -> None:
 def test_what_makes_no_sense_is_refused(values: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         replace(POLICY, **values)  # type: ignore[arg-type]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[RenewalStoppingPolicy, list[list[tuple[list[float], int]]]]:
+    """A policy, and rounds: by row the confidences of its drafts (fewer in some rows) and how many were accepted."""
+    share = st.floats(0.0, 1.0)
+    weights = st.floats(-1.0, 1.0)
+    places = sorted(draw(st.sets(share, min_size=1, max_size=6)))
+    values = sorted(draw(st.lists(share, min_size=len(places), max_size=len(places))))
+    cap = draw(st.integers(0, 5))
+    policy = RenewalStoppingPolicy(
+        forecast=AcceptanceForecast(
+            top_probs=tuple(places),
+            acceptance=tuple(values),
+            mean=draw(share),
+            this_weights=draw(st.tuples(weights, weights, weights, weights)),
+            next_weights=draw(st.tuples(weights, weights, weights, weights)),
+            first_weights=draw(st.tuples(weights, weights, weights)),
+            memory=draw(share),
+            prior_weight=draw(st.floats(0.1, 9.0)),
+        ),
+        t_round_s=tuple(1.0 + sum(draw(st.lists(st.floats(0.0, 0.3), min_size=k, max_size=k))) for k in range(cap + 1)),
+        token_worth_s=draw(st.floats(0.1, 2.0)),
+        fewest=draw(st.integers(0, cap)),
+        t_look_s=draw(st.floats(0.0, 0.1)),
+    )
+    rows = draw(st.integers(1, 3))
+    row = st.tuples(st.lists(share, max_size=6), st.integers(0, 6))
+    return policy, draw(st.lists(st.lists(row, min_size=rows, max_size=rows), max_size=4))
+
+
+@given(cases())
+def test_one_call_in_plain_numbers_is_the_rule_of_many(case: tuple[RenewalStoppingPolicy, Any]) -> None:
+    """Draft by draft and round by round, rows that may draft no more among them."""
+    policy, rounds = case
+    call, same = policy.begin(), OneCall(policy.begin_many(1))
+    for rows in rounds:
+        assert call.gamma == same.gamma
+        depth = 0
+        while depth < call.gamma and any(len(tops) > depth for tops, _ in rows):
+            tops = [own[depth] if len(own) > depth else nan for own, _ in rows]
+            depth += 1
+            goes_on = call.goes_on(depth, tops, tops)
+            event(f"goes on: {goes_on}")
+            assert goes_on == same.goes_on(depth, tops, tops)
+            if not goes_on:
+                break
+        drafted = [min(depth, len(tops)) for tops, _ in rows]
+        accepted = [min(kept, made) for (_, kept), made in zip(rows, drafted, strict=True)]
+        call.observe(drafted, accepted)
+        same.observe(drafted, accepted)
+    assert call.gamma == same.gamma
