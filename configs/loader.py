@@ -72,7 +72,7 @@ def config_to_yaml(config: Config) -> str:
 
 EFFORT = {
     "precision": {"relative_ci", "max_blocks", "max_seconds", "max_cell_seconds"},
-    "verify": {"max_seconds"},
+    "verify": {"max_seconds", "repetitions"},
     "limits": {"run_seconds"},
 }
 """Fields that say how much is measured and not what, by section: a run that is there takes new ones and goes on."""

@@ -14,6 +14,9 @@ from specgauge.configs.policies import POLICIES, Policy
 from specgauge.configs.rules import Real, Whole
 from specgauge.configs.section import Section
 
+LARGEST_REPETITIONS = 100_000
+"""Texts a prompt may have under each arm."""
+
 
 class VerifyConfig(Section):
     """What is decoded end to end, to hold the prediction against the real thing."""
@@ -43,7 +46,7 @@ class VerifyConfig(Section):
         Whole(at_least=2, at_most=LARGEST_CONTEXT, or_null=True, null_means="workload.max_new_tokens"),
     ] = None
     """Tokens written for each prompt; null is as many as workload.max_new_tokens."""
-    repetitions: Annotated[int, Whole(at_least=1, at_most=100_000)] = 1
+    repetitions: Annotated[int, Whole(at_least=1, at_most=LARGEST_REPETITIONS)] = 1
     """Texts written for each prompt and arm, each with its own random numbers."""
     acceptance: Annotated[
         float | tuple[float, ...] | None,

@@ -2,9 +2,9 @@
 
     batches(numbers, rows, half_of_row=[0] * len(rows), batch_size=4, repetitions=2)
 
-Every prompt has its turn in each repetition; the last batch of a repetition goes round to the first prompts, which are
-then repetitions of their own, with other random numbers. Prompts of two halves never share a batch; the batches of the
-halves take turns.
+Every prompt has its turn in each repetition; more repetitions add batches and leave the earlier ones as they are. The
+last batch of a repetition goes round to the first prompts, which are then repetitions of their own, with other random
+numbers. Prompts of two halves never share a batch; the batches of the halves take turns.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from specgauge.configs.verify import LARGEST_REPETITIONS
 
 if TYPE_CHECKING:
     from specgauge.bench.arm_runs import Request, Round
@@ -61,7 +63,7 @@ def batches(
             repetition=repetition,
             rows=[rows[index] for index, _, _ in taken],
             prompts=[numbers[index] for index, _, _ in taken],
-            repetitions=[repetition + times * repetitions for _, times, _ in taken],
+            repetitions=[repetition + times * LARGEST_REPETITIONS for _, times, _ in taken],
             drawn_as=[again_as + i if times else numbers[index] for index, times, i in taken],
             half=half,
         )

@@ -106,14 +106,14 @@ def test_effort_does_not_change_the_hash() -> None:
         "precision": config.precision.model_copy(
             update={"relative_ci": 0.001, "max_blocks": 99, "max_seconds": None, "max_cell_seconds": 1.0}
         ),
-        "verify": config.verify.model_copy(update={"max_seconds": None}),
+        "verify": config.verify.model_copy(update={"max_seconds": None, "repetitions": 7}),
         "limits": LimitsConfig(run_seconds=1),
     }
     for field, value in more.items():
         assert config_hash(config.model_copy(update={field: value})) == config_hash(config)
     assert {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields} == {
         "precision.relative_ci", "precision.max_blocks", "precision.max_seconds", "precision.max_cell_seconds",
-        "verify.max_seconds", "limits.run_seconds",
+        "verify.max_seconds", "verify.repetitions", "limits.run_seconds",
     }  # fmt: skip
 
 
