@@ -23,7 +23,7 @@ Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,17 @@ WARM_UP_TOKENS = 4
 def shuffled(arms: Sequence[str], *, seed: int, block: int) -> list[str]:
     """The arms in the order in which a block of them is taken."""
     return [arms[index] for index in np.random.default_rng((seed, block)).permutation(len(arms))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What every arm of a block is to decode."""
+
+    prompts: Sequence[Sequence[int]]
+    numbers: Sequence[int]
+    repetition: int = 0
+    policies: Mapping[str, GammaPolicy]
+    """What chooses γ, by adaptive arm."""
 
 
 class EndToEnd:
@@ -103,9 +114,8 @@ class EndToEnd:
             forced_rates=self.forced,
             clock=self.clock,
         )
-        policy = None if fixed is not None else EveryGamma(gamma_max)
-        policies = {} if policy is None else {arm: policy}
-        short._together([arm], prompts, range(len(prompts)), 0, policies)
+        policies = {} if fixed is not None else {arm: EveryGamma(gamma_max)}
+        short._together([arm], _Asked(prompts=prompts, numbers=range(len(prompts)), policies=policies))
 
     def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> HostCosts:
         """ε and what a look costs, as `measure_host_costs` has them; the arm of this γ is warm."""
@@ -128,11 +138,12 @@ class EndToEnd:
         the expected starts; the largest γ unless given.
         Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
         """
-        by_arm = {} if policies is None else policies
         tokens = max(len(prompt) for prompt in prompts) + self.max_new_tokens
-        self.takes_turns &= caches_fit(self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens)
-        batch = prompts, prompt_numbers, repetition
-        found = undisturbed(lambda: self._every(arms, *batch, by_arm))
+        self.takes_turns = self.takes_turns and caches_fit(
+            self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens
+        )
+        asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
+        found = undisturbed(lambda: self._every(arms, asked))
         gammas = sorted(gamma for arm in arms if (gamma := arm_gamma(arm)))
         if self.forced is not None or not gammas:
             return found
@@ -163,27 +174,20 @@ class EndToEnd:
             found[arm] = replace(found[arm], requests=tuple(requests))
         return found
 
-    def _every(
-        self,
-        arms: Sequence[str],
-        prompts: Sequence[Sequence[int]],
-        numbers: Sequence[int],
-        repetition: int,
-        policies: Mapping[str, GammaPolicy],
-    ) -> dict[str, ArmRun]:
+    def _every(self, arms: Sequence[str], asked: _Asked) -> dict[str, ArmRun]:
         """Every arm once: in turns where they can, one after another where they cannot."""
         found: dict[str, ArmRun] = {}
-        in_turns = [arm for arm in arms if arm != GENERATE]
         groups = [[arm] for arm in arms]
         if self.takes_turns:
+            in_turns = [arm for arm in arms if arm != GENERATE]
             alone = [[arm] for arm in arms if arm == GENERATE]
-            is_late = bool(alone) and 2 * list(arms).index(GENERATE) >= len(arms)
+            is_late = bool(alone) and 2 * arms.index(GENERATE) >= len(arms)
             groups = [in_turns, *alone] if is_late else [*alone, in_turns]
         while groups:
             group = groups.pop(0)
             try:
-                with nothing_built(f"{', '.join(group)}, {len(prompts)} prompts,"):
-                    found |= self._together(group, prompts, numbers, repetition, policies)
+                with nothing_built(f"{', '.join(group)}, {len(asked.prompts)} prompts,"):
+                    found |= self._together(group, asked)
                 continue
             except Exception as error:
                 if len(group) < 2 or not is_out_of_memory(error):
@@ -193,37 +197,24 @@ class EndToEnd:
             groups = [*([arm] for arm in group), *groups]
         return {arm: found[arm] for arm in arms}
 
-    def _together(
-        self,
-        arms: Sequence[str],
-        prompts: Sequence[Sequence[int]],
-        numbers: Sequence[int],
-        repetition: int,
-        policies: Mapping[str, GammaPolicy],
-    ) -> dict[str, ArmRun]:
+    def _together(self, arms: Sequence[str], asked: _Asked) -> dict[str, ArmRun]:
         """Arms that run at the same time, each with caches of its own."""
         if list(arms) == [GENERATE]:
-            return {GENERATE: self._generate(prompts, numbers, repetition)}
-        return take_turns({arm: self._turns(arm, prompts, numbers, repetition, policies.get(arm)) for arm in arms})
+            return {GENERATE: self._generate(asked)}
+        return take_turns({arm: self._turns(arm, asked) for arm in arms})
 
-    def _turns(
-        self,
-        arm: str,
-        prompts: Sequence[Sequence[int]],
-        numbers: Sequence[int],
-        repetition: int,
-        policy: GammaPolicy | None,
-    ) -> Turns[ArmRun]:
+    def _turns(self, arm: str, asked: _Asked) -> Turns[ArmRun]:
         """One arm of our own, round by round."""
+        policy = asked.policies.get(arm)
         if arm == PLAIN or decodes_plainly(policy):
             plain = yield from plain_turns(
                 self.pair.target,
-                prompts,
+                asked.prompts,
                 self.settings,
                 max_new_tokens=self.max_new_tokens,
                 seed=self.seed,
-                prompt_numbers=numbers,
-                repetition=repetition,
+                prompt_numbers=asked.numbers,
+                repetition=asked.repetition,
                 clock=self.clock,
             )
             return run_of_plain(plain, arm)
@@ -231,11 +222,11 @@ class EndToEnd:
         assert gamma is not None, f"{arm}: no policy"
         decoder = self._decoder() if self.takes_turns else self.decoder
         decoded = yield from decoder.turns(
-            prompts,
+            asked.prompts,
             gamma=gamma,
             max_new_tokens=self.max_new_tokens,
-            prompt_numbers=numbers,
-            repetition=repetition,
+            prompt_numbers=asked.numbers,
+            repetition=asked.repetition,
         )
         return run_of_decoded(arm, decoded)
 
@@ -251,15 +242,15 @@ class EndToEnd:
             clock=self.clock,
         )
 
-    def _generate(self, prompts: Sequence[Sequence[int]], numbers: Sequence[int], repetition: int) -> ArmRun:
+    def _generate(self, asked: _Asked) -> ArmRun:
         found = generate_with_transformers(
             self.pair.target,
-            prompts,
+            asked.prompts,
             self.settings,
             max_new_tokens=self.max_new_tokens,
             seed=self.seed,
-            prompt_numbers=numbers,
-            repetition=repetition,
+            prompt_numbers=asked.numbers,
+            repetition=asked.repetition,
             clock=self.clock,
         )
         alone = len(found.texts) == 1

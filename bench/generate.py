@@ -125,8 +125,8 @@ def generate_plain(
     prompt_numbers: Sequence[int],
     repetition: int = 0,
 ) -> list[Text]:
-    """The texts of `decode_plain`, untimed."""
-    return decode_plain(
+    """The texts of `plain_turns`, decoded without a break."""
+    turns = plain_turns(
         model,
         prompts,
         settings,
@@ -134,36 +134,8 @@ def generate_plain(
         seed=seed,
         prompt_numbers=prompt_numbers,
         repetition=repetition,
-    ).texts
-
-
-def decode_plain(
-    model: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    max_new_tokens: int,
-    seed: int,
-    prompt_numbers: Sequence[int],
-    repetition: int = 0,
-    clock: Clock | None = None,
-) -> PlainDecoded:
-    """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``.
-
-    Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context.
-    """
-    return finish(
-        plain_turns(
-            model,
-            prompts,
-            settings,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            prompt_numbers=prompt_numbers,
-            repetition=repetition,
-            clock=clock,
-        )
     )
+    return finish(turns).texts
 
 
 @torch.inference_mode()
@@ -178,7 +150,11 @@ def plain_turns(
     repetition: int = 0,
     clock: Clock | None = None,
 ) -> Turns[PlainDecoded]:
-    """`decode_plain`, a step at a time; the first turn goes up to the first token."""
+    """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``, step by step.
+
+    The first turn goes up to the first token.
+    Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context.
+    """
     rows = len(prompts)
     for number, prompt in zip(prompt_numbers, prompts, strict=True):
         check_room(model, len(prompt), max_new_tokens, number)

@@ -28,6 +28,8 @@ from specgauge.configs.variants import Mode
 
 LARGEST_BATCH_SIZE = 65_536
 LARGEST_CONTEXT = 1 << 24
+LARGEST_REPETITIONS = 100_000
+"""Texts a prompt may have, of the target alone or under each arm."""
 _ANY = "any"
 
 

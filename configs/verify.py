@@ -8,14 +8,11 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from specgauge.configs.axes import Axis, Numbers
-from specgauge.configs.cells import LARGEST_BATCH_SIZE, LARGEST_CONTEXT
+from specgauge.configs.cells import LARGEST_BATCH_SIZE, LARGEST_CONTEXT, LARGEST_REPETITIONS
 from specgauge.configs.grid import LARGEST_GAMMA
 from specgauge.configs.policies import POLICIES, Policy
 from specgauge.configs.rules import Real, Whole
 from specgauge.configs.section import Section
-
-LARGEST_REPETITIONS = 100_000
-"""Texts a prompt may have under each arm."""
 
 
 class VerifyConfig(Section):

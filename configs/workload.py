@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import model_validator
 
 from specgauge.configs.axes import Axis
-from specgauge.configs.cells import LARGEST_CONTEXT
+from specgauge.configs.cells import LARGEST_CONTEXT, LARGEST_REPETITIONS
 from specgauge.configs.faults import value_fault
 from specgauge.configs.names import EMBEDDED
 from specgauge.configs.rules import FILLED, Choice, Text, Whole, fail
@@ -39,7 +39,7 @@ class WorkloadConfig(Section):
     it. Acceptance at a context of grid.context is then read off the texts that start there."""
     max_new_tokens: Annotated[int, Whole(at_least=1, at_most=LARGEST_CONTEXT)] = 64
     """Tokens the target writes for each prompt, unless it ends earlier."""
-    repetitions: Annotated[int, Whole(at_least=1, at_most=100_000)] = 1
+    repetitions: Annotated[int, Whole(at_least=1, at_most=LARGEST_REPETITIONS)] = 1
     """Texts written for each prompt, each with its own random numbers."""
 
     @model_validator(mode="after")

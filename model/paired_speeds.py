@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.bootstrap import expansion, percentile_interval, student_over_normal
+from specgauge.model.bootstrap import draw_prompts, expansion, percentile_interval, student_over_normal
 from specgauge.model.checks import FloatArray, IntArray
 
 REPLICATES = 2000
@@ -108,7 +108,7 @@ class PairedSpeeds:
         count = int(prompt_of.max()) + 1
         if count < 2:
             return None
-        drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), REPLICATES)
+        drawn = draw_prompts(count, REPLICATES, 0)
         return _half_width(shares(drawn[:, prompt_of].astype(np.float64)), value, expansion(count, CONFIDENCE))
 
 

@@ -27,7 +27,6 @@ from specgauge.model.acceptance_forecast import AcceptanceForecast
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s
 from specgauge.model.policies import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap
 from specgauge.model.policies_renewal_call import RenewalCall
-from specgauge.model.policies_renewal_prices import further_prices_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +54,12 @@ class RenewalStoppingPolicy(RoundPolicy):
         if not 0 <= self.fewest < len(self.t_round_s):
             raise ValueError(f"renewal: found fewest {self.fewest}; allowed is 0 to {len(self.t_round_s) - 1}")
 
+    def further_prices_s(self, depth: int) -> FloatArray:
+        """Seconds of 1, 2, … further drafts after `depth`, the looks after each of them but the last of all."""
+        rounds_s = np.array(self.t_round_s)
+        more = np.arange(1, rounds_s.size - depth)
+        return np.asarray(rounds_s[depth + more] - rounds_s[depth] + self.t_look_s * np.minimum(more, more.size - 1))
+
     def begin(self) -> RenewalCall:
         """One call, as cheap to ask as it can be."""
         return RenewalCall(self)
@@ -70,7 +75,7 @@ class RenewalChoices(GammaChoices):
     def __init__(self, policy: RenewalStoppingPolicy, calls: int) -> None:
         self._policy, self._forecast = policy, policy.forecast
         self._cap = len(policy.t_round_s) - 1
-        self._prices = [further_prices_s(policy.t_round_s, policy.t_look_s, depth) for depth in range(self._cap)]
+        self._prices = [policy.further_prices_s(depth) for depth in range(self._cap)]
         self._history = policy.forecast.start(calls)
         self._survival = np.ones((calls, 1))
         self._start_round()

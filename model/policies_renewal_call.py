@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
-
-from specgauge.model.policies_renewal_prices import further_prices_s
 
 if TYPE_CHECKING:
     from specgauge.model.acceptance_forecast import AcceptanceForecast
@@ -29,9 +28,7 @@ class RenewalCall:
     def __init__(self, policy: RenewalStoppingPolicy) -> None:
         self._policy, self._forecast = policy, policy.forecast
         self._cap = len(policy.t_round_s) - 1
-        self._prices_s = [
-            further_prices_s(policy.t_round_s, policy.t_look_s, depth).tolist() for depth in range(self._cap)
-        ]
+        self._prices_s = [policy.further_prices_s(depth).tolist() for depth in range(self._cap)]
         self._judged = self._confidence = self._accepted = 0.0
         self._seen: list[list[float]] = []
         self._survival: list[float] = []
@@ -90,7 +87,7 @@ class RenewalCall:
         self._seen, self._survival = [], []
         one, r, e = forecast.first_weights
         steady = _cut(one + r * self._r + e * self._e)
-        self._further = [sum(steady**power for power in range(count + 1)) for count in range(self._cap)]
+        self._further = list(accumulate(steady**power for power in range(self._cap)))
         pays = self._policy.fewest > 0 or self._pays(0, steady)
         self._gamma = self._cap if pays else 0
 
@@ -103,7 +100,8 @@ class RenewalCall:
         if depth >= self._cap:
             return False
         worth_s = self._policy.token_worth_s * tokens
-        return any(worth_s * further > price for further, price in zip(self._further, self._prices_s[depth]))  # noqa: B905
+        further_and_price = zip(self._further, self._prices_s[depth], strict=False)  # fewer remain, the deeper
+        return any(worth_s * further > price for further, price in further_and_price)
 
 
 def _at(forecast: AcceptanceForecast, top: float) -> float:

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from specgauge.bench.clock import HostClock
-from specgauge.bench.generate import decode_plain, first_logits, generate_plain
+from specgauge.bench.generate import first_logits, generate_plain, plain_turns
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.turns import finish
 from specgauge.model.sampling import SamplingSettings
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
@@ -113,7 +114,8 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable
     free = tiny_model()
     (first, _) = generate_plain(free, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
     ending = tiny_model(eos=(first.tokens[2],))
-    found = decode_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1], clock=Ticks())
+    turns = plain_turns(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1], clock=Ticks())
+    found = finish(turns)
     lengths = sorted(len(text.tokens) for text in found.texts)
     assert found.prefill_s == 1.0
     assert [step.position for step in found.steps] == list(range(1, lengths[1]))

@@ -25,7 +25,7 @@ from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.early_exit import first_layers
 from specgauge.bench.endtoend import EndToEnd
 from specgauge.bench.fixed import FixedCache, FixedForward
-from specgauge.bench.generate import decode_plain
+from specgauge.bench.generate import generate_plain
 from specgauge.bench.measure import measure_cells
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
@@ -428,7 +428,7 @@ def test_the_plain_loop_runs_in_the_mode(pair: LoadedPair, tiny_model: Make) -> 
     as_class(tiny_model(layers=1), another)
     with nothing_built("the plain loop"):
         texts = [
-            decode_plain(one.target, PROMPTS, GREEDY, max_new_tokens=NEW, seed=0, prompt_numbers=range(3)).texts
+            generate_plain(one.target, PROMPTS, GREEDY, max_new_tokens=NEW, seed=0, prompt_numbers=range(3))
             for one in (pair, eager(pair))
         ]
     assert texts[0] == texts[1]

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from specgauge.configs.cells import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
-from specgauge.configs.verify import LARGEST_REPETITIONS as AGAIN
 from specgauge.sweeps import estimate, runner
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog, read_decoded
 from specgauge.sweeps.files import StorageError
