@@ -1,8 +1,9 @@
-"""Whether memory holds the caches of all arms that take turns at once.
+"""Whether memory, and what a run may take of it, holds the caches of all arms that take turns at once.
 
 Too much of it ends in an exception on a device and in a killed process on a host, so it is asked before.
 
     caches_fit(pair, arms=9, batch_size=4, tokens=320)
+    caches_fit(pair, arms=9, batch_size=4, tokens=320, limit=8 << 30)
 """
 
 from __future__ import annotations
@@ -18,14 +19,24 @@ MOST_OF_FREE = 0.5
 """Share of the free memory that caches may take: logits and what else a round needs come on top."""
 
 
-def caches_fit(pair: LoadedPair, *, arms: int, batch_size: int, tokens: int) -> bool:
-    """Whether each arm may have caches of its own, of so many tokens a row; yes where a figure is unknown."""
+def caches_fit(pair: LoadedPair, *, arms: int, batch_size: int, tokens: int, limit: int | None = None) -> bool:
+    """Whether each arm may have caches of its own, of so many tokens a row; yes where a figure is unknown.
+
+    limit: bytes that the weights of both models and all those caches may take together; None is no limit.
+    """
     needed: dict[torch.device, int] = {}
-    for model in (pair.target, pair.draft):
-        if model is not None:
-            own = cache_bytes(model, batch_size=batch_size, tokens=tokens) or 0
-            needed[model.device] = needed.get(model.device, 0) + arms * own
+    for model in pair.models:
+        own = cache_bytes(model, batch_size=batch_size, tokens=tokens) or 0
+        needed[model.device] = needed.get(model.device, 0) + arms * own
+    if limit is not None and weight_bytes(pair) + sum(needed.values()) > limit:
+        return False
     return all((free := free_bytes(device)) is None or own <= MOST_OF_FREE * free for device, own in needed.items())
+
+
+def weight_bytes(pair: LoadedPair) -> int:
+    """Bytes of the weights of both models; what they share counts once."""
+    weights = {weight.data_ptr(): weight.nbytes for model in pair.models for weight in model.model.parameters()}
+    return sum(weights.values())
 
 
 def cache_bytes(model: LoadedModel, *, batch_size: int, tokens: int) -> int | None:

@@ -79,11 +79,17 @@ class EndToEnd:
         draft_sampling: DraftSampling = "same",
         acceptance_rule: AcceptanceRule = "ratio",
         forced_rates: float | Sequence[float] | None = None,
+        memory: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take a pair and a way to decode; raises ValueError as `SpeculativeDecoder` does."""
+        """Take a pair and a way to decode.
+
+        memory: bytes that weights and the caches of all arms may take; where they would take more, or the machine does
+        not have them, arms run one after another. Raises ValueError as `SpeculativeDecoder` does.
+        """
         self.pair, self.settings, self.max_new_tokens, self.seed = pair, settings, max_new_tokens, seed
         self.draft_sampling, self.acceptance_rule, self.forced = draft_sampling, acceptance_rule, forced_rates
+        self.memory = memory
         self.clock = clock_for(pair.target.device) if clock is None else clock
         self.decoder = self._decoder()
         self.takes_turns = all(model is None or model.mode == "eager" for model in (pair.target, pair.draft))
@@ -140,7 +146,7 @@ class EndToEnd:
         """
         tokens = max(len(prompt) for prompt in prompts) + self.max_new_tokens
         self.takes_turns = self.takes_turns and caches_fit(
-            self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens
+            self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens, limit=self.memory
         )
         asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
         found = undisturbed(lambda: self._every(arms, asked))

@@ -78,4 +78,5 @@ class LimitsConfig(Section):
     differ from call to call of one run directory."""
     memory: Annotated[int | None, Size(null_means="no limit")] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a
-    larger cell is skipped before anything is tried, unless a model's files do not tell its size. Null is no limit."""
+    larger cell is skipped before anything is tried, unless a model's files do not tell its size. Where it does not hold
+    the caches of all arms that are decoded in turn, they are decoded one after another. Null is no limit."""

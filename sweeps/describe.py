@@ -22,6 +22,8 @@ from specgauge.sweeps.estimate import (
     kv_bytes,
     memory_bytes,
     time_estimate,
+    turns_bytes,
+    weight_bytes,
 )
 from specgauge.sweeps.plan import Cell, chains, plan_cells, planned_pairs
 from specgauge.sweeps.sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
@@ -237,6 +239,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     lines.append(
         f"  memory at the largest cell (estimate): {total}{f' ({shares}), besides the program' if shares else ''}"
     )
+    lines += _turns_lines(config, pair, sizes)
     estimate = time_estimate(config, pair, sizes, prompts)
     if estimate is None:
         lines.append(f"  time: {unknown}")
@@ -248,6 +251,18 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
             f"{estimate.basis}"
         )
     return lines
+
+
+def _turns_lines(config: Config, pair: PairConfig, sizes: PairSizes) -> list[str]:
+    """What the arms that are decoded in turn need for caches, where they are."""
+    caches, weights, limit = turns_bytes(config, pair, sizes), weight_bytes(sizes), config.limits.memory
+    if caches is None or weights is None:
+        return []
+    if limit is not None and weights + caches > limit:
+        how = f"would be {size_text(caches)}: over limits.memory, so arms are decoded one after another"
+    else:
+        how = size_text(caches)
+    return [f"  caches of all arms that are decoded in turn (estimate): {how}"]
 
 
 def _how(pair: PairConfig) -> str:

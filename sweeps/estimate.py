@@ -126,12 +126,7 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
 
 def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | Place) -> int | None:
     """Bytes of both models' keys and values in a cell or place; None where a size is unknown."""
-    tokens = cell.context + max(config.grid.gamma) + 1
-    parts = [
-        size.kv_cache_bytes(cell.batch_size, tokens) if size is not None else None
-        for size in (sizes.target, sizes.draft)
-    ]
-    return _total(parts)
+    return _kv_bytes(sizes, cell.batch_size, cell.context + max(config.grid.gamma) + 1)
 
 
 def weight_bytes(sizes: PairSizes) -> int | None:
@@ -160,6 +155,35 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
         "keys and values": kv_bytes(config, sizes, largest),
         "logits": None if vocabulary is None else rows * vocabulary * 4 * LOGIT_COPIES,
     }
+
+
+def turns_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | None:
+    """Bytes of the caches of all arms that are decoded in turn, at the largest place, where each has caches of its own.
+
+    None where nothing is decoded, arms never take turns (compiled, captured), or a size is unknown.
+    """
+    verify = config.verify
+    places = [] if verify is None else [p for p in measured_places(config, pair.name) if config.is_verified(p)]
+    if verify is None or not places or config.mode_of(pair) != "eager":
+        return None
+    new = verify.max_new_tokens or config.workload.max_new_tokens
+    arms = len(BASELINES) + len(decoded_gammas(config)) + len(verify.policies or ())
+    own = [_kv_bytes(sizes, place.batch_size, place.context + new) for place in places]
+    known = [part for part in own if part is not None]
+    return arms * max(known) if len(known) == len(own) else None
+
+
+def decoded_gammas(config: Config) -> tuple[int, ...]:
+    """γ that are decoded end to end, or as many as there should be where the recommended ones are."""
+    assert config.verify is not None
+    gamma = config.verify.gamma
+    return config.grid.gamma[:RECOMMENDED_GAMMAS] if gamma == "recommended" else gamma
+
+
+def _kv_bytes(sizes: PairSizes, rows: int, tokens: int) -> int | None:
+    """Bytes of both models' keys and values of so many rows of tokens; None where a size is unknown."""
+    models = (sizes.target, sizes.draft)
+    return _total([size.kv_cache_bytes(rows, tokens) if size is not None else None for size in models])
 
 
 def _total(parts: Sequence[int | None]) -> int | None:
@@ -273,7 +297,7 @@ def _verify_s(
     verify = config.verify
     if verify is None:
         return 0.0, 0.0
-    gammas = config.grid.gamma[:RECOMMENDED_GAMMAS] if verify.gamma == "recommended" else verify.gamma
+    gammas = decoded_gammas(config)
     gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
     new = verify.max_new_tokens or config.workload.max_new_tokens
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)

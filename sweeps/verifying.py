@@ -265,7 +265,7 @@ class Verification:
             window=max(self.run.config.grid.gamma),
         )
         if took_turns and not own.bench.takes_turns:
-            self.progress.say(f"{cell.words}: memory does not hold the caches of all arms; they run one after another")
+            self.progress.say(f"{cell.words}: no memory for the caches of all arms at once; they run one after another")
         found = [runs[arm] for arm in arms]
         log.append(
             cell.key,
@@ -286,6 +286,7 @@ class Verification:
             draft_sampling=self.run.config.draft_sampling[0],
             acceptance_rule=self.run.config.acceptance_rule[0],
             forced_rates=self.verify.acceptance,
+            memory=self.run.config.limits.memory,
         )
         arms, tuned = end_to_end_arms(cell.gammas), None
         for arm in arms:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specgauge.bench import arm_caches
-from specgauge.bench.arm_caches import cache_bytes, caches_fit, free_bytes
+from specgauge.bench.arm_caches import cache_bytes, caches_fit, free_bytes, weight_bytes
 from specgauge.bench.cache import RowLayer, forward
 from specgauge.bench.models import LoadedModel, LoadedPair
 
@@ -34,6 +34,26 @@ def test_caches_may_take_half_of_what_is_free(
     needed = 5 * sum(size for size in sizes if size is not None)
     monkeypatch.setattr(arm_caches, "free_bytes", lambda device: None if free is None else int(free * needed))
     assert caches_fit(pair, arms=5, batch_size=2, tokens=64) is fits
+
+
+def test_weights_count_once_where_both_models_share_them(tiny_model: Callable[..., LoadedModel]) -> None:
+    target, draft = tiny_model(), tiny_model(layers=1)
+    own = [
+        sum(weight.numel() * weight.element_size() for weight in model.model.parameters()) for model in (target, draft)
+    ]
+    assert weight_bytes(LoadedPair(name="tiny", target=target, draft=draft)) == sum(own)
+    assert weight_bytes(LoadedPair(name="tiny", target=target, draft=target)) == own[0]
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_weights_and_caches_may_take_what_the_run_may(
+    tiny_model: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, spare: int, fits: bool
+) -> None:
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
+    sizes = [cache_bytes(model, batch_size=2, tokens=64) for model in pair.models]
+    needed = weight_bytes(pair) + 5 * sum(size for size in sizes if size is not None)
+    monkeypatch.setattr(arm_caches, "free_bytes", lambda device: None)
+    assert caches_fit(pair, arms=5, batch_size=2, tokens=64, limit=needed + spare) is fits
 
 
 def test_this_host_has_memory() -> None:

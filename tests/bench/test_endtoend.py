@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from specgauge.bench import arm_caches, endtoend, looks
+from specgauge.bench.arm_caches import cache_bytes, weight_bytes
 from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
 from specgauge.bench.decoded import NonFiniteLogitsError
 from specgauge.bench.endtoend import EndToEnd, shuffled
@@ -150,6 +151,16 @@ def test_arms_do_not_take_turns_where_little_memory_is_free(pair: LoadedPair, mo
     found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
     assert not bench.takes_turns
     assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
+
+
+def test_arms_do_not_take_turns_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
+    caches = cache_bytes(pair.target, batch_size=3, tokens=13) or 0
+    caches += cache_bytes(pair.draft_model, batch_size=3, tokens=13) or 0
+    needed = weight_bytes(pair) + len(ARMS) * caches
+    for memory, takes_turns in ((needed, True), (needed - 1, False)):
+        bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=memory)
+        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert bench.takes_turns is takes_turns
 
 
 def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:

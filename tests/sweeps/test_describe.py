@@ -250,6 +250,24 @@ def test_description_lists_cells_arms_memory_and_time(folder: Path) -> None:
     assert "assumed: " in text
 
 
+def test_arms_in_turn_have_a_cache_each_and_limits_memory_may_forbid_it(folder: Path) -> None:
+    changes: dict[str, Any] = {
+        "grid": {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"},
+        "verify": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
+    }
+    caches = 6 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4  # arms, models, numbers a token, tokens, rows, bytes
+    weights = 2 * 4 * 4224
+    text = "  caches of all arms that are decoded in turn (estimate): "
+    assert f"{text}{size_text(caches)}\n" in describe(with_models(folder, **changes))
+    enough, less = ({"memory": weights + caches + spare} for spare in (0, -1))
+    assert f"{text}{size_text(caches)}\n" in describe(with_models(folder, **changes, limits=enough))
+    assert (
+        f"{text}would be {size_text(caches)}: over limits.memory, so arms are decoded one after another\n"
+    ) in describe(with_models(folder, **changes, limits=less))
+    for other in ({"verify": None}, {"mode": "compile"}):
+        assert text not in describe(with_models(folder, **(changes | other)))
+
+
 def test_models_that_are_not_here_are_unknown_until_downloaded(folder: Path) -> None:
     text = describe(with_models(folder, draft="some-organisation/not-in-the-cache"))
     assert "draft some-organisation/not-in-the-cache: size unknown until downloaded" in text

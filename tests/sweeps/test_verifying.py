@@ -336,7 +336,7 @@ def test_too_little_memory_for_all_caches_is_told_once(
     monkeypatch.setattr(FakeEndToEnd, "run", run)
     _, heard = decode(tmp_path / "run", config(batch_size=1, context=64))
     assert heard.said == [
-        "greedy, batch size 1, context 64: memory does not hold the caches of all arms; they run one after another"
+        "greedy, batch size 1, context 64: no memory for the caches of all arms at once; they run one after another"
     ]
 
 
@@ -391,6 +391,7 @@ def test_forced_rates_and_lengths_reach_the_decoder(
         seed=5,
         workload={"max_new_tokens": 9},
         verify={"gamma": 2, "prompts": 1, "acceptance": [0.5, 0.25]},
+        limits={"memory": "3GiB"},
     )
     decode(tmp_path / "run", made_of)
     assert asked == [
@@ -401,6 +402,7 @@ def test_forced_rates_and_lengths_reach_the_decoder(
             "draft_sampling": "greedy",
             "acceptance_rule": "match",
             "forced_rates": (0.5, 0.25),
+            "memory": 3 << 30,
         }
     ]
 
