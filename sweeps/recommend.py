@@ -41,6 +41,8 @@ class Answers:
     warnings: tuple[Mapping[str, Any], ...]
     verification: tuple[Mapping[str, Any], ...] = ()
     """The rows of verification.csv that match, whatever their γ."""
+    are_some: bool = False
+    """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
 
     @property
     def summary(self) -> VerificationSummary | None:
@@ -86,6 +88,7 @@ def recommend(
         confidence=run.config.precision.confidence,
         warnings=run.warnings,
         verification=matching(run.verification()),
+        are_some=any(value is not None for value in wanted.values()),
     )
 
 
@@ -189,7 +192,7 @@ def answers_text(answers: Answers) -> str:
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
     if answers.warnings:
-        lines += ["", "Warnings"]
+        lines += ["", "Warnings of the whole run" if answers.are_some else "Warnings"]
         for warning in answers.warnings:
             lines += [f"  {warning['message']}", f"    → {warning['remedy']}"]
     return "\n".join(lines)

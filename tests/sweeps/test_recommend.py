@@ -86,7 +86,8 @@ def test_text_is_a_line_to_act_on(run: Run) -> None:
     assert "  batch size 1, context 64: do not speculate: no gamma keeps the limits" in limited
     assert "Rounds of over 1000 ms were left out." in limited
     assert "batch size 4, context 256: unknown, oom: OutOfMemoryError: full" in answer_text(run)
-    assert "Warnings" in answer_text(run)
+    assert "Warnings" in answer_text(run).splitlines()
+    assert "Warnings of the whole run" in text.splitlines()
 
 
 def test_json_is_strict(run: Run) -> None:
