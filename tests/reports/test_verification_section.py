@@ -37,7 +37,8 @@ def test_the_findings_are_exact(run: Path) -> None:
     assert section.missing == ""
     assert section.forced == ""
     assert section.found == (
-        "Decoded end to end in 2 cells: predicted S within 5.0\u202f% of measured on average, 10.0\u202f% at worst."
+        "Decoded end to end in 2 cells: predicted S within 5.0\u202f% of measured on average, 10.0\u202f% at worst; "
+        "S from the rounds counted in these texts within 2.0\u202f% on average, 3.0\u202f% at worst."
     )
     assert dict(section.facts) == {
         "decoded": "2 cells, 3 rows of the table below (a cell at one γ each)",

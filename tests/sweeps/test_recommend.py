@@ -128,7 +128,8 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
     )
     assert text.count("measured end to end") == 1, "γ = 1 is not what is recommended at context 256"
     assert (
-        "\nDecoded end to end in 2 cells: predicted S within 7.3 % of measured on average, 10.0 % at worst.\n" in text
+        "\nDecoded end to end in 2 cells: predicted S within 7.3 % of measured on average, 10.0 % at worst; S from the "
+        "rounds counted in these texts within 2.0 % on average, 2.0 % at worst.\n" in text
     )
     assert "optimistic" not in text
 
@@ -136,7 +137,10 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
 def test_only_the_places_asked_for_are_summed_up(verified: Callable[..., Run]) -> None:
     found = verified(verification_row(), verification_row(context=256, error=0.5))
     text = answers_text(recommend(found, sampling="greedy", batch_size=1, context=64))
-    assert "Decoded end to end in 1 cell: predicted S within 10.0 % of measured." in text
+    assert (
+        "Decoded end to end in 1 cell: predicted S within 10.0 % of measured; S from the rounds counted in these texts "
+        "within 2.0 %.\n" in text
+    )
     assert "No speed-up was verified end to end." in answers_text(recommend(found, sampling="t1", context=64))
 
 

@@ -21,7 +21,8 @@ def test_errors_are_means_and_worst_of_absolute_values() -> None:
     assert (found.speedup.mean, found.speedup.worst) == pytest.approx((0.05, 0.1))
     assert (found.cost.mean, found.cost.worst) == pytest.approx((0.02, 0.03))
     assert found.text() == (
-        "Decoded end to end in 2 cells: predicted S within 5.0 % of measured on average, 10.0 % at worst"
+        "Decoded end to end in 2 cells: predicted S within 5.0 % of measured on average, 10.0 % at worst; S from the "
+        "rounds counted in these texts within 2.0 % on average, 3.0 % at worst"
     )
 
 
@@ -48,9 +49,15 @@ def test_nothing_decoded_has_no_summary() -> None:
 
 
 def test_one_row_has_no_average() -> None:
-    found = summarise([verification_row(error=-0.034)])
+    found = summarise([verification_row(error=-0.034, cost_error=0.012)])
     assert found is not None
-    assert found.text() == "Decoded end to end in 1 cell: predicted S within 3.4 % of measured"
+    assert found.text() == (
+        "Decoded end to end in 1 cell: predicted S within 3.4 % of measured; S from the rounds counted in these texts "
+        "within 1.2 %"
+    )
+    unknown = summarise([verification_row(error=-0.034, cost_error=None)])
+    assert unknown is not None
+    assert unknown.text() == "Decoded end to end in 1 cell: predicted S within 3.4 % of measured"
 
 
 def test_forced_acceptance_is_said_and_only_costs_are_judged() -> None:
