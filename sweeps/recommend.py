@@ -198,6 +198,16 @@ def answers_text(answers: Answers) -> str:
     return "\n".join(lines)
 
 
+def _measured_text(row: Mapping[str, Any]) -> str:
+    """What decoding gave, on how many texts, with its interval where there are enough of them."""
+    texts = row["blocks"] * row["batch_size"]
+    low, high = row["speedup_measured_low"], row["speedup_measured_high"]
+    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    return (
+        f"measured end to end on {texts} {'text' if texts == 1 else 'texts'}: {row['speedup_measured']:.2f} ×{interval}"
+    )
+
+
 def _standing(answers: Answers) -> Iterable[str]:
     """How far the speed-ups can be relied on: where ε is unknown, and what decoding end to end found."""
     known = [entry for entry in answers.entries if _is_known(entry)]
@@ -238,7 +248,7 @@ def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[st
     if value is None:
         return f"{place}unknown, {entry['reason']}"
     interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
-    interval += "" if measured is None else f", measured end to end: {measured['speedup_measured']:.2f} ×"
+    interval += "" if measured is None else f", {_measured_text(measured)}"
     gamma = entry["recommended_gamma"]
     if entry["decision"] == "speculate":
         loss = entry["expected_loss"]

@@ -123,8 +123,8 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
     found = verified(verification_row(), verification_row(gamma=3, error=-0.02), verification_row(context=256, gamma=1))
     text = answers_text(recommend(found, sampling="greedy", batch_size=1))
     assert text.splitlines()[1].endswith(
-        "1.15 × as fast as plain decoding (90 % interval 1.15 to 1.15), measured end to end: 1.50 ×; expected loss "
-        "against the best γ 0.0 %"
+        "1.15 × as fast as plain decoding (90 % interval 1.15 to 1.15), measured end to end on 2 texts: 1.50 × "
+        "(1.40 to 1.60); expected loss against the best γ 0.0 %"
     )
     assert text.count("measured end to end") == 1, "γ = 1 is not what is recommended at context 256"
     assert (
@@ -132,6 +132,12 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
         "rounds counted in these texts within 2.0 % on average, 2.0 % at worst.\n" in text
     )
     assert "optimistic" not in text
+
+
+def test_one_text_gives_no_interval(verified: Callable[..., Run]) -> None:
+    once = verified(verification_row(blocks=1, speedup_measured_low=None, speedup_measured_high=None))
+    line = answers_text(recommend(once, sampling="greedy", batch_size=1)).splitlines()[1]
+    assert ", measured end to end on 1 text: 1.50 ×; expected loss" in line
 
 
 def test_only_the_places_asked_for_are_summed_up(verified: Callable[..., Run]) -> None:
