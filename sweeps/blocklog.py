@@ -52,6 +52,10 @@ class BlockLog:
         """The recorded blocks of an arm, by number."""
         return self._blocks.get((cell_id, arm), {})
 
+    def spent_s(self, cell_id: str, arms: Iterable[str]) -> float:
+        """Seconds that the recorded blocks of these arms took."""
+        return sum(block.device_s for arm in arms for block in self.blocks(cell_id, arm).values())
+
     def begin(self, cell_id: str, arm: str, block: int) -> None:
         """Say that a block is under way, its first arm named.
 

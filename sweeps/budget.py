@@ -10,7 +10,7 @@ begun, and what was left out is kept in words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,25 @@ class PairBudget:
             if reason is not None:
                 self._skipped.add(cell.id)
                 yield cell, reason
+
+    def timing_left_s(self, spent_s: Callable[[Cell], float]) -> float | None:
+        """Seconds that the timing may still take, of which each cell has spent some; None where nothing limits it.
+
+        A cell, a batch size and the run have limits of their own; each still gets its least number of blocks.
+        """
+        precision, left_s = self.config.precision, self.deadline.left_s
+        groups: dict[int, list[Cell]] = {}
+        for cell in self.fitting:
+            groups.setdefault(cell.batch_size, []).append(cell)
+        total_s = 0.0
+        for cells in groups.values():
+            own_s = precision.max_cell_seconds
+            limits_s = [precision.max_seconds, None if own_s is None else own_s * len(cells)]
+            known_s = [limit for limit in limits_s if limit is not None]
+            if not known_s:
+                return left_s
+            total_s += max(0.0, min(known_s) - sum(map(spent_s, cells)))
+        return total_s if left_s is None else min(total_s, left_s)
 
     def leaves_out(self, what: str) -> bool:
         """Whether something is not begun since the seconds are spent, which is kept in words."""

@@ -223,7 +223,8 @@ class PairRun:
         cells = self.budget.fitting
         blocks = len(cells) * len(self.arms) * self.config.precision.min_blocks
         recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in cells for arm in self.arms)
-        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded)
+        left_s = self.budget.timing_left_s(lambda cell: self.log.spent_s(cell.id, self.arms))
+        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded, limit_s=left_s)
         trouble = self._guarded(partial(self._time_cells, loaded))
         if trouble is not None:
             self.log.give_up(cells, self.arms, *trouble)

@@ -4,6 +4,7 @@ with progress_to(sys.stderr) as progress:
     progress.start("timing", total=120, done=40)
     progress.advance()
     progress.say("batch size 8: out of memory")
+    progress.start("timing", total=120, limit_s=300.0)       # takes more steps than foreseen, but no more seconds
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ FEWEST_STEPS = 3
 class Progress(Protocol):
     """What a run tells while it works."""
 
-    def start(self, stage: str, total: int, done: int = 0) -> None:
-        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended."""
+    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
+        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended.
+
+        limit_s: seconds after which it ends, however many steps there are left or more than `total` were taken.
+        """
 
     def advance(self, steps: int = 1) -> None:
         """So many steps of the stage are done."""
@@ -44,10 +48,11 @@ class Lines:
         self._stream, self._now = stream, now
         self._stage, self._begun, self._done, self._total = "", 0, 0, 0
         self._started = self._last = 0.0
+        self._limit_s: float | None = None
 
-    def start(self, stage: str, total: int, done: int = 0) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         """Print the stage."""
-        self._stage, self._begun, self._done, self._total = stage, done, done, total
+        self._stage, self._begun, self._done, self._total, self._limit_s = stage, done, done, total, limit_s
         self._started = self._last = self._now()
         self.say(f"{stage} …")
 
@@ -56,14 +61,20 @@ class Lines:
         self._done += steps
         if self._now() - self._last >= LINE_EVERY_S:
             self._last = self._now()
-            self.say(f"{self._stage}: {self._done} of {max(self._total, self._done)}{self._left()}")
+            more = self._done > self._total and self._limit_s is not None
+            of = "" if more else f" of {max(self._total, self._done)}"
+            self.say(f"{self._stage}: {self._done}{of}{self._left()}")
 
     def _left(self) -> str:
-        """The time left at the pace of this stage so far; nothing before that is known, and at the end."""
-        steps, left = self._done - self._begun, self._total - self._done
-        if steps < FEWEST_STEPS or left <= 0:
+        """The time left at the pace of this stage so far, within its limit; nothing before that is known."""
+        steps, left, spent_s = self._done - self._begun, self._total - self._done, self._now() - self._started
+        most_s = None if self._limit_s is None else max(0.0, self._limit_s - spent_s)
+        if steps < FEWEST_STEPS:
             return ""
-        return f", about {duration_text((self._now() - self._started) / steps * left)} left"
+        if left > 0:
+            pace_s = spent_s / steps * left
+            return f", about {duration_text(pace_s if most_s is None else min(pace_s, most_s))} left"
+        return f", at most {duration_text(most_s)} left" if left < 0 and most_s else ""
 
     def say(self, text: str) -> None:
         """Print `text`."""
@@ -73,8 +84,8 @@ class Lines:
 class Bars:
     """One bar for each stage."""
 
-    def __init__(self, stream: TextIO) -> None:
-        """Draw on the terminal `stream`; `open` and `close` it around the work."""
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        """Draw on the terminal `stream`; `open` and `close` it around the work. `now` tells the time in seconds."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -89,7 +100,9 @@ class Bars:
             console=Console(file=stream),
         )
         self._task: TaskID | None = None
-        self._done, self._total = 0, 0
+        self._now, self._started = now, 0.0
+        self._begun, self._done, self._total = 0, 0, 0
+        self._limit_s: float | None = None
 
     def open(self) -> None:
         """Begin to draw."""
@@ -99,10 +112,11 @@ class Bars:
         """Leave the bars as they are."""
         self._bars.stop()
 
-    def start(self, stage: str, total: int, done: int = 0) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         """Add the stage's bar; what the one before it lacked is not to come."""
         self._finish()
-        self._done, self._total = done, total
+        self._begun, self._done, self._total = done, done, total
+        self._started, self._limit_s = self._now(), limit_s
         self._task = self._bars.add_task(stage, total=max(total, done), completed=done)
 
     def _finish(self) -> None:
@@ -111,10 +125,14 @@ class Bars:
             self._bars.stop_task(self._task)
 
     def advance(self, steps: int = 1) -> None:
-        """Move the bar; more steps than foreseen move its end."""
+        """Move the bar; more steps than foreseen move its end to where the limit should be."""
         assert self._task is not None
         self._done += steps
-        self._bars.update(self._task, completed=self._done, total=max(self._total, self._done))
+        total = max(self._total, self._done)
+        spent_s = self._now() - self._started
+        if self._done > self._total and self._limit_s is not None and spent_s > 0.0:
+            total = max(total, self._begun + round((self._done - self._begun) * self._limit_s / spent_s))
+        self._bars.update(self._task, completed=self._done, total=total)
 
     def say(self, text: str) -> None:
         """Print `text` above the bars."""

@@ -190,7 +190,8 @@ class Verification:
         blocks = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
         most = max((len(found) for found in blocks.values()), default=0)
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        self.progress.start(f"decoding end to end, {self.pair.name}", sum(map(len, blocks.values())), done=kept)
+        total, left_s = sum(map(len, blocks.values())), self.deadline.left_s
+        self.progress.start(f"decoding end to end, {self.pair.name}", total, done=kept, limit_s=left_s)
         benches: dict[DecodedKey, _Bench] = {}
         for block in range(most):
             order = np.random.default_rng((self.run.config.seed, block)).permutation(len(cells))

@@ -9,11 +9,12 @@ import pytest
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps import budget
-from specgauge.sweeps.budget import SPENT, TOO_LARGE
+from specgauge.sweeps.budget import SPENT, TOO_LARGE, PairBudget
 from specgauge.sweeps.deadline import Deadline
 from specgauge.sweeps.estimate import PairSizes
 from specgauge.sweeps.measuring import PairOutcome, PairRun
 from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.progress import progress_to
 from specgauge.sweeps.recording import Recording
 from specgauge.sweeps.rundir import Run
@@ -208,3 +209,23 @@ def test_the_seconds_may_differ_from_call_to_call(tmp_path: Path) -> None:
         assert len(run.journal.lines) == 1
     with pytest.raises(ValueError, match=r"limits\.memory was null, is now 100"):
         OpenRun.open(tmp_path / "run", made.config(limits={"memory": 100}), fresh=False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "run_seconds", "left_s"),
+    [
+        ({"max_seconds": 50}, None, 2 * 50 - 12.0),
+        ({"max_seconds": 50, "max_cell_seconds": 20}, None, 2 * 40 - 12.0),
+        ({"max_seconds": 5}, None, 1.0),  # batch size 1 has spent 4 of its 5 seconds, batch size 2 more than them
+        ({"max_seconds": None, "max_cell_seconds": 20}, None, 2 * 40 - 12.0),
+        ({"max_seconds": 50}, 30.0, 30.0),
+        ({"max_seconds": None}, 30.0, 30.0),
+        ({"max_seconds": None}, None, None),
+    ],
+)
+def test_the_time_left_for_timing(precision: dict[str, Any], run_seconds: float | None, left_s: float | None) -> None:
+    config = made.config(grid=GRID, precision=precision)
+    own = PairBudget(
+        config=config, pair=config.pairs[0], cells=plan_cells(config), deadline=Deadline(run_seconds, now=lambda: 0.0)
+    )
+    assert own.timing_left_s(lambda cell: 2.0 * cell.batch_size) == left_s

@@ -39,6 +39,40 @@ def test_lines_say_the_time_left_once_a_few_steps_tell_the_pace() -> None:
     ]
 
 
+def test_lines_say_the_most_time_left_where_more_steps_are_taken_than_foreseen() -> None:
+    stream, now = io.StringIO(), [100.0]
+    lines = Lines(stream, now=lambda: now[0])
+    lines.start("timing", total=20, limit_s=60.0)
+    for second, steps in ((110.0, 5), (121.0, 5), (131.0, 15), (151.0, 10), (165.0, 10)):
+        now[0] = second
+        lines.advance(steps)
+    assert stream.getvalue().splitlines() == [
+        "timing …",
+        "timing: 5 of 20, about 30 s left",  # 5 steps in 10 s
+        "timing: 10 of 20, about 21 s left",
+        "timing: 25, at most 29 s left",
+        "timing: 35, at most 9 s left",
+        "timing: 45",
+    ]
+    lines.start("decoding", total=1000, limit_s=60.0)
+    now[0] += 12.0
+    lines.advance(4)
+    assert stream.getvalue().splitlines()[-1] == "decoding: 4 of 1000, about 48 s left", "the limit, not the pace"
+
+
+def test_the_end_of_a_bar_moves_to_where_the_limit_should_be() -> None:
+    now = [0.0]
+    bars = Bars(io.StringIO(), now=lambda: now[0])
+    bars.start("timing", total=20, done=10, limit_s=60.0)
+    ends = []
+    for steps in (5, 5, 5, 30, 5):
+        now[0] += 15.0
+        bars.advance(steps)
+        (task,) = bars._bars.tasks
+        ends.append((task.completed, task.total))
+    assert ends == [(15, 20), (20, 20), (25, 30), (55, 55), (60, 60)]  # 15 steps in 45 s: 20 in 60 s
+
+
 def test_bars_draw_what_is_a_name_as_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -41,7 +41,7 @@ class Heard:
         self.steps = 0
         self.said: list[str] = []
 
-    def start(self, stage: str, total: int, done: int = 0) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         self.stages.append((stage, total))
         self.steps = done
 
