@@ -36,6 +36,9 @@ class Progress(Protocol):
     def advance(self, steps: int = 1) -> None:
         """So many steps of the stage are done."""
 
+    def set_aside(self, seconds: float) -> None:
+        """So many seconds of the stage went into what its other steps do not need: they tell nothing of its pace."""
+
     def say(self, text: str) -> None:
         """One line that stays."""
 
@@ -47,13 +50,14 @@ class Lines:
         """Write to `stream`; `now` tells the time in seconds."""
         self._stream, self._now = stream, now
         self._stage, self._begun, self._done, self._total = "", 0, 0, 0
-        self._started = self._last = 0.0
+        self._started = self._last = self._aside_s = 0.0
         self._limit_s: float | None = None
 
     def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         """Print the stage."""
         self._stage, self._begun, self._done, self._total, self._limit_s = stage, done, done, total, limit_s
         self._started = self._last = self._now()
+        self._aside_s = 0.0
         self.say(f"{stage} …")
 
     def advance(self, steps: int = 1) -> None:
@@ -72,9 +76,13 @@ class Lines:
         if steps < FEWEST_STEPS:
             return ""
         if left > 0:
-            pace_s = spent_s / steps * left
-            return f", about {duration_text(pace_s if most_s is None else min(pace_s, most_s))} left"
+            left_s = max(0.0, spent_s - self._aside_s) / steps * left
+            return f", about {duration_text(left_s if most_s is None else min(left_s, most_s))} left"
         return f", at most {duration_text(most_s)} left" if left < 0 and most_s else ""
+
+    def set_aside(self, seconds: float) -> None:
+        """Leave them out of the pace."""
+        self._aside_s += seconds
 
     def say(self, text: str) -> None:
         """Print `text`."""
@@ -133,6 +141,9 @@ class Bars:
         if self._done > self._total and self._limit_s is not None and spent_s > 0.0:
             total = max(total, self._begun + round((self._done - self._begun) * self._limit_s / spent_s))
         self._bars.update(self._task, completed=self._done, total=total)
+
+    def set_aside(self, seconds: float) -> None:
+        """Nothing: a bar goes by its latest steps."""
 
     def say(self, text: str) -> None:
         """Print `text` above the bars."""

@@ -10,6 +10,7 @@ finds is on the disk before the next block starts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -254,7 +255,9 @@ class Verification:
         from specgauge.bench.endtoend import shuffled
 
         if cell.key not in benches:
+            started = time.monotonic()
             benches[cell.key] = self._warm(loaded, cell, batch)
+            self.progress.set_aside(time.monotonic() - started)
         own = benches[cell.key]
         arms, took_turns = shuffled(own.arms, seed=self.run.config.seed, block=block), own.bench.takes_turns
         runs = own.bench.run(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from specgauge.reports.plot import line_labels, write_plot
-from specgauge.reports.records import Strategy
+from specgauge.reports.data import ReportData, read_report_data
+from specgauge.reports.plot import line_labels, speedup_figure, write_plot
+from specgauge.reports.records import SPECULATE, Strategy
 from tests.reports.synthetic import Shape, build_run
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -43,3 +46,42 @@ def test_labels_say_only_what_differs() -> None:
     assert line_labels([one]) == {one: "greedy"}
     two = one._replace(sampling="t1", acceptance_rule="match")
     assert line_labels([one, two]) == {one: "greedy, ratio", two: "t1, match"}
+
+
+@pytest.fixture(scope="module")
+def data(run: Path) -> ReportData:
+    return read_report_data(run)
+
+
+def legend(data: ReportData) -> list[str]:
+    (found,) = speedup_figure(data).legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def rings(data: ReportData) -> list[tuple[str, float]]:
+    """Title of the panel and γ of every ring."""
+    return [
+        (axes.get_title(), gamma)
+        for axes in speedup_figure(data).axes
+        for line in axes.lines
+        if line.get_markersize() == 9
+        for gamma in np.asarray(line.get_xdata()).tolist()
+    ]
+
+
+def test_the_legend_says_what_is_drawn(data: ReportData) -> None:
+    samplings = sorted({row.strategy.sampling for row in data.predictions})
+    assert any(one.decision == SPECULATE for one in data.answers)
+    assert legend(data) == ["plain decoding", *samplings, "90\u202f% interval", "γ to use"]
+    undecided = replace(data, answers=[replace(one, decision="undecided") for one in data.answers])
+    assert legend(undecided) == ["plain decoding", *samplings, "90\u202f% interval"]
+
+
+def test_a_ring_is_where_the_answer_is_to_speculate(data: ReportData) -> None:
+    pays = [one for one in data.answers if one.decision == SPECULATE]
+    assert sorted(rings(data)) == sorted(
+        (f"batch {one.place.batch_size}, context {one.place.context}", one.gamma) for one in pays
+    )
+    first = replace(data, answers=pays[:1])
+    assert len(rings(first)) == 1
+    assert rings(replace(data, answers=[replace(one, decision="undecided") for one in data.answers])) == []

@@ -60,6 +60,22 @@ def test_lines_say_the_most_time_left_where_more_steps_are_taken_than_foreseen()
     assert stream.getvalue().splitlines()[-1] == "decoding: 4 of 1000, about 48 s left", "the limit, not the pace"
 
 
+def test_seconds_set_aside_tell_nothing_of_the_pace() -> None:
+    stream, now = io.StringIO(), [0.0]
+    lines = Lines(stream, now=lambda: now[0])
+    lines.start("decoding", total=10)
+    now[0] = 25.0
+    lines.set_aside(20.0)
+    lines.advance(4)
+    lines.start("decoding", total=10)
+    now[0] = 50.0
+    lines.advance(5)
+    assert stream.getvalue().splitlines()[1::2] == [
+        "decoding: 4 of 10, about 8 s left",
+        "decoding: 5 of 10, about 25 s left",
+    ]
+
+
 def test_the_end_of_a_bar_moves_to_where_the_limit_should_be() -> None:
     now = [0.0]
     bars = Bars(io.StringIO(), now=lambda: now[0])

@@ -40,6 +40,7 @@ class Heard:
         self.stages: list[tuple[str, int]] = []
         self.steps = 0
         self.said: list[str] = []
+        self.aside: list[float] = []
 
     def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         self.stages.append((stage, total))
@@ -47,6 +48,9 @@ class Heard:
 
     def advance(self, steps: int = 1) -> None:
         self.steps += steps
+
+    def set_aside(self, seconds: float) -> None:
+        self.aside.append(seconds)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -303,6 +307,7 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_one_under_wa
     assert len(bench.decoded) == (12 - 3) * len(ARMS)
     assert not set(first) & set(bench.decoded)
     assert heard.steps == 12
+    assert len(heard.aside) == len(PLACES), "every cell is warmed up once"
     bench.decoded.clear()
     decode(tmp_path / "run")
     assert bench.decoded == []
