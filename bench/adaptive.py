@@ -117,6 +117,8 @@ class AdaptiveCellTimer(CellTimer):
                 return last, step, missing
         number = 0 if last is None else last + 1
         step = self.step(cell, is_spent=is_spent)
+        if step.arms and any(number in self.journal.blocks(cell.cell_id, arm) for arm in self.arms):
+            number += 1  # an earlier end of the search, with less time, has said there what it left out
         return number, step, self._with_prefills(step, number)
 
     def _with_prefills(self, step: Step, number: int) -> list[str]:
@@ -144,12 +146,13 @@ class AdaptiveCellTimer(CellTimer):
         return stopping.has_spent(together, limits.max_seconds) or stopping.has_spent([cell], limits.max_cell_seconds)
 
     def _keep_left_out(self, cell: TimingCell, number: int, step: Step) -> None:
-        """Record why each γ without the least blocks has no more of them."""
+        """Record why each γ without the least blocks has no more of them; anew where more time has changed that."""
         for gamma in self.gammas:
             arm = verify_arm(gamma)
             recorded = self.journal.blocks(cell.cell_id, arm)
             taken = self.taken(cell, arm)
-            said = any(n > max(taken, default=-1) for n, block in recorded.items() if block.status != "ok")
+            later = [n for n, block in recorded.items() if block.status != "ok" and n > max(taken, default=-1)]
+            said = bool(later) and (max(later) == number or recorded[max(later)].reason == step.why_left_out(gamma))
             if len(taken) < self.precision.min_blocks and not said:
                 self.journal.record(
                     BlockRecord(

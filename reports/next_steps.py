@@ -69,11 +69,11 @@ def _when_undecided(members: Sequence[Answer], curves: Curves) -> str:
             if row.gamma == shown_gamma(one, curves):
                 acceptance += _spread(row.tokens_per_round_low, row.tokens_per_round, row.tokens_per_round_high)
                 total += _spread(row.speedup_low, row.speedup, row.speedup_high)
-    words = "Decode plainly until more is measured, and start a new run with"
-    prompts = "more prompts (workload.prompts, workload.limit, workload.repetitions)"
-    timings = "more timing blocks (precision.min_blocks, precision.max_blocks, precision.max_seconds)"
+    words = "Decode plainly until more is measured:"
+    prompts = "start a new run with more prompts (workload.prompts, workload.limit, workload.repetitions)"
+    timings = "run the same command again with larger precision.max_blocks and precision.max_seconds"
     if total <= 0:
-        return f"{words} {prompts} or {timings}."
+        return f"{words} {timings}, or {prompts}."
     share = min(1.0, acceptance / total)
     if share >= 0.5:
         return f"{words} {prompts}, since {percent(share)} of the variance comes from acceptance."

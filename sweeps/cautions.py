@@ -99,7 +99,7 @@ def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
             code="search_left_open",
             message=f"pair {pair}: in {_cells(len({cell.cell.id for cell, _ in hit}), cells)} the search for γ ended "
             f"while others could still be best; first {place_text(cell.cell)}, {arm.arm}: {arm.reason}",
-            remedy="raise precision.max_seconds and max_blocks in a new run",
+            remedy="raise precision.max_seconds and max_blocks, and run the same command again, which goes on",
         )
 
 

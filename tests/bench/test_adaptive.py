@@ -196,6 +196,19 @@ def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: A
     assert search([cell()], max_seconds=10.0) == []
 
 
+def test_more_seconds_take_an_ended_search_up_again(search: Any, memory_journal: Any) -> None:
+    search([cell()], max_seconds=10.0)
+    more = search([cell()])
+    assert gammas_timed(more, "1-64") >= {3, 4, 5}
+    for gamma in (2, 7, 8):
+        blocks = memory_journal.blocks("1-64", f"verify:{gamma}")
+        reasons = [
+            blocks[number].reason.partition(":")[0] for number in sorted(blocks) if blocks[number].status != "ok"
+        ]
+        assert reasons == ["left out", "cannot be best"]
+    assert search([cell()]) == []
+
+
 @pytest.mark.parametrize("max_seconds", range(20, 80, 4))
 def test_time_may_be_spent_by_another_cell_of_the_same_pass(search: Any, memory_journal: Any, max_seconds: int) -> None:
     search([cell(1, 64), cell(1, 128)], max_seconds=float(max_seconds))

@@ -107,8 +107,8 @@ def test_undecided_says_where_the_doubt_comes_from() -> None:
     # the fixture's Ω is known half as widely as S: a quarter of the variance is acceptance's
     assert group.what == "undecided"
     assert group.following == (
-        "Decode plainly until more is measured, and start a new run with more timing blocks (precision.min_blocks, "
-        "precision.max_blocks, precision.max_seconds), since 75\u202f% of the variance comes from the timings."
+        "Decode plainly until more is measured: run the same command again with larger precision.max_blocks and "
+        "precision.max_seconds, since 75\u202f% of the variance comes from the timings."
     )
 
 
@@ -126,7 +126,7 @@ def test_undecided_by_acceptance_asks_for_prompts() -> None:
 def test_undecided_without_intervals_names_both_remedies() -> None:
     (group,) = answer_groups([an_answer(1, 64, "undecided", None)], {}, [1], [64], 0.9)[GREEDY]
     assert "more prompts" in group.following
-    assert "more timing blocks" in group.following
+    assert "larger precision.max_blocks" in group.following
 
 
 NOTHING = {"speedup": None, "speedup_low": None, "speedup_high": None, "p_speculation_pays": None, "best_gamma": None}
