@@ -46,6 +46,12 @@ class Request:
     """Tokens that those rounds commit."""
     lossless: bool
     why_not_lossless: str | None
+    against_plain: str | None = None
+    """`same` as the plain loop's text, or leaves it at a numeric `tie`, or `differs`; None where it is not asked."""
+    leaves_plain_at: int | None = None
+    """The token where it leaves the plain loop's text."""
+    leaves_plain_margin: float | None = None
+    """How far the lower logit of the two tokens lies there under the largest one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from specgauge.bench.baselines import generate_with_transformers
 from specgauge.bench.builds import nothing_built
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.decoder import SpeculativeDecoder
+from specgauge.bench.divergence import divergences
 from specgauge.bench.generate import Text, plain_turns
 from specgauge.bench.host_costs import EveryGamma, HostCosts, measure_host_costs
 from specgauge.bench.memory import free_memory, is_out_of_memory
@@ -41,7 +42,7 @@ from specgauge.bench.pair_drafter import drafter_for
 from specgauge.bench.round_check import ExpectedCounts, expected_counts
 from specgauge.bench.suspension import undisturbed
 from specgauge.bench.turns import Turns, take_turns
-from specgauge.model.end_to_end import GENERATE, PLAIN, arm_gamma
+from specgauge.model.end_to_end import DIFFERS, GENERATE, PLAIN, SAME, TIE, arm_gamma
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.policies import GammaPolicy, decodes_plainly
 from specgauge.model.sampling import SamplingSettings
@@ -139,7 +140,8 @@ class EndToEnd:
     ) -> dict[str, ArmRun]:
         """Decode a batch under every arm and record it; texts at fixed γ are teacher-forced afterwards.
 
-        That gives the rounds each of them should take, and those at every other γ that is decoded beside it.
+        That gives the rounds each of them should take, and those at every other γ that is decoded beside it. Greedy
+        texts are held against the plain loop's, where that is an arm.
         policies: what chooses γ under each adaptive arm. window: positions that a round has left to be counted among
         the expected starts; the largest γ unless given.
         Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
@@ -149,24 +151,14 @@ class EndToEnd:
             self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens, limit=self.memory
         )
         asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
-        found = undisturbed(lambda: self._every(arms, asked))
+        found = self._against_plain(undisturbed(lambda: self._every(arms, asked)), prompts)
         gammas = sorted(gamma for arm in arms if (gamma := arm_gamma(arm)))
         if self.forced is not None or not gammas:
             return found
         speculating = [arm for arm in arms if arm_gamma(arm)]
         expected = expected_counts(
             self.pair,
-            [
-                Text(
-                    prompt=request.prompt,
-                    repetition=request.repetition,
-                    prompt_tokens=tuple(prompt),
-                    tokens=request.tokens,
-                    end_reason="eos" if request.finish_reason == "eos" else "length",
-                )
-                for arm in speculating
-                for request, prompt in zip(found[arm].requests, prompts, strict=True)
-            ],
+            [text for arm in speculating for text in _texts(found[arm], prompts)],
             self.settings,
             gammas=gammas,
             window=max(gammas) if window is None else window,
@@ -179,6 +171,28 @@ class EndToEnd:
             requests = (_expecting(request, gammas, next(of_text)) for request in found[arm].requests)
             found[arm] = replace(found[arm], requests=tuple(requests))
         return found
+
+    def _against_plain(self, found: dict[str, ArmRun], prompts: Sequence[Sequence[int]]) -> dict[str, ArmRun]:
+        """Greedy texts of the decoder with where they leave the plain loop's, and whether rounding explains it."""
+        if self.settings.temperature != 0.0 or self.forced is not None or PLAIN not in found:
+            return found
+        plain = _texts(found[PLAIN], prompts)
+        return {
+            arm: run
+            if arm in (PLAIN, GENERATE)
+            else replace(run, requests=self._compared(run, plain, _texts(run, prompts)))
+            for arm, run in found.items()
+        }
+
+    def _compared(self, run: ArmRun, plain: Sequence[Text], own: Sequence[Text]) -> tuple[Request, ...]:
+        places = {place.prompt: place for place in divergences(self.pair.target, plain, own, self.settings)}
+        requests = []
+        for request in run.requests:
+            place = places.get(request.prompt)
+            standing = SAME if place is None else TIE if place.is_tie else DIFFERS
+            at, margin = (None, None) if place is None else (place.position, place.margin)
+            requests.append(replace(request, against_plain=standing, leaves_plain_at=at, leaves_plain_margin=margin))
+        return tuple(requests)
 
     def _every(self, arms: Sequence[str], asked: _Asked) -> dict[str, ArmRun]:
         """Every arm once: in turns where they can, one after another where they cannot."""
@@ -273,6 +287,20 @@ class EndToEnd:
             for row, text in enumerate(found.texts)
         ]
         return ArmRun(requests=tuple(requests), rounds=())
+
+
+def _texts(run: ArmRun, prompts: Sequence[Sequence[int]]) -> list[Text]:
+    """The texts of a batch under one arm."""
+    return [
+        Text(
+            prompt=request.prompt,
+            repetition=request.repetition,
+            prompt_tokens=tuple(prompt),
+            tokens=request.tokens,
+            end_reason="eos" if request.finish_reason == "eos" else "length",
+        )
+        for request, prompt in zip(run.requests, prompts, strict=True)
+    ]
 
 
 def _expecting(request: Request, gammas: Sequence[int], expected: ExpectedCounts) -> Request:

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 
 PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
 BASELINES = (PLAIN, LOOP, GENERATE)
+SAME, TIE, DIFFERS = "same", "tie", "differs"
+"""How a greedy text stands to the plain loop's: the same; leaves it where rounding decides; leaves it elsewhere."""
 _SPECULATE, _ADAPTIVE = "speculate:", "adaptive:"
 _POLICY = re.compile(rf"{_ADAPTIVE}([a-z][a-z0-9_]*)")
 

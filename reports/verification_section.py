@@ -113,6 +113,13 @@ def _facts(summary: VerificationSummary, rows: Sequence[Verified]) -> Iterator[t
         yield "overhead ε", f"fitted at other contexts than the one it is judged at in {_of(elsewhere, known)}"
     lossless = _of(summary.rows - summary.forced, summary.rows)
     yield "lossless", f"{lossless}{'' if summary.forced else ': the texts follow the distribution of the target alone'}"
+    texts = summary.texts_same + summary.texts_tied + summary.texts_differ
+    if texts:
+        yield (
+            "greedy texts",
+            f"of {texts}, {summary.texts_same} are plain decoding's token for token, {summary.texts_tied} leave it "
+            f"where rounding decides between two tokens, {summary.texts_differ} elsewhere",
+        )
     if summary.whole_low is not None and summary.whole_high is not None:
         low, high = speedup(summary.whole_low), speedup(summary.whole_high)
         span = high if low == high else f"{low.removesuffix(TIMES)} to {high}"

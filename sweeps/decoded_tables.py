@@ -40,9 +40,12 @@ REQUEST_COLUMNS = KEY_COLUMNS | {
     "prompt_tokens": "int32", "tokens": "list<int32>", "finish_reason": "string", "prefill_s": "double",
     "seconds": "double", "decode_s": "double", "rounds": "int32", "expected_rounds": "double",
     "expected_starts": "list<double>", "expected_committed": "list<double>", "lossless": "bool",
-    "why_not_lossless": "string",
+    "why_not_lossless": "string", "against_plain": "string", "leaves_plain_at": "int32",
+    "leaves_plain_margin": "double",
 }  # fmt: skip
-LATER_COLUMNS = frozenset({"expected_starts", "expected_committed"})
+LATER_COLUMNS = frozenset(
+    {"expected_starts", "expected_committed", "against_plain", "leaves_plain_at", "leaves_plain_margin"}
+)
 """What tables of earlier releases may lack; unknown there."""
 ROUND_COLUMNS = KEY_COLUMNS | {
     "arm": "string", "round": "int32", "active_rows": "int32", "row": "int32", "prompt": "int32",

@@ -42,7 +42,7 @@ from specgauge.sweeps.rounds import CellAnswer, JudgedRounds, SharedParts, answe
 from specgauge.sweeps.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
 from specgauge.sweeps.tuned_policies import read_tuned
-from specgauge.sweeps.verification_cautions import policy_cautions, verification_cautions
+from specgauge.sweeps.verification_cautions import policy_cautions, text_cautions, verification_cautions
 from specgauge.sweeps.verified import DecodedCells, verification_csv
 from specgauge.sweeps.verified_policies import policy_rows
 from specgauge.sweeps.ways import Way, cells_of, ways
@@ -117,6 +117,7 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     policies = tuple(policy_rows(run, decoded, cells, found))
     found_cautions = [
         *_cautions(config, cells, found, recommendations, verification, known),
+        *text_cautions([*verification, *policies]),
         *policy_cautions(read_tuned(run.path).values()),
     ]
     return Predictions(

@@ -35,7 +35,8 @@ COLUMNS = (
     "tokens_per_round_predicted", "tokens_per_round_counted", "acceptance_error", "acceptance_error_low",
     "acceptance_error_high", "speedup_predicted", "speedup_from_counts", "speedup_measured", "speedup_measured_low",
     "speedup_measured_high", "cost_error", "error", "speedup_whole", "plain_over_generate", "plain_over_loop",
-    "rounds_counted", "rounds_expected", "rounds_standard_errors", "rounds_agree",
+    "rounds_counted", "rounds_expected", "rounds_standard_errors", "rounds_agree", "texts_same", "texts_tied",
+    "texts_differ",
 )  # fmt: skip
 """Columns of verification.csv, one row for every γ that was decoded in a cell."""
 POLICY_COLUMNS = (

@@ -50,6 +50,14 @@ def policy_cautions(tuned: Iterable[TunedCell]) -> Iterator[Caution]:
         )
 
 
+def text_cautions(rows: Sequence[_Row]) -> Iterator[Caution]:
+    """Greedy texts that are not plain decoding's, for every pair once; rows: of fixed γ and of adaptive policies."""
+    for pair in _distinct(row["pair"] for row in rows):
+        found = [row for row in rows if row["pair"] == pair and row["texts_differ"]]
+        if found:
+            yield _texts_differ(max(found, key=lambda row: int(row["texts_differ"])))
+
+
 def _distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
@@ -111,6 +119,18 @@ def _not_lossless(row: _Row) -> Caution:
         message=f"{_place(row)}: {row['why_not_lossless']}, so the texts decoded are not the target's and say nothing "
         f"about the draft",
         remedy="set verify.acceptance to null to decode as the models decide",
+    )
+
+
+def _texts_differ(row: _Row) -> Caution:
+    texts = row["texts_same"] + row["texts_tied"] + row["texts_differ"]
+    drafts = f"γ = {row['gamma']}" if row["gamma"] is not None else f"policy {row['policy']}"
+    return Caution(
+        code="texts_differ",
+        message=f"{_place(row)}, {drafts}: {row['texts_differ']} of {texts} greedy texts leave plain decoding's where "
+        "rounding does not explain it: they are not the target's",
+        remedy="load both models in float32; if it stays, report it as a bug with the run directory "
+        "(requests.parquet, against_plain)",
     )
 
 

@@ -4,6 +4,7 @@ error of S           mean and largest |S predicted / S measured − 1|
 cost error           mean and largest |S from counts / S measured − 1|
 acceptance error     in how many rows its 95 % interval holds 0
 rounds               in how many rows they agree with those expected on the very texts
+greedy texts         how many are the plain loop's, leave it at a numeric tie, or elsewhere
 
 summary = summarise(run.verification())
 summary.text()       # Decoded end to end in 8 cells: predicted S within 2.1 % of measured on average, 5.0 % at worst;
@@ -62,6 +63,12 @@ class VerificationSummary:
     rounds_known: int
     """Rows whose counted rounds could be held against those expected."""
     rounds_agree: int
+    texts_same: int
+    """Greedy texts that are the plain loop's, token for token."""
+    texts_tied: int
+    """Those that leave it where rounding decides between two tokens."""
+    texts_differ: int
+    """Those that leave it elsewhere."""
     whole_low: float | None
     """Smallest gain of whole requests, prefills and ragged ends included."""
     whole_high: float | None
@@ -93,6 +100,9 @@ class VerificationSummary:
             "acceptance_agrees": self.acceptance_agrees,
             "rounds_known": self.rounds_known,
             "rounds_agree": self.rounds_agree,
+            "texts_same": self.texts_same,
+            "texts_tied": self.texts_tied,
+            "texts_differ": self.texts_differ,
         }
 
 
@@ -118,6 +128,9 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
         acceptance_agrees=sum(holds_zero(low, high) for low, high in intervals),
         rounds_known=len(agreements),
         rounds_agree=sum(agreements),
+        texts_same=sum(row["texts_same"] or 0 for row in rows),
+        texts_tied=sum(row["texts_tied"] or 0 for row in rows),
+        texts_differ=sum(row["texts_differ"] or 0 for row in rows),
         whole_low=min(whole, default=None),
         whole_high=max(whole, default=None),
     )

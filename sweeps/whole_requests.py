@@ -1,4 +1,4 @@
-"""Whole requests of one cell: tokens, baselines, speed-up with prefills and ragged ends, rounds against those expected.
+"""Whole requests of one cell: tokens, baselines, speed-up with prefills and ragged ends, rounds and texts as expected.
 
     figures = request_figures(requests)          # the rows of requests.parquet of one cell
     figures[4]["speedup_whole"]                  # tokens a second at γ = 4 over those of the plain loop
@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.end_to_end import GENERATE, LOOP, PLAIN, arm_gamma, speculate_arm
+from specgauge.model.end_to_end import (
+    DIFFERS,
+    GENERATE,
+    LOOP,
+    PLAIN,
+    SAME,
+    TIE,
+    arm_gamma,
+    speculate_arm,
+)
 from specgauge.model.known import finite_or_none
 from specgauge.model.round_check import round_check
 
@@ -63,6 +72,7 @@ def arm_figures(requests: pd.DataFrame, totals: Totals, arm: str) -> dict[str, A
         "plain_over_generate": _median_ratio(totals, PLAIN, GENERATE),
         "plain_over_loop": _median_ratio(totals, PLAIN, LOOP),
         **_rounds(own),
+        **_texts(own),
     }
 
 
@@ -112,4 +122,15 @@ def _rounds(arm: pd.DataFrame) -> dict[str, Any]:
         "rounds_expected": check.expected,
         "rounds_standard_errors": check.standard_errors,
         "rounds_agree": check.agrees,
+    }
+
+
+def _texts(arm: pd.DataFrame) -> dict[str, Any]:
+    """How many greedy texts are the plain loop's, leave it where rounding decides, or elsewhere; {} if not asked."""
+    standing = arm["against_plain"].dropna()
+    if standing.empty:
+        return {}
+    return {
+        f"texts_{name}": int((standing == value).sum())
+        for name, value in (("same", SAME), ("tied", TIE), ("differ", DIFFERS))
     }

@@ -47,6 +47,45 @@ def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
         assert [field.name for field in fields(record)] == [name for name in columns if name not in KEY_COLUMNS]
 
 
+def standings(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:
+    return {arm: {request.against_plain for request in run.requests} for arm, run in found.items()}
+
+
+def test_greedy_texts_are_held_against_the_plain_loops(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    ours = {arm: {"same"} for arm in ("loop", "speculate:1", "speculate:3")}
+    assert standings(found) == ours | {"plain": {None}, "generate": {None}}
+    assert {request.leaves_plain_at for run in found.values() for request in run.requests} == {None}
+    for other in (
+        EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0),
+        EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=0.5),
+    ):
+        drawn = other.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert set().union(*standings(drawn).values()) == {None}
+
+
+def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Verifier.judge
+
+    def shifted(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
+        return judge(self, logits.roll(1, dims=-1), *rest)
+
+    monkeypatch.setattr(Verifier, "judge", shifted)
+    found = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0).run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert standings(found)["speculate:3"] == {"differs"}
+    plain = [request.tokens for request in found["plain"].requests]
+    for request, tokens in zip(found["speculate:3"].requests, plain, strict=True):
+        at = request.leaves_plain_at
+        assert at == 1, "the first token is drawn after the prefill"
+        assert request.tokens[:at] == tokens[:at]
+        assert request.tokens[at] != tokens[at]
+        assert request.leaves_plain_margin is not None
+        assert request.leaves_plain_margin > 0
+
+
 def test_every_block_has_every_arm_in_its_own_order() -> None:
     orders = [shuffled(ARMS, seed=3, block=block) for block in range(6)]
     assert all(sorted(order) == sorted(ARMS) for order in orders)

@@ -94,7 +94,8 @@ class Batch:
                 "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s,
                 "rounds": None if arm == "generate" else len(rounds),
                 "expected_rounds": float(len(rounds)) if speculates else None, "expected_starts": None,
-                "expected_committed": None, "lossless": True, "why_not_lossless": None,
+                "expected_committed": None, "lossless": True, "why_not_lossless": None, "against_plain": None,
+                "leaves_plain_at": None, "leaves_plain_margin": None,
             }
             for row, prompt in enumerate(self.prompts)
         ]  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from specgauge.sweeps.verification import COLUMNS
-from specgauge.sweeps.verification_cautions import verification_cautions
+from specgauge.sweeps.verification_cautions import text_cautions, verification_cautions
 
 ROW = dict.fromkeys(COLUMNS) | {
     "pair": "p", "sampling": "greedy", "batch_size": 1, "context": 64, "gamma": 2, "lossless": True,
@@ -136,3 +136,19 @@ def test_one_warning_a_kind_and_pair() -> None:
         ("slow_baseline", "pair p"), ("cost_error", "pair p"),
         ("slow_baseline", "pair q"), ("cost_error", "pair q"),
     ]  # fmt: skip
+
+
+def test_greedy_texts_that_rounding_does_not_explain_are_told_for_the_worst_row() -> None:
+    counts = {"texts_same": 10, "texts_tied": 3, "texts_differ": 0}
+    assert list(text_cautions([row(), row(**counts)])) == []
+    worst = row(**counts | {"texts_differ": 2}, gamma=None, policy="svip", context=128)
+    (found,) = text_cautions([row(**counts | {"texts_differ": 1}), worst])
+    assert found.as_mapping() == {
+        "code": "texts_differ",
+        "message": "pair p, sampling greedy, batch size 1, context 128, policy svip: 2 of 15 greedy texts leave plain "
+        "decoding's where rounding does not explain it: they are not the target's",
+        "remedy": "load both models in float32; if it stays, report it as a bug with the run directory "
+        "(requests.parquet, against_plain)",
+    }
+    (fixed,) = text_cautions([row(**counts | {"texts_differ": 1})])
+    assert ", γ = 2: 1 of 14 greedy texts" in fixed.message

@@ -84,7 +84,8 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "speedup_measured_low": exact(MEASURED), "speedup_measured_high": exact(MEASURED), "cost_error": exact(0.0),
         "error": exact(predicted / MEASURED - 1), "speedup_whole": exact(11.5 / (0.5 + 5 * 1.5625 + 0.125)),
         "plain_over_generate": 1.0, "plain_over_loop": 1.0, "rounds_counted": 10, "rounds_expected": 10.0,
-        "rounds_standard_errors": None, "rounds_agree": True,
+        "rounds_standard_errors": None, "rounds_agree": True, "texts_same": None, "texts_tied": None,
+        "texts_differ": None,
     }  # fmt: skip
     assert (second["context"], second["t_overhead_s"]) == (65, exact(1 / 16))
 

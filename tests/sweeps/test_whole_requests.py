@@ -16,7 +16,7 @@ def request(arm: str, tokens: int = 5, **changes: Any) -> dict[str, Any]:
         "block": 0, "arm": arm, "gamma": arm_gamma(arm), "row": 0, "prompt": 0, "tokens": [1] * tokens,
         "prefill_s": 1.0, "decode_s": 4.0, "rounds": tokens - 1, "expected_rounds": None, "lossless": True,
         "expected_starts": None, "expected_committed": None,
-        "why_not_lossless": None,
+        "why_not_lossless": None, "against_plain": None,
     }  # fmt: skip
     return {**plain, **changes}
 
@@ -113,3 +113,15 @@ def test_one_lossy_row_makes_it_lossy() -> None:
     found = figures([request("speculate:2"), request("speculate:2", row=1, **lossy), request("speculate:3")])
     assert (found["lossless"], found["why_not_lossless"]) == (False, "acceptance is forced by coin at given rates")
     assert figures([request("speculate:2", **lossy), request("speculate:3")], 3)["lossless"] is True
+
+
+def test_greedy_texts_are_counted_by_how_they_stand_to_plain_decoding() -> None:
+    standings = ["same", "tie", "same", None, "differs", "same"]
+    rows = [request("speculate:2", block=block, against_plain=standing) for block, standing in enumerate(standings)]
+    found = figures([*rows, request("speculate:3", against_plain="differs")])
+    assert {name: found[name] for name in ("texts_same", "texts_tied", "texts_differ")} == {
+        "texts_same": 3,
+        "texts_tied": 1,
+        "texts_differ": 1,
+    }
+    assert "texts_same" not in figures([request("speculate:2")]), "nobody asked"

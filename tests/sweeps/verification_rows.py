@@ -6,7 +6,7 @@ from typing import Any
 
 UNCOMPARED = (
     "tokens_per_round_predicted", "tokens_per_round_counted", "acceptance_error", "acceptance_error_low",
-    "acceptance_error_high", "speedup_predicted", "error",
+    "acceptance_error_high", "speedup_predicted", "error", "texts_same", "texts_tied", "texts_differ",
 )  # fmt: skip
 """What a row lacks whose acceptance was forced."""
 FORCED = "acceptance is forced by coin at given rates"
@@ -23,7 +23,7 @@ def verification_row(**changes: Any) -> dict[str, Any]:
         "speedup_predicted": 1.65, "speedup_from_counts": 1.53, "speedup_measured": 1.5, "speedup_measured_low": 1.4,
         "speedup_measured_high": 1.6, "cost_error": 0.02, "error": 0.1, "speedup_whole": 1.4,
         "plain_over_generate": 1.1, "plain_over_loop": 1.05, "rounds_counted": 64, "rounds_expected": 63.5,
-        "rounds_standard_errors": 0.5, "rounds_agree": True,
+        "rounds_standard_errors": 0.5, "rounds_agree": True, "texts_same": 1, "texts_tied": 1, "texts_differ": 0,
     }  # fmt: skip
     return plain | changes
 
