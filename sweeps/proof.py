@@ -13,6 +13,8 @@ Speeds of two γ are compared over the texts that all γ wrote in a block: each 
 wrote it, so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
 timed.
 
+Where acceptance was forced by coin the texts are not the target's: such cells prove the cost alone, and say so.
+
 Exit code 0 where all hold, 1 where one does not, 2 for a run that cannot be read.
 """
 
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specgauge.model.paired_speeds import PairedSpeeds, ShareOfBest
+from specgauge.model.ratio_error import holds_zero
 from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.plan import plan_cells
@@ -66,6 +69,8 @@ class CellProof:
     """Why nothing can be said of the choice; empty where it can."""
     tokens: int
     """Fewest tokens of any arm."""
+    why_not_lossless: str = ""
+    """Empty where the texts are the target's."""
 
 
 def prove(run: Run) -> Iterator[CellProof]:
@@ -100,23 +105,27 @@ def _cell(
         best = next(row for row in rows if row["gamma"] == speeds.best())
     chosen = next((row for row in rows if row["gamma"] == gamma), None)
     judged = chosen if chosen is not None else best
+    lossy = next((row["why_not_lossless"] or "no reason is known" for row in rows if not row["lossless"]), "")
     low, high = judged["acceptance_error_low"], judged["acceptance_error_high"]
     return CellProof(
         words=f"{run.path.name}: {key.pair}, {key.sampling}, batch {key.batch_size}, context {key.start_context}",
         cost_errors=tuple(row["cost_error"] for row in rows),
-        acceptance_inside=None if low is None else bool(low <= 0 <= high),
+        acceptance_inside=None if low is None or high is None else holds_zero(low, high),
         acceptance_error=judged["acceptance_error"],
         acceptance_low=low,
         acceptance_high=high,
         recommended_gamma=gamma,
         best_gamma=best["gamma"],
-        choice=None if chosen is None or speeds is None else speeds.share_of_best(chosen["gamma"]),
-        no_choice=_no_choice(gamma, is_decoded=chosen is not None, is_compared=speeds is not None),
+        choice=None if chosen is None or speeds is None or lossy else speeds.share_of_best(chosen["gamma"]),
+        no_choice=_no_choice(gamma, lossy, is_decoded=chosen is not None, is_compared=speeds is not None),
         tokens=min(row["tokens"] for row in rows),
+        why_not_lossless=lossy,
     )
 
 
-def _no_choice(gamma: int | None, *, is_decoded: bool, is_compared: bool) -> str:
+def _no_choice(gamma: int | None, why_not_lossless: str, *, is_decoded: bool, is_compared: bool) -> str:
+    if why_not_lossless:
+        return f"not lossless: {why_not_lossless}"
     if gamma is None:
         return "nothing recommended"
     if not is_decoded:
@@ -168,8 +177,16 @@ class Verdict:
 
 
 def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
-    """The promises over all cells."""
+    """The promises over all cells; those of acceptance and choice over lossless ones, where there are any."""
     errors = np.abs([error for cell in cells for error in cell.cost_errors])
+    cost = Verdict(
+        words=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
+        f"{100 * errors.max():.2f} % (at most {100 * WORST_COST_ERROR:g})",
+        holds=bool(errors.mean() <= MEAN_COST_ERROR and errors.max() <= WORST_COST_ERROR),
+    )
+    cells = [cell for cell in cells if not cell.why_not_lossless]
+    if not cells:
+        return [cost]
     inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
     choices = [cell.choice for cell in cells if cell.choice is not None]
     least = min((choice.value for choice in choices), default=math.nan)
@@ -178,11 +195,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     widest = max(known) if known and len(known) == len(widths) else None
     doubt = "unknown: raise verify.repetitions" if widest is None else f"± {100 * widest:.2f} %"
     return [
-        Verdict(
-            words=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
-            f"{100 * errors.max():.2f} % (at most {100 * WORST_COST_ERROR:g})",
-            holds=bool(errors.mean() <= MEAN_COST_ERROR and errors.max() <= WORST_COST_ERROR),
-        ),
+        cost,
         Verdict(
             words=f"acceptance error inside its 95 % interval in {sum(inside)} of {len(inside)} cells (at least 13 in "
             f"16)",

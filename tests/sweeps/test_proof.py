@@ -12,7 +12,11 @@ import pytest
 
 from specgauge.model.paired_speeds import ShareOfBest
 from specgauge.sweeps.counted import CountedBlock
-from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, verdicts
+from specgauge.sweeps.decoded_tables import DecodedLog
+from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, prove, verdicts
+from specgauge.sweeps.rundir import Run
+from tests.sweeps.decoded import key
+from tests.sweeps.test_verified import batch, run
 
 GOOD = CellProof(
     words="run: pair, greedy, batch 1, context 128",
@@ -137,6 +141,83 @@ def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
     assert "no block has every γ; 6144" in proof_text([replace(GOOD, choice=None, no_choice="no block has every γ")])
     assert "98.5 % of γ = 3 (an unknown error on these prompts, an unknown error on others like them)" in unknown
     assert [line.split(":")[0] for line in lines[2:]] == ["holds"] * 3
+
+
+def test_cells_that_are_not_lossless_prove_the_cost_alone() -> None:
+    forced = replace(
+        GOOD,
+        cost_errors=(0.05,),
+        acceptance_inside=None,
+        choice=None,
+        no_choice="not lossless: forced",
+        why_not_lossless="forced",
+    )
+    assert [one.words.partition(":")[0] for one in verdicts([forced])] == ["cost error"]
+    assert holds(forced) == [False]
+    assert holds(forced, GOOD, GOOD, GOOD) == [False, True, True]
+    assert "; not lossless: forced; 6144 tokens an arm" in proof_text([forced])
+
+
+GAMMAS = (1, 2, 3)
+
+
+def decoded(path: Path, **changes: Any) -> Path:
+    """Every γ of the grid in both cells, two prompts twice, all in the times of the parts."""
+    batches = {
+        key(start_context=context): [
+            batch(context=context, prompts=(prompt,), repetition=repetition, **changes)
+            for prompt in (0, 1)
+            for repetition in (0, 1)
+        ]
+        for context in (64, 65)
+    }
+    return run(path, batches, gammas=GAMMAS).path
+
+
+def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounds take what the parts say: no cost error. γ = 1 accepts every other draft, 1.5 tokens in 5/4 + 1/8 s."""
+    path = decoded(tmp_path / "run", accepts=(1, 0))
+    cells = list(prove(Run.open(path)))
+    assert [cell.words for cell in cells] == [f"run: p, greedy, batch 1, context {context}" for context in (64, 65)]
+    for cell in cells:
+        assert cell.cost_errors == pytest.approx((0.0,) * 3, abs=1e-12)
+        assert (cell.tokens, cell.why_not_lossless, cell.no_choice) == (48, "", "")
+        assert cell.choice is not None
+    assert main([str(path)]) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("run: p, greedy, batch 1, context 64: cost error mean 0.00 %, worst 0.00 %; acceptance ")
+    assert lines[-3] == "holds: cost error: mean 0.00 % (at most 3), worst 0.00 % (at most 8)"
+
+
+def test_rounds_that_take_longer_than_their_parts_are_a_cost_error(tmp_path: Path) -> None:
+    """Context 65 has three times the ε of 64, which each lends the other."""
+    batches = {
+        key(start_context=context): [
+            batch(context=context, prompts=(prompt,), overhead_s=overhead_s) for prompt in (0, 1)
+        ]
+        for context, overhead_s in ((64, 0.5), (65, 1.5))
+    }
+    path = run(tmp_path / "run", batches, gammas=(2,)).path
+    first, second = prove(Run.open(path))
+    # of a round of 1.5 s and 2 / 5 of Δ₂: S from the parts takes 1 s more or less than measured
+    assert first.cost_errors == pytest.approx((2.025 / 3.025 - 1,), rel=1e-9)
+    assert second.cost_errors == pytest.approx((3.025 / 2.025 - 1,), rel=1e-9)
+    assert main([str(path)]) == 1
+
+
+def test_a_run_of_forced_acceptance_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run(tmp_path / "run", {}).path
+    lossy = {"lossless": False, "why_not_lossless": "forced", "expected_rounds": None}
+    arms = ("plain", "speculate:2")
+    requests = [row | (lossy if arm != "plain" else {}) for arm in arms for row in batch().requests(arm)]
+    DecodedLog.open(path).append(key(), 0, requests, [row for arm in arms for row in batch().rounds(arm)])
+    assert main([str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "run: p, greedy, batch 1, context 64: cost error mean 0.00 %, worst 0.00 %; acceptance unknown; not lossless: "
+        "forced; 12 tokens an arm",
+        "",
+        "holds: cost error: mean 0.00 % (at most 3), worst 0.00 % (at most 8)",
+    ]
 
 
 def test_without_a_run_or_with_a_wrong_one_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
