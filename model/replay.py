@@ -62,9 +62,9 @@ class JudgedPolicy:
     speedup: Interval
     """Over plain decoding."""
     over_best_fixed: Interval
-    gap_closed_by_start: float | None
+    gap_closed_by_start: Interval | None
     """Of the gap from the best fixed γ to who knows a_t and fixes γ at each start; None where there is no gap."""
-    gap_closed_oracle: float | None
+    gap_closed_oracle: Interval | None
     """Of the gap to who knows each run before drafting: the bound of policies that stop while drafting."""
     switches_per_round: float
     mean_gamma: float
@@ -268,8 +268,7 @@ def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confiden
         return sum_by_prompt(np.concatenate(values), by_text)
 
     plain_s, fixed_s = by_prompt([piece.plain_s for piece in pieces]), by_prompt([piece.fixed_s for piece in pieces])
-    by_start_s = float(sum(piece.by_start_s.sum() for piece in pieces))
-    oracle_s = float(sum(piece.oracle_s.sum() for piece in pieces))
+    by_start_s, oracle_s = by_prompt([piece.by_start_s for piece in pieces]), by_prompt([p.oracle_s for p in pieces])
     best = int(fixed_s.sum(axis=0).argmin())
     best_s, plain_total_s = fixed_s[:, best], float(plain_s.sum())
     weights = draw_prompts(plain_s.size, BOOTSTRAP_REPLICATES, seed)
@@ -279,16 +278,19 @@ def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confiden
         low, high = percentile_interval(drawn[1:], confidence)
         return Interval(value=float(drawn[0]), low=finite_or_none(low), high=finite_or_none(high))
 
+    def closed(time_s: FloatArray, bound_s: FloatArray) -> Interval | None:
+        gaps_s = np.maximum(best_s - bound_s, 0.0)
+        return ratio(best_s - time_s, gaps_s) if gaps_s.sum() > _NO_GAP * best_s.sum() else None
+
     policies = {}
     for name in pieces[0].tallies:
         tallies = [piece.tallies[name] for piece in pieces]
         time_s = by_prompt([tally.time_s for tally in tallies])
-        total_s = float(time_s.sum())
         policies[name] = JudgedPolicy(
             speedup=ratio(plain_s, time_s),
             over_best_fixed=ratio(best_s, time_s),
-            gap_closed_by_start=_closed(float(best_s.sum()), total_s, by_start_s),
-            gap_closed_oracle=_closed(float(best_s.sum()), total_s, oracle_s),
+            gap_closed_by_start=closed(time_s, by_start_s),
+            gap_closed_oracle=closed(time_s, oracle_s),
             switches_per_round=sum(tally.switches for tally in tallies) / sum(tally.rounds for tally in tallies),
             mean_gamma=sum(tally.drafted for tally in tallies) / sum(tally.row_rounds for tally in tallies),
             tuned=tuple(piece.tuned[name] for piece in pieces),
@@ -301,13 +303,8 @@ def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confiden
         best_fixed_gamma=best,
         best_fixed_speedup=plain_total_s / float(best_s.sum()),
         loop_speedup=costs.t_decode_s / costs.t_round_s[0],
-        bound_by_start_speedup=plain_total_s / by_start_s,
-        bound_oracle_speedup=plain_total_s / oracle_s,
+        bound_by_start_speedup=plain_total_s / float(by_start_s.sum()),
+        bound_oracle_speedup=plain_total_s / float(oracle_s.sum()),
         off_path=pieces[0].off_path,
         policies=policies,
     )
-
-
-def _closed(fixed_s: float, policy_s: float, bound_s: float) -> float | None:
-    gap_s = fixed_s - bound_s
-    return (fixed_s - policy_s) / gap_s if gap_s > _NO_GAP * fixed_s else None

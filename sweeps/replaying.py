@@ -171,14 +171,26 @@ def _cell_text(cell: ReplayedCell) -> str:
             _range(judged.speedup),
             judged.over_best_fixed.value,
             _range(judged.over_best_fixed),
-            judged.gap_closed_by_start,
-            judged.gap_closed_oracle,
+            *_gap(judged.gap_closed_by_start),
+            *_gap(judged.gap_closed_oracle),
             judged.mean_gamma,
             judged.switches_per_round,
         ]
         for name, judged in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
-    columns = ["policy", "S", share, "to fixed", share, "gap: start", "gap: run", "mean gamma", "switches"]
+    columns = [
+        "policy",
+        "S",
+        share,
+        "to fixed",
+        share,
+        "gap: start",
+        share,
+        "gap: run",
+        share,
+        "mean gamma",
+        "switches",
+    ]
     return "\n".join(
         [
             heading,
@@ -188,6 +200,13 @@ def _cell_text(cell: ReplayedCell) -> str:
             text_table(columns, rows),
         ]
     )
+
+
+def _gap(closed: Interval | None) -> tuple[float | None, str]:
+    """The share of a gap that is closed, and its interval; nothing where there is no gap."""
+    if closed is None or closed.low is None or closed.high is None:
+        return None if closed is None else closed.value, "-"
+    return closed.value, f"{closed.low:.3f} to {closed.high:.3f}"
 
 
 def _range(interval: Interval) -> str:
@@ -218,8 +237,8 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
         name: {
             "speedup": asdict(judged.speedup),
             "over_best_fixed": asdict(judged.over_best_fixed),
-            "gap_closed_by_start": judged.gap_closed_by_start,
-            "gap_closed_oracle": judged.gap_closed_oracle,
+            "gap_closed_by_start": judged.gap_closed_by_start and asdict(judged.gap_closed_by_start),
+            "gap_closed_oracle": judged.gap_closed_oracle and asdict(judged.gap_closed_oracle),
             "mean_gamma": judged.mean_gamma,
             "switches_per_round": judged.switches_per_round,
         }

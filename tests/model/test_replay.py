@@ -44,7 +44,8 @@ def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
     assert result.bound_by_start_speedup == pytest.approx(120 / by_start_s, rel=1e-12)
     assert result.bound_oracle_speedup == pytest.approx(120 / oracle_s, rel=1e-12)
     three = result.policies["three"]
-    assert three.gap_closed_oracle == pytest.approx((fixed_s.min() - fixed_s[3]) / (fixed_s.min() - oracle_s))
+    assert three.gap_closed_oracle is not None
+    assert three.gap_closed_oracle.value == pytest.approx((fixed_s.min() - fixed_s[3]) / (fixed_s.min() - oracle_s))
     assert three.over_best_fixed.value == pytest.approx(fixed_s.min() / fixed_s[3])
     assert three.switches_per_round == 0
     assert (result.prompts, result.off_path) == (6, "assumed")
@@ -83,7 +84,10 @@ def test_confidence_that_tells_easy_from_hard_beats_the_best_fixed_gamma(per_dra
     assert ours.over_best_fixed.low is not None
     assert ours.over_best_fixed.low > 1.01
     assert ours.gap_closed_oracle is not None
-    assert ours.gap_closed_oracle > 0.2
+    assert ours.gap_closed_oracle.value > 0.2
+    assert ours.gap_closed_oracle.low is not None
+    assert ours.gap_closed_oracle.high is not None
+    assert 0 < ours.gap_closed_oracle.low < ours.gap_closed_oracle.value < ours.gap_closed_oracle.high < 1
     assert result.best_fixed_speedup * ours.over_best_fixed.value == pytest.approx(ours.speedup.value)
     assert ours.speedup.value < result.bound_oracle_speedup
     assert ours.switches_per_round < 0.5
@@ -97,7 +101,7 @@ def test_where_drafting_never_pays_the_renewal_rule_is_plain(batch_size: int) ->
     assert ours.speedup.value == pytest.approx(1.0, abs=1e-12)
     assert ours.mean_gamma == 0
     assert result.best_fixed_gamma == 0
-    assert ours.gap_closed_by_start is None or abs(ours.gap_closed_by_start) < 1e-9
+    assert ours.gap_closed_by_start is None or abs(ours.gap_closed_by_start.value) < 1e-9
     assert result.policies["heuristic"].speedup.value < 0.9
 
 
