@@ -145,11 +145,12 @@ def test_the_law_is_the_targets(gamma: int) -> None:
     assert min(p_values(gamma, many(gamma))) > PASSES
 
 
-def test_the_law_is_the_targets_one_row_at_a_time() -> None:
+@pytest.mark.parametrize("gamma", [1, 2, 5])
+def test_the_law_is_the_targets_one_row_at_a_time(gamma: int) -> None:
     """A row alone writes, token for token, what it wrote among ten thousand, and so has the same law."""
-    alone = continuations(1, count=ALONE, rows=1)
-    assert alone == many(1)[:ALONE]
-    assert min(p_values(1, alone)) > PASSES
+    alone = continuations(gamma, count=ALONE, rows=1)
+    assert alone == many(gamma)[:ALONE]
+    assert min(p_values(gamma, alone)) > PASSES
 
 
 @pytest.mark.parametrize("rule", ["ratio", "match"])
