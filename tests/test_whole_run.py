@@ -1,0 +1,115 @@
+"""One small run of the shipped pair from the configuration to the report, with everything real: `specgauge run`.
+
+Two cells, greedy and drawn, are timed, decoded end to end at two γ and under two policies, with rollouts; lookups as
+the draft take the same way without them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specgauge.bench.models import EMBEDDED
+from specgauge.cli import main
+from specgauge.configs.loader import load_config
+from specgauge.sweeps.rundir import Run
+
+if not (EMBEDDED / "target" / "config.json").exists():
+    pytest.skip("the embedded weights are not in this checkout", allow_module_level=True)
+
+SMALL = (
+    "pairs[0].threads=1",
+    "workload.limit=2",
+    "workload.prompt_tokens=[32]",
+    "workload.max_new_tokens=10",
+    "grid.batch_size=[2]",
+    "grid.context=[32]",
+    "grid.gamma=1:3",
+    "precision.min_blocks=2",
+    "precision.max_blocks=2",
+    "precision.block_samples=1",
+    "acceptance.rollouts=2",
+    "verify.gamma=[1,3]",
+    "verify.policies=[heuristic,renewal]",
+)
+ARMS = {"plain", "loop", "generate", "speculate:1", "speculate:3", "adaptive:heuristic", "adaptive:renewal"}
+
+
+def run(path: Path, *settings: str) -> Path:
+    words = [word for setting in (*SMALL, *settings) for word in ("--set", setting)]
+    assert main(["run", "quickstart", "--out", str(path), *words]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_everything_is_measured_and_decoded(whole: Path) -> None:
+    finished = Run.open(whole)
+    assert {line.status for line in finished.journal()} == {"ok"}
+    requests = pd.read_parquet(whole / "requests.parquet")
+    assert set(requests["arm"]) == ARMS
+    assert set(requests["sampling"]) == {"greedy", "t1"}
+    assert (requests["tokens"].map(len) <= 10).all()
+    rows = finished.verification()
+    assert {(row["sampling"], row["gamma"]) for row in rows} == {(s, g) for s in ("greedy", "t1") for g in (1, 3)}
+    assert all(row["lossless"] and row["speedup_measured"] > 0 for row in rows)
+    assert all(row["t_overhead_s"] is not None and row["cost_error"] is not None for row in rows)
+
+
+def test_greedy_texts_are_the_targets(whole: Path) -> None:
+    for row in Run.open(whole).verification():
+        if row["sampling"] == "greedy":
+            assert (row["texts_same"] + row["texts_tied"], row["texts_differ"]) == (4, 0)
+        else:
+            assert row["texts_same"] is None
+
+
+def test_rejected_drafts_are_followed(whole: Path) -> None:
+    """At most two starts of every text of nine judged positions, each with the draft's next two steps."""
+    rollouts = pd.read_parquet(whole / "rollouts.parquet")
+    starts = rollouts.groupby(["sampling", "prompt", "repetition"])["start"].nunique()
+    assert set(starts.index.get_level_values("sampling")) == {"greedy", "t1"}
+    assert (starts <= 2).all()
+    assert starts.sum() > 0
+    assert set(rollouts["depth"]) == {1, 2}
+
+
+def test_policies_are_tuned_decoded_and_replayed(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = json.loads((whole / "policies.json").read_text())
+    assert [cell["left_out"] for cell in tuned["cells"]] == [{}, {}]
+    assert all({*half["policies"]} == {"heuristic", "renewal"} for cell in tuned["cells"] for half in cell["halves"])
+    assert main(["replay", str(whole), "--replicates", "2", "--json"]) == 0
+    replays = json.loads(capsys.readouterr().out)["replays"]
+    assert [entry["off_path"] for entry in replays] == ["measured", "measured"]
+    assert all(entry["policies"]["renewal"]["speedup"]["value"] > 0 for entry in replays)
+
+
+def test_the_report_and_the_answers_are_written(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (whole / "report.html").read_text(encoding="utf-8")
+    assert "Decoded end to end in 2 cells" in page
+    assert main(["recommend", str(whole)]) == 0
+    out = capsys.readouterr().out
+    assert "pair embedded, sampling greedy" in out
+    assert "Decoded end to end in 2 cells: predicted S within" in out
+
+
+@pytest.mark.parametrize("draft", ["ngram", "{layers: 2}"])
+def test_other_drafts_take_the_same_way(tmp_path: Path, draft: str) -> None:
+    path = run(tmp_path / "run", f"pairs[0].draft={draft}", "acceptance.rollouts=0", "verify.policies=[heuristic]")
+    rows = Run.open(path).verification()
+    assert {row["gamma"] for row in rows} == {1, 3, None}
+    assert all(row["speedup_measured"] > 0 for row in rows)
+
+
+def test_the_quickstart_decodes_the_recommended_gamma_and_its_neighbours() -> None:
+    config = load_config("quickstart")
+    assert config.verify is not None
+    assert config.verify.gamma == "recommended"
+    assert config.verify.max_seconds is not None
+    assert config.verify.max_seconds <= 90
