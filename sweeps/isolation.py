@@ -1,11 +1,12 @@
-"""Measure a pair in a process of its own, so that its death costs one cell and never the run.
+"""Measure a pair in a process of its own, so that its death costs the part it was at and never the run.
 
     outcome = measure_apart(run_path, config, "embedded", say=print)
 
-A worker (`specgauge.sweeps.worker`) that dies in a cell has that cell recorded as `killed`, with the signal, and is
-started again for the rest; one that dies while it loads, writes texts or decodes end to end ends the pair, every arm
-that has no block recorded as `killed`. The next run tries what was killed once more. A worker whose parent dies,
-however it dies, ends as on Ctrl-C: the pipe that is its stdin closes.
+A worker (`specgauge.sweeps.worker`) that dies in the timing of a cell has that cell recorded as `killed`, with the
+signal; one that dies while it decodes a cell end to end leaves that as the reason why the cell is not decoded. It is
+started again for the rest, each time with one part less to do. One that dies anywhere else, as while it loads or writes
+texts, ends the pair, every arm that has no block recorded as `killed`. The next run tries what was killed once more. A
+worker whose parent dies, however it dies, ends as on Ctrl-C: the pipe that is its stdin closes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.deadline import Deadline
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.opening import OpenRun
+from specgauge.sweeps.parts import reasons_of
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.rundir import ACCEPTANCE, acceptance_file_name
 from specgauge.sweeps.worker import INTERRUPTED, WorkerOutcome, read_outcome, seconds_told
@@ -50,6 +52,7 @@ def measure_apart(
         RuntimeError: the worker met something nobody foresaw.
     """
     left_alone: list[str] = []
+    reasons: dict[str, str] = {}
     try:
         while True:
             code, outcome = _start(run, pair, [*seconds_told(deadline), *left_alone])
@@ -57,16 +60,25 @@ def measure_apart(
                 raise KeyboardInterrupt
             if outcome is not None:
                 _raise_what_ends_the_run(outcome, pair)
-                return replace(outcome, failed=outcome.failed or bool(left_alone))
-            mark, words = read_mark(run), _death(code)
-            say(f"pair {pair}: killed: {words}")
-            cell = mark.get("cell") if mark is not None else None
-            if mark is None or cell is None or cell in left_alone:
-                return _end_pair(run, config, pair, f"{words}, while {'starting' if mark is None else mark['stage']}")
-            _record(run, config, mark, words)
-            left_alone.append(cell)
+                return _with_reasons(replace(outcome, failed=outcome.failed or bool(left_alone)), reasons)
+            mark, words = read_mark(run) or {"stage": "starting"}, _death(code)
+            is_timing, where = "cell" in mark, f"{words}, while {mark['stage']}"
+            say(f"pair {pair}: killed: {words if is_timing else where}")
+            part = mark["cell"] if is_timing else mark.get("part")
+            if part is None or part in left_alone:
+                return _with_reasons(_end_pair(run, config, pair, where), reasons)
+            if is_timing:
+                _record(run, config, mark, words)
+            else:
+                reasons[part] = f"killed: {words}"
+            left_alone.append(part)
     finally:
         clear_mark(run)
+
+
+def _with_reasons(outcome: WorkerOutcome, reasons: Mapping[str, str]) -> WorkerOutcome:
+    """The outcome of the last worker, with why parts were left alone."""
+    return replace(outcome, verify_reasons={**reasons_of("decoding", reasons), **outcome.verify_reasons})
 
 
 def _raise_what_ends_the_run(outcome: WorkerOutcome, pair: str) -> None:
@@ -82,7 +94,7 @@ def _raise_what_ends_the_run(outcome: WorkerOutcome, pair: str) -> None:
 def _start(run: Path, pair: str, told: list[str]) -> tuple[int, WorkerOutcome | None]:
     """(exit code, outcome if it left one) of a new worker; its lines go where this process's stderr goes.
 
-    told: the seconds it has, where they are limited, and the cells it is to leave alone.
+    told: the seconds it has, where they are limited, and the names of the parts it is to leave alone.
     """
     clear_mark(run)
     with tempfile.TemporaryDirectory() as folder:

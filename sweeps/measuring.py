@@ -28,6 +28,7 @@ from specgauge.sweeps.deadline import RUN_SECONDS, Deadline, OutOfTimeError
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.pair_prompts import PairPrompts
+from specgauge.sweeps.parts import names_of
 from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.policy_tuner import PolicyTuner
 from specgauge.sweeps.predictions import recommended_gammas
@@ -76,7 +77,8 @@ class PairRun:
     ) -> None:
         """Nothing is loaded before `measure`.
 
-        left_alone: ids of cells in which this run was killed; deadline: after which nothing is begun.
+        left_alone: names of the parts in which this run was killed, a cell's timing by its id.
+        deadline: after which nothing is begun.
         """
         self.run, self.pair, self.progress = run, pair, progress
         self.prompts = PairPrompts(run, pair.name, prompts)
@@ -84,7 +86,7 @@ class PairRun:
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
         self.mode = run.config.mode_of(pair)
-        self.mark = WorkingMark(run.path)
+        self.mark, self.left_alone = WorkingMark(run.path), left_alone
         notes = {} if pair.threads is None else {"threads": pair.threads}
         self.budget = PairBudget(config=run.config, pair=pair, cells=self.cells, deadline=deadline or Deadline())
         self.log = BlockLog(
@@ -222,6 +224,7 @@ class PairRun:
         """The timing of every cell: all γ, or where they are searched for those that can still change the answer."""
         cells = self.budget.fitting
         blocks = len(cells) * len(self.arms) * self.config.precision.min_blocks
+        self.mark.stage(f"timing {self.pair.name}")
         recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in cells for arm in self.arms)
         left_s = self.budget.timing_left_s(lambda cell: self.log.spent_s(cell.id, self.arms))
         self.progress.start(f"timing {self.pair.name}", blocks, done=recorded, limit_s=left_s)
@@ -271,6 +274,8 @@ class PairRun:
             guard=self._guarded,
             deadline=self.budget.deadline,
             skipped=dict.fromkeys(places - fitting, "skipped: over limits.memory"),
+            under_way=lambda words: self.mark.part("decoding", words, stage=f"decoding end to end, {words}"),
+            left_alone=names_of("decoding", self.left_alone),
         )
 
     def _verify(self, loaded: LoadedPair) -> None:

@@ -11,7 +11,8 @@ finds is on the disk before the next block starts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -142,6 +143,10 @@ class Verification:
     """Of the run: no block is begun after it."""
     skipped: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """Why places are not decoded, by batch size and context."""
+    under_way: Callable[[str], AbstractContextManager[object]] = nullcontext
+    """Is told the words of the cell that is decoded inside."""
+    left_alone: Collection[str] = ()
+    """Words of cells that are not decoded, for a reason that is kept elsewhere."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why a cell was not decoded, or not to its end, by its words."""
 
@@ -183,7 +188,7 @@ class Verification:
         """
         cells, self.reasons = verify_cells(self.run.config, self.pair.name, recommended)
         log = DecodedLog.open(self.run.path)
-        cells = [self._as_begun(cell, log) for cell in cells]
+        cells = [self._as_begun(cell, log) for cell in cells if cell.words not in self.left_alone]
         for cell in cells:
             if cell.place in self.skipped:
                 self.reasons[cell.words] = self.skipped[cell.place]
@@ -209,7 +214,8 @@ class Verification:
                     self.reasons[cell.words] = f"{left} of {len(blocks[cell.key])} blocks left out: {spent} is spent"
                     continue
                 batch = blocks[cell.key][block]
-                trouble = self.guard(partial(self._block, loaded, log, benches, cell, block, batch))
+                with self.under_way(cell.words):
+                    trouble = self.guard(partial(self._block, loaded, log, benches, cell, block, batch))
                 if trouble is not None:
                     self.reasons[cell.words] = ": ".join(trouble)
                 self.progress.advance()

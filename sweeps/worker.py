@@ -4,8 +4,8 @@ It opens the run directory as its one writer, measures what is missing, and leav
 file OUTCOME. A pair that dies in it (killed by the system when memory runs out, or by anybody) takes nothing else
 along; who started it (`specgauge.sweeps.isolation`) reads from the mark it leaves what it was doing.
 
-Cells whose ids follow as further arguments were being measured when an earlier worker died; they are left alone. After
-`--seconds=12.5` from its start it begins nothing more.
+Parts whose names (`specgauge.sweeps.parts`) follow as further arguments were under way when an earlier worker died;
+they are left alone. After `--seconds=12.5` from its start it begins nothing more.
 """
 
 from __future__ import annotations

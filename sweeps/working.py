@@ -2,6 +2,7 @@
 
     with WorkingMark(run.path) as mark:
         mark.block(cell.id, arm, block)
+        with mark.part("decoding", words, stage="decoding end to end"): ...
     read_mark(run.path)          # None once the process has ended by itself
 
 A hint, not a record: it is not synced to the disk, but whole whenever the process dies.
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from specgauge.sweeps.parts import Kind, part_name
 
 MARK = ".working.json"
 _BEGUN = f"{MARK}.tmp"
@@ -26,6 +30,7 @@ class WorkingMark:
     def __init__(self, folder: Path) -> None:
         """Mark work in a run directory."""
         self._path = folder / MARK
+        self._part: dict[str, str] = {}
 
     def stage(self, stage: str) -> None:
         """Something that is no block of a cell, such as loading."""
@@ -35,10 +40,21 @@ class WorkingMark:
         """A block of a cell's arm."""
         self._write({"stage": f"timing {arm}", "cell": cell, "arm": arm, "block": block})
 
+    @contextmanager
+    def part(self, kind: Kind, name: str, *, stage: str) -> Iterator[None]:
+        """A part that the rest of the pair can be measured without; every stage inside is a stage of it."""
+        self._part = {"part": part_name(kind, name)}
+        self.stage(stage)
+        try:
+            yield
+        finally:
+            self._part = {}
+            self.stage(stage)
+
     def _write(self, content: dict[str, Any]) -> None:
         with suppress(OSError):  # a full disk: the journal tells it, where it matters
             begun = self._path.with_name(_BEGUN)
-            begun.write_text(json.dumps({**content, "pid": os.getpid()}), encoding="utf-8")
+            begun.write_text(json.dumps({**content, **self._part, "pid": os.getpid()}), encoding="utf-8")
             begun.replace(self._path)
 
     def __enter__(self) -> Self:

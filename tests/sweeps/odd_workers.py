@@ -21,7 +21,7 @@ from specgauge import cli
 from specgauge.sweeps import isolation
 from specgauge.sweeps import worker as real_worker
 from specgauge.sweeps.working import WorkingMark
-from tests.sweeps.fake_bench import FakeBench, install
+from tests.sweeps.fake_bench import Decoding, FakeBench, install
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -94,6 +94,17 @@ def fake_deaths() -> None:
     modules["specgauge.bench.generate"].generate_plain = generate
 
 
+def fake_decoding_dies(place: str) -> None:
+    """Killed while it decodes at that batch size and context, such as 1x65."""
+    batch_size, context = map(int, place.split("x"))
+
+    def kill(decoding: Decoding) -> None:
+        if decoding.place == (batch_size, context):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    fake(FakeBench(before_decoding=kill))
+
+
 def full_disk() -> None:
     """No file grows beyond JOURNAL_BYTES."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (JOURNAL_BYTES, JOURNAL_BYTES))
@@ -110,6 +121,7 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
     "pause": pause_in,
     "fake": fake,
     "fake deaths": fake_deaths,
+    "fake decoding dies": fake_decoding_dies,
     "full disk": full_disk,
 }
 
