@@ -3,10 +3,11 @@
     outcome = measure_apart(run_path, config, "embedded", say=print)
 
 A worker (`specgauge.sweeps.worker`) that dies in the timing of a cell has that cell recorded as `killed`, with the
-signal; one that dies while it decodes a cell end to end leaves that as the reason why the cell is not decoded. It is
-started again for the rest, each time with one part less to do. One that dies anywhere else, as while it loads or writes
-texts, ends the pair, every arm that has no block recorded as `killed`. The next run tries what was killed once more. A
-worker whose parent dies, however it dies, ends as on Ctrl-C: the pipe that is its stdin closes.
+signal; one that dies while it writes or judges the texts of a sampling setting, or decodes a cell end to end, leaves
+that as the reason why these are missing. It is started again for the rest, each time with one part less to do. One that
+dies anywhere else, as while it loads, ends the pair, every arm that has no block recorded as `killed`. The next run
+tries what was killed once more. A worker whose parent dies, however it dies, ends as on Ctrl-C: the pipe that is its
+stdin closes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.deadline import Deadline
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.opening import OpenRun
-from specgauge.sweeps.parts import reasons_of
+from specgauge.sweeps.parts import names_of, reasons_of
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.rundir import ACCEPTANCE, acceptance_file_name
 from specgauge.sweeps.worker import INTERRUPTED, WorkerOutcome, read_outcome, seconds_told
@@ -70,7 +71,7 @@ def measure_apart(
             if is_timing:
                 _record(run, config, mark, words)
             else:
-                reasons[part] = f"killed: {words}"
+                reasons[part] = f"killed: {words if names_of('decoding', [part]) else where}"
             left_alone.append(part)
     finally:
         clear_mark(run)
@@ -78,7 +79,11 @@ def measure_apart(
 
 def _with_reasons(outcome: WorkerOutcome, reasons: Mapping[str, str]) -> WorkerOutcome:
     """The outcome of the last worker, with why parts were left alone."""
-    return replace(outcome, verify_reasons={**reasons_of("decoding", reasons), **outcome.verify_reasons})
+    return replace(
+        outcome,
+        acceptance_reasons={**outcome.acceptance_reasons, **reasons_of("acceptance", reasons)},
+        verify_reasons={**reasons_of("decoding", reasons), **outcome.verify_reasons},
+    )
 
 
 def _raise_what_ends_the_run(outcome: WorkerOutcome, pair: str) -> None:

@@ -104,7 +104,9 @@ class PairRun:
             budget=self.budget,
             progress=progress,
             stage=self._stage,
+            mark=self.mark,
             guard=self._guarded,
+            left_alone=left_alone,
         )
         self.outcome = PairOutcome(left_out=self.budget.left_out, acceptance_reasons=self.recording.reasons)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-Kind = Literal["decoding"]
-"""The decoding end to end of one cell, named by its words."""
+Kind = Literal["acceptance", "rejected drafts", "decoding"]
+"""Texts and acceptance under a sampling setting; draft chains off its texts; the decoding end to end of a cell, which
+its words name."""
 
 
 def part_name(kind: Kind, name: str) -> str:

@@ -1,6 +1,6 @@
 """Record the acceptance of one pair: the target's texts, a teacher-forced pass over them, and chains off their path.
 
-    recording = Recording(run, pair, prompts=prompts, budget=budget, progress=progress, stage=stage, guard=guard)
+    recording = Recording(run, pair, prompts=prompts, budget=budget, progress=progress, …)
     recording.side_by_side(loaded)          # both models in memory at once
     recording.in_turn()                     # or one after the other
     recording.follow_rollouts(loaded)       # draft chains that start with a rejected draft
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +23,14 @@ from specgauge.sweeps.budget import SPENT, PairBudget
 from specgauge.sweeps.files import atomic_path
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.pair_prompts import PairPrompts
+from specgauge.sweeps.parts import names_of
 from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.progress import Progress
 from specgauge.sweeps.records import SCHEMA
 from specgauge.sweeps.rollout_table import RolloutKey, add_rollouts, has_rollouts
 from specgauge.sweeps.rundir import ACCEPTANCE, ROLLOUTS, acceptance_file_name
 from specgauge.sweeps.verifying import Guard
+from specgauge.sweeps.working import WorkingMark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,17 +57,22 @@ class Recording:
         budget: PairBudget,
         progress: Progress,
         stage: Callable[[str, int], None],
+        mark: WorkingMark,
         guard: Guard,
+        left_alone: Sequence[str] = (),
     ) -> None:
         """Nothing is recorded before a method is called.
 
-        stage: is told what begins and how many steps of `progress` it takes.
+        stage: is told what begins and how many steps of `progress` it takes; mark: says whose doing a death would be.
+        left_alone: names of parts that are not tried, for a reason that is kept elsewhere.
         """
         self._run, self._pair, self._prompts, self._budget = run, pair, prompts, budget
         self._config, self._progress, self._stage, self._guard = run.config, progress, stage, guard
         self.reasons: dict[str, str] = {}
         """Why a sampling setting has no acceptance, by its name."""
         self._texts: dict[str, list[Text]] = {}
+        self._mark = mark
+        self._unjudged, self._unfollowed = names_of("acceptance", left_alone), names_of("rejected drafts", left_alone)
 
     def side_by_side(self, loaded: LoadedPair) -> None:
         """All of a pair in memory at once."""
@@ -84,7 +92,8 @@ class Recording:
                 self._texts[sampling.name] = texts
                 self._judge(measure, texts, sampling)
 
-            self._note(sampling, self._guard(work))
+            with self._part(sampling):
+                self._note(sampling, self._guard(work))
 
     def in_turn(self) -> None:
         """One model after the other; the two are never in memory together."""
@@ -106,6 +115,7 @@ class Recording:
         written: dict[str, list[Text]] = {}
 
         def write() -> None:
+            self._mark.stage(f"loading {self._pair.name}")
             draft_tokenizer = load_draft().tokenizer
             gc.collect()
             target = load_target()
@@ -113,7 +123,8 @@ class Recording:
             encoded = self._prompts.encoded(target.tokenizer)
             for sampling in missing:
                 if not self._is_left_out(sampling):
-                    written[sampling.name] = self._write_texts(target, encoded, sampling)
+                    with self._part(sampling):
+                        written[sampling.name] = self._write_texts(target, encoded, sampling)
 
         trouble = self._guard(write)
         gc.collect()
@@ -126,7 +137,8 @@ class Recording:
             def judge(sampling: SamplingConfig = sampling, texts: Sequence[Text] = texts) -> None:
                 self._judge(partial(measure_acceptance, load_target, load_draft), texts, sampling)
 
-            self._note(sampling, self._guard(judge))
+            with self._part(sampling):
+                self._note(sampling, self._guard(judge))
 
     def follow_rollouts(self, loaded: LoadedPair) -> None:
         """Draft chains that start with a rejected draft, where they are asked for and a model drafts."""
@@ -134,12 +146,14 @@ class Recording:
         if not starts or loaded.draft is None:
             return
         for sampling in self._config.sampling:
-            if not self._path(sampling).is_file():
+            if not self._path(sampling).is_file() or sampling.name in self._unfollowed:
                 continue
             for key in rollout_keys(self._config, self._pair.name, sampling.name):
                 is_there = has_rollouts(self._run.path / ROLLOUTS, key)
                 if not is_there and not self._budget.leaves_out(f"rejected drafts under {sampling.name}"):
-                    self._guard(partial(self._follow, loaded, sampling, key, starts))
+                    stage = f"rejected drafts, {self._pair.name}, {sampling.name}"
+                    with self._mark.part("rejected drafts", sampling.name, stage=stage):
+                        self._guard(partial(self._follow, loaded, sampling, key, starts))
 
     def give_up(self, reason: str) -> None:
         """Keep one reason for every sampling setting whose acceptance is not there."""
@@ -147,7 +161,13 @@ class Recording:
             self.reasons[sampling.name] = reason
 
     def _missing(self) -> list[SamplingConfig]:
-        return [s for s in self._config.sampling if not self._path(s).is_file()]
+        wanted = [s for s in self._config.sampling if s.name not in self._unjudged]
+        return [s for s in wanted if not self._path(s).is_file()]
+
+    def _part(self, sampling: SamplingConfig) -> AbstractContextManager[None]:
+        """What is done inside is the acceptance under a sampling setting."""
+        stage = f"acceptance, {self._pair.name}, {sampling.name}"
+        return self._mark.part("acceptance", sampling.name, stage=stage)
 
     def _path(self, sampling: SamplingConfig) -> Path:
         return self._run.path / ACCEPTANCE / acceptance_file_name(self._pair.name, sampling.name)

@@ -138,10 +138,12 @@ class FakeBench:
         if pair.name in self.load_error:
             raise self.load_error[pair.name]
         self.loaded.append(pair.name)
+        draft = SimpleNamespace(tokenizer=None, name=f"{pair.name} draft")
         return SimpleNamespace(
             name=pair.name,
             target=SimpleNamespace(tokenizer=None, name=f"{pair.name} target", max_context=self.max_context),
-            draft=SimpleNamespace(tokenizer=None, name=f"{pair.name} draft"),
+            draft=draft,
+            draft_model=draft,
         )
 
     def load_model(self, spec: Any, *, role: str, name: str) -> Any:

@@ -72,7 +72,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
 
 
 class TestOnePairOfSeveral:
-    """With the fake bench, in real processes: one pair dies loading, one writing texts, one is fine."""
+    """With the fake bench, in real processes: one pair dies loading, one writing its only texts, one is fine."""
 
     def test_the_others_are_measured(self, ended: tuple[int, Path]) -> None:
         code, path = ended
@@ -80,7 +80,7 @@ class TestOnePairOfSeveral:
         rows = Run.open(path).predictions().to_dict("records")
         assert {(row["pair"], row["status"], row["reason"]) for row in rows} == {
             ("loads", "killed", f"{KILLED}, while loading loads"),
-            ("writes", "killed", SEGFAULT),
+            ("writes", "unmeasured", f"killed: {SEGFAULT}"),
             ("fine", "ok", ""),
         }
         assert not (path / MARK).exists()
@@ -90,7 +90,12 @@ class TestOnePairOfSeveral:
         found = {(warning["code"], warning["message"]) for warning in Run.open(path).warnings}
         assert (
             "killed",
-            f"pair writes: 2 of 2 cells killed, first batch size 1, context 64, argmax, decode: {SEGFAULT}",
+            f"pair loads: 2 of 2 cells killed, first batch size 1, context 64, argmax, decode: {KILLED}, while loading "
+            "loads",
+        ) in found
+        assert (
+            "acceptance_missing",
+            f"pair writes, sampling greedy: no acceptance: killed: {SEGFAULT}",
         ) in found
         assert (
             "acceptance_missing",
@@ -100,10 +105,17 @@ class TestOnePairOfSeveral:
 
     def test_the_next_run_measures_them(self, ended: tuple[int, Path], bench: FakeBench) -> None:
         _, path = ended
-        assert worker.work(path, "writes", []) == WorkerOutcome()
         lines = Run.open(path).journal()
-        cells = [cell for cell in plan_cells(THREE) if cell.pair == "writes"]
-        assert [by_cell(lines)[cell.id] for cell in cells] == [{"ok"}] * 2
+        cells = {pair: [cell.id for cell in plan_cells(THREE) if cell.pair == pair] for pair in ("loads", "writes")}
+        statuses = by_cell(lines)
+        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"killed"}] * 2 + [{"ok"}] * 2
+        assert not Run.open(path).has_acceptance("writes", "greedy")
+
+        assert [worker.work(path, pair, []) for pair in cells] == [WorkerOutcome()] * 2
+        statuses = by_cell(Run.open(path).journal())
+        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"ok"}] * 4
+        assert {line.cell for line in Run.open(path).journal()[len(lines) :]} == set(cells["loads"])
+        assert Run.open(path).has_acceptance("loads", "greedy")
         assert Run.open(path).has_acceptance("writes", "greedy")
 
 

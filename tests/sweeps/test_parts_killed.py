@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from specgauge.sweeps import isolation, runner, worker
@@ -28,8 +30,12 @@ CONFIG = made.config(
     grid={"batch_size": [1, 2], "context": [64, 65], "gamma": "1:2"},
     verify={"gamma": 2, "prompts": 2, "max_new_tokens": 6},
 )
+TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"
 DECODING = f"decoding: {FATAL}"
+CHAINS = pd.DataFrame(
+    {"prompt": 0, "repetition": 0, "start": 3, "depth": [1], "token": 5, "top_prob": [0.5], "entropy_nats": [1.0]}
+)
 
 Step = Callable[[Path], tuple[int, WorkerOutcome | None]]
 
@@ -107,6 +113,21 @@ class TestTheLoop:
         assert capsys.readouterr().out == f"pair p: killed: {KILLED}, while {stage}\n"
         assert not (path / MARK).exists()
 
+    def test_a_sampling_setting_it_died_at_has_no_acceptance_and_the_rest_goes_on(
+        self, tmp_path: Path, script: Callable[..., Script]
+    ) -> None:
+        made.begin(tmp_path / "new", TWO).close()
+        steps = script(
+            dies_in(-9, "acceptance", "a", "writing texts, p, a"),
+            dies_in(-11, "rejected drafts", "b", "rejected drafts, p, b"),
+            ends(acceptance_reasons={"a": "left out: limits.run_seconds is spent"}),
+        )
+        assert measure_apart(tmp_path / "new", TWO, "p", say=print) == WorkerOutcome(
+            failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
+        )
+        assert steps.left_alone == [[], ["acceptance: a"], ["acceptance: a", "rejected drafts: b"]]
+        assert Run.open(tmp_path / "new").journal() == ()
+
     def test_a_death_while_loading_again_ends_the_pair_and_keeps_the_reason(
         self, path: Path, script: Callable[..., Script]
     ) -> None:
@@ -161,6 +182,97 @@ class TestDecoding:
         assert {one.place for one in bench.decoded} == {(1, 65)}
         requests, _ = read_decoded(path)
         assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
+
+
+@pytest.fixture
+def seen(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """What was called while texts were recorded, and the mark at that time."""
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def telling(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*rest: Any, **options: Any) -> Any:
+            found.append((name, _marked(tmp_path / "run")))
+            return call(*rest, **options)
+
+        return told
+
+    rollouts = ModuleType("specgauge.bench.rollouts")
+    rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: CHAINS
+    monkeypatch.setitem(sys.modules, rollouts.__name__, rollouts)
+    for module, name in (
+        ("models", "load_model"),
+        ("models", "load_pair"),
+        ("generate", "generate_plain"),
+        ("acceptance", "measure_acceptance"),
+        ("pair_acceptance", "pair_acceptance"),
+        ("rollouts", "measure_rollouts"),
+        ("measure", "measure_cells"),
+    ):
+        where = sys.modules[f"specgauge.bench.{module}"]
+        monkeypatch.setattr(where, name, telling(name, getattr(where, name)))
+    return found
+
+
+class TestAcceptance:
+    """With the fake bench, in this process: marks, and what is left alone."""
+
+    def test_sampling_settings_are_marked(
+        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]], bench: FakeBench
+    ) -> None:
+        made.begin(tmp_path / "run", TWO).close()
+        assert worker.work(tmp_path / "run", "p", []) == WorkerOutcome()
+        assert seen == [
+            ("load_pair", {"stage": "loading p"}),
+            ("generate_plain", {"stage": "writing texts, p, a", "part": "acceptance: a"}),
+            ("generate_plain", {"stage": "writing texts, p, a", "part": "acceptance: a"}),
+            ("pair_acceptance", {"stage": "acceptance, p, a", "part": "acceptance: a"}),
+            ("generate_plain", {"stage": "writing texts, p, b", "part": "acceptance: b"}),
+            ("generate_plain", {"stage": "writing texts, p, b", "part": "acceptance: b"}),
+            ("pair_acceptance", {"stage": "acceptance, p, b", "part": "acceptance: b"}),
+            ("measure_rollouts", {"stage": "rejected drafts, p, a", "part": "rejected drafts: a"}),
+            ("measure_rollouts", {"stage": "rejected drafts, p, b", "part": "rejected drafts: b"}),
+            ("measure_cells", {"stage": "timing p"}),
+        ]
+
+    def test_so_they_are_with_one_model_after_the_other(
+        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]], bench: FakeBench
+    ) -> None:
+        made.begin(tmp_path / "run", made.config(acceptance={"sequential": True})).close()
+        assert worker.work(tmp_path / "run", "p", []) == WorkerOutcome()
+        judging = {"stage": "acceptance, p, greedy", "part": "acceptance: greedy"}
+        assert seen == [
+            ("load_model", {"stage": "loading p"}),
+            ("load_model", {"stage": "loading p"}),
+            ("generate_plain", {"stage": "writing texts, p, greedy", "part": "acceptance: greedy"}),
+            ("generate_plain", {"stage": "writing texts, p, greedy", "part": "acceptance: greedy"}),
+            ("measure_acceptance", judging),
+            ("load_model", judging),
+            ("load_model", judging),
+            ("load_pair", {"stage": "loading p"}),
+            ("measure_cells", {"stage": "timing p"}),
+        ]
+
+    def test_what_is_left_alone_is_not_tried(
+        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]], bench: FakeBench
+    ) -> None:
+        path = tmp_path / "run"
+        made.begin(path, TWO).close()
+        assert worker.work(path, "p", ["acceptance: a", "rejected drafts: b"]) == WorkerOutcome()
+        assert [Run.open(path).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
+        assert [name for name, _ in seen].count("measure_rollouts") == 0
+        assert bench.measured != []
+        bench.measured.clear()
+        assert worker.work(path, "p", []) == WorkerOutcome()
+        assert Run.open(path).has_acceptance("p", "a")
+        assert [name for name, _ in seen].count("measure_rollouts") == 2
+        assert bench.measured == []
+
+    def test_with_one_model_after_the_other_nothing_is_loaded_for_it(
+        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]], bench: FakeBench
+    ) -> None:
+        made.begin(tmp_path / "run", made.config(acceptance={"sequential": True})).close()
+        assert worker.work(tmp_path / "run", "p", ["acceptance: greedy"]) == WorkerOutcome()
+        assert [name for name, _ in seen] == ["load_pair", "measure_cells"]
 
 
 def test_every_cell_is_marked_while_it_is_decoded(tmp_path: Path, bench: FakeBench) -> None:
