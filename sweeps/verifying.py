@@ -4,8 +4,9 @@
 
 Blocks of all cells take turns, so that drift hits them alike; every block holds every arm, so that each comparison is
 between neighbours in time. Where adaptive policies are decoded too, a block's prompts are all of one half, even numbers
-or odd ones, since each half has policies of its own. What is kept is not decoded again. Calls `bench`; everything it
-finds is on the disk before the next block starts.
+or odd ones, since each half has policies of its own. A cell that runs out of memory is given up, and larger ones are
+not tried. What is kept is not decoded again. Calls `bench`; everything it finds is on the disk before the next block
+starts.
 """
 
 from __future__ import annotations
@@ -56,6 +57,15 @@ class VerifyCell:
     def place(self) -> tuple[int, int]:
         """Batch size and context."""
         return self.key.batch_size, self.key.start_context
+
+    def needs_more_memory_than(self, other: VerifyCell) -> bool:
+        """Whether it is as large as another cell of the same sampling setting, or larger, in batch size and context."""
+        return (
+            self.key != other.key
+            and self.key.sampling == other.key.sampling
+            and self.key.batch_size >= other.key.batch_size
+            and self.key.start_context >= other.key.start_context
+        )
 
     @property
     def words(self) -> str:
@@ -218,7 +228,19 @@ class Verification:
                     trouble = self.guard(partial(self._block, loaded, log, benches, cell, block, batch))
                 if trouble is not None:
                     self.reasons[cell.words] = ": ".join(trouble)
+                    benches.pop(cell.key, None)
+                    if trouble[0] == "oom":
+                        self._skip_larger(cell, cells, log)
                 self.progress.advance()
+
+    def _skip_larger(self, smaller: VerifyCell, cells: Sequence[VerifyCell], log: DecodedLog) -> None:
+        """Do not try larger cells than one without memory, but for those that have shown that they fit."""
+        batch_size, context = smaller.place
+        reason = f"skipped: out of memory already at batch size {batch_size}, context {context}"
+        for cell in cells:
+            is_tried = cell.words in self.reasons or log.blocks(cell.key) > 0
+            if cell.needs_more_memory_than(smaller) and not is_tried:
+                self.reasons[cell.words] = reason
 
     def _as_begun(self, cell: VerifyCell, log: DecodedLog) -> VerifyCell:
         """The cell with the γ of its kept blocks, whatever is recommended since: all blocks of a cell have the same."""
