@@ -21,7 +21,7 @@ from specgauge.reports.acceptance_curves import acceptance_curves
 from specgauge.reports.answers import UNKNOWN_ANSWER, answer_groups, headline, strategy_words
 from specgauge.reports.blocks import MOST_PANELS
 from specgauge.reports.data import ReportData, read_report_data
-from specgauge.reports.environment import environment_sections
+from specgauge.reports.environment import built_forwards, environment_sections
 from specgauge.reports.figure_heatmap import colour_key
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import duration, percent, sentence
@@ -124,7 +124,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "broken": broken,
         "timings": timing_table(timings),
         "spent": _spent(data),
-        "environment": environment_sections(data.environment),
+        "environment": [*environment_sections(data.environment), *built_forwards(data.lines)],
         "config_text": data.config_text,
         "glossary": GLOSSARY,
     }
