@@ -94,16 +94,3 @@ class Decoded:
     def plain_rounds(self) -> dict[GammaLimit, int]:
         """How many rows' rounds had γ = 0 in force, by what set it: those were decoded plainly."""
         return dict(Counter(row.gamma_limit for row in self.rows if row.gamma == 0))
-
-
-class NonFiniteLogitsError(RuntimeError):
-    """A model's logits are not numbers; the message names the model, the prompt and the place in one line."""
-
-    def __init__(self, model: str, prompt: int, position: int) -> None:
-        super().__init__(
-            f"{model}: prompt {prompt}: the logits of token {position} of its text are NaN or infinite; its weights "
-            "are corrupt, or need a wider dtype, such as bfloat16 or float32"
-        )
-        self.model, self.prompt, self.position = model, prompt, position
-        self.decoded: Decoded | None = None
-        """What was decoded before: texts that had ended, and every finished round."""

@@ -24,12 +24,13 @@ import torch
 
 from specgauge.bench.batch import Batch, Row
 from specgauge.bench.clock import Clock, clock_for
-from specgauge.bench.decoded import Decoded, GammaLimit, NonFiniteLogitsError, RowRound
+from specgauge.bench.decoded import Decoded, GammaLimit, RowRound
 from specgauge.bench.drafters import Drafter, ModelDrafter, Proposal
 from specgauge.bench.draws import Draws, History
 from specgauge.bench.generate import check_room, first_logits
 from specgauge.bench.looks import GoesOn, Looks
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.sampling import draw
 from specgauge.bench.turns import Turns, finish
 from specgauge.bench.verification import Verifier, verify_block

@@ -29,10 +29,10 @@ from torch import Tensor
 
 from specgauge.bench.acceptance import Histories, logit_chunks, text_cache, widen
 from specgauge.bench.cache import RowCache, forward
-from specgauge.bench.decoded import NonFiniteLogitsError
 from specgauge.bench.drafters import confidence
 from specgauge.bench.generate import Text, check_room, pad_right
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.nonfinite import NonFiniteLogitsError, broken_logits, refuse_places
 from specgauge.bench.sampling import draw, lowest_argmax, probabilities, processed_logits, seen_tokens
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings
@@ -101,7 +101,7 @@ def measure_rollouts(
     where the draft's context does.  Everything is a function of (seed, prompt, repetition, start), whatever the batch.
 
     Raises ValueError for an unknown rule or way of drafting, for numbers below 1, and for a text longer than the
-    draft's context; NonFiniteLogitsError where the draft's logits are not numbers.
+    draft's context; NonFiniteLogitsError where either model's logits are not numbers.
     """
     for name, value, allowed in (
         ("acceptance_rule", acceptance_rule, get_args(AcceptanceRule)),
@@ -175,7 +175,8 @@ def _rejected(
         stop = start + draft_logits.shape[1]
         for model, logits in ((draft, draft_logits), (target, target_logits)):
             if logits is not None:
-                _refuse_nan(model, texts, logits.to(device), valid[:, start:stop], start)
+                broken = broken_logits(logits).to(device) & valid[:, start:stop]
+                refuse_places(model.name, texts, broken, start)
         widths = [logits.shape[-1] for logits in (draft_logits, target_logits) if logits is not None]
         vocabulary = max(target.vocabulary_rows, *widths)
         seen = histories.along(start, stop, vocabulary)
@@ -189,14 +190,6 @@ def _rejected(
         found.append(draw(masses, coins[:, start:stop]).masked_fill(~can_be, -1))
         start = stop
     return [row.tolist() for row in torch.cat(found, dim=1)]
-
-
-def _refuse_nan(model: LoadedModel, texts: Sequence[Text], logits: Tensor, valid: Tensor, start: int) -> None:
-    """Raise NonFiniteLogitsError for the first text that has NaN logits (B, N, V) at a place that is its own (B, N)."""
-    broken = (logits.isnan().any(dim=-1) & valid).nonzero().tolist()
-    if broken:
-        row, place = broken[0]
-        raise NonFiniteLogitsError(model.name, texts[row].prompt, start + place + 1)
 
 
 def _proposals(logits: Tensor, drafting: Drafting, seen: Tensor | None) -> Tensor:

@@ -10,11 +10,12 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from specgauge.bench.decoded import Decoded, NonFiniteLogitsError
+from specgauge.bench.decoded import Decoded
 from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import Drafter, ModelDrafter
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.ngram import NgramDrafter
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.uniforms import uniforms
 from tests.bench.scripted import GivenDrafter, LogitsOf, after, always, law, scripted, text_of

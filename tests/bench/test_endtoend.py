@@ -14,10 +14,10 @@ import torch
 from specgauge.bench import arm_caches, endtoend, looks
 from specgauge.bench.arm_caches import cache_bytes, weight_bytes
 from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
-from specgauge.bench.decoded import NonFiniteLogitsError
 from specgauge.bench.endtoend import EndToEnd, shuffled
 from specgauge.bench.host_costs import HostCosts
 from specgauge.bench.models import LoadedModel, LoadedPair
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.verification import Verifier
 from specgauge.configs.drafts import NgramConfig
 from specgauge.model.end_to_end import adaptive_arm, end_to_end_arms

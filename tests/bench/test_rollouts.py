@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from specgauge.bench.decoded import NonFiniteLogitsError
 from specgauge.bench.generate import Text, generate_plain
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.rollouts import Drafting, measure_rollouts, rejected_law
 from specgauge.bench.sampling import lowest_argmax, probabilities, processed_logits, seen_tokens
 from specgauge.model.sampling import SamplingSettings
@@ -203,12 +203,13 @@ def test_bad_input_is_one_line(tiny_model: Make) -> None:
             rollouts(target, draft, texts, DRAWN, **options)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize(
     ("first_bad", "token"), [(1, 1), (3, 2)], ids=["on the path", "off the path, after a draft of its own"]
 )
-def test_logits_that_are_no_numbers_are_an_error(first_bad: int, token: int) -> None:
+def test_logits_that_are_no_numbers_are_an_error(first_bad: int, token: int, value: float) -> None:
     broken = scripted(
-        lambda _, places: torch.where(places[..., None] >= first_bad, torch.nan, torch.zeros(2)), vocabulary=2
+        lambda _, places: torch.where(places[..., None] >= first_bad, value, torch.zeros(2)), vocabulary=2
     )
     with pytest.raises(NonFiniteLogitsError, match=f"scripted: prompt 0: the logits of token {token} of its text"):
         rollouts(scripted(law(1.0, 0.0), vocabulary=2), broken, [text((0, 0, 0))], DRAWN, depth=4)
