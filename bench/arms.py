@@ -198,9 +198,8 @@ class Workbench:
         def step(index: int) -> Callable[[], None]:
             def run() -> None:
                 nonlocal current
-                drawn = self._draw(
-                    forward(self.draft.model, self.draft_cache, current, keep=1), settings, index, False, seen
-                )
+                logits = forward(self.draft.model, self.draft_cache, current, keep=1)
+                drawn = self._draw(logits, settings, index, False, seen).clamp(min=0)  # as a drafter keeps it feedable
                 if seen is not None:
                     seen.scatter_(1, drawn[:, None], True)
                 current = drawn[:, None]

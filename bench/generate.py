@@ -21,7 +21,8 @@ from specgauge.bench.cache import RowCache, forward, prefill
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.draws import Draws
 from specgauge.bench.models import LoadedModel
-from specgauge.bench.sampling import next_tokens, seen_tokens
+from specgauge.bench.nonfinite import NonFiniteLogitsError
+from specgauge.bench.sampling import NO_TOKEN, next_tokens, seen_tokens
 from specgauge.bench.turns import Turns, finish
 from specgauge.model.sampling import SamplingSettings
 
@@ -125,7 +126,7 @@ def generate_plain(
     prompt_numbers: Sequence[int],
     repetition: int = 0,
 ) -> list[Text]:
-    """The texts of `plain_turns`, decoded without a break."""
+    """The texts of `plain_turns`, decoded without a break; raises as that does."""
     turns = plain_turns(
         model,
         prompts,
@@ -153,7 +154,8 @@ def plain_turns(
     """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``, step by step.
 
     The first turn goes up to the first token.
-    Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context.
+    Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context, and
+    NonFiniteLogitsError where a row that goes on has logits that are not numbers.
     """
     rows = len(prompts)
     for number, prompt in zip(prompt_numbers, prompts, strict=True):
@@ -183,9 +185,15 @@ def plain_turns(
         active.append(ended.count(None))
         uniforms = None if draws is None else draws.column("token", index)
         current = next_tokens(logits, settings, uniforms, seen[:, : logits.shape[-1]] if seen is not None else None)
+        tokens = current.tolist()
+        if NO_TOKEN in tokens:
+            for row, number in enumerate(prompt_numbers):
+                if tokens[row] == NO_TOKEN and ended[row] is None:
+                    raise NonFiniteLogitsError(model.name, number, index)
+            current = current.clamp(min=0)  # what a row that has ended moves along with is nobody's
         if seen is not None:
             seen.scatter_(1, current[:, None], True)
-        for row, token in enumerate(current.tolist()):
+        for row, token in enumerate(tokens):
             if ended[row] is None:
                 emitted[row].append(token)
                 ended[row] = _end(model, emitted[row], max_new_tokens)

@@ -25,14 +25,24 @@ _ROUNDING = 2e-6
 """Mass that summing float32 probabilities in another order can move."""
 
 
+NO_TOKEN = -1
+"""What is chosen where logits are not numbers."""
+
+
 def lowest_argmax(values: Tensor) -> Tensor:
     """(...) index of the largest of (..., V) values; ties go to the lowest index on every device, NaN gives V."""
+    first, largest = _first_of_largest(values)
+    return first.masked_fill_(largest.isnan(), values.shape[-1]) if values.device.type == "cpu" else first
+
+
+def _first_of_largest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """(lowest index of the largest of (..., V) values, that value); the index says nothing where the value is NaN."""
     if values.device.type == "cpu":  # torch looks for the first of the largest there, in one pass
         largest, first = values.max(dim=-1)
-        return first.masked_fill_(largest.isnan(), values.shape[-1])
+        return first, largest
     top = values.amax(dim=-1, keepdim=True)
     index = torch.arange(values.shape[-1], device=values.device)
-    return torch.where(values == top, index, values.shape[-1]).amin(dim=-1)
+    return torch.where(values == top, index, values.shape[-1]).amin(dim=-1), top[..., 0]
 
 
 def penalise_repetition(logits: Tensor, penalty: float, seen: Tensor) -> Tensor:
@@ -125,10 +135,16 @@ def processed_logits(logits: Tensor, settings: SamplingSettings, seen: Tensor | 
 
 
 def probabilities(logits: Tensor, settings: SamplingSettings, seen: Tensor | None = None) -> Tensor:
-    """(..., V) probabilities that the chain gives; one-hot at temperature 0. Float32 or wider."""
+    """(..., V) probabilities that the chain gives; one-hot at temperature 0. Float32 or wider.
+
+    Where the logits are not numbers, and only there, the first probability is NaN.
+    """
     scores = processed_logits(logits, settings, seen)
     if settings.temperature == 0.0:
-        return torch.zeros_like(scores).scatter_(-1, lowest_argmax(scores)[..., None], 1.0)
+        first, largest = _first_of_largest(scores)
+        are_numbers = largest.abs() < torch.inf
+        mass = torch.where(are_numbers, torch.ones_like(largest), torch.nan)
+        return torch.zeros_like(scores).scatter_(-1, torch.where(are_numbers, first, 0)[..., None], mass[..., None])
     return scores.softmax(dim=-1)
 
 
@@ -151,11 +167,16 @@ def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
 def next_tokens(
     logits: Tensor, settings: SamplingSettings, uniforms: Tensor | None, seen: Tensor | None = None
 ) -> Tensor:
-    """(...) tokens chosen from (..., V) logits: the argmax at temperature 0, else a draw with the given uniforms."""
+    """(...) tokens chosen from (..., V) logits: the argmax at temperature 0, else a draw with the given uniforms.
+
+    `NO_TOKEN` where the logits are not numbers, so that whoever reads the tokens has read that as well.
+    """
     if settings.temperature == 0.0:
-        return lowest_argmax(processed_logits(logits, settings, seen))
+        first, largest = _first_of_largest(processed_logits(logits, settings, seen))
+        return torch.where(largest.abs() < torch.inf, first, NO_TOKEN)
     assert uniforms is not None, "drawing needs uniforms"
-    return draw(probabilities(logits, settings, seen), uniforms)
+    probs = probabilities(logits, settings, seen)
+    return torch.where(probs[..., 0].isnan(), NO_TOKEN, draw(probs, uniforms))
 
 
 def seen_tokens(tokens: Tensor, valid: Tensor, vocabulary: int) -> Tensor:

@@ -75,6 +75,18 @@ def text_of(script: Sequence[int], prompt_tokens: int, vocabulary: int) -> Logit
     return logits_of
 
 
+def broken_at(place: int, value: float, script: Sequence[int] = tuple(range(3, 12)), vocabulary: int = 12) -> LogitsOf:
+    """The script's logits after a prompt of two, but for one place of the text where one of them is not a number."""
+    good = text_of(script, 2, vocabulary)
+
+    def logits_of(tokens: Tensor, positions: Tensor) -> Tensor:
+        logits = good(tokens, positions)
+        logits[..., 4] = torch.where(positions == place + 1, value, logits[..., 4])
+        return logits
+
+    return logits_of
+
+
 def always(logits: Sequence[float]) -> LogitsOf:
     """The same logits everywhere."""
     row = torch.tensor(list(logits), dtype=torch.float64)

@@ -243,6 +243,17 @@ def test_the_chain_feeds_what_the_draft_drew(
             text = torch.cat([text, drawn[:, None]], dim=1)
 
 
+@pytest.mark.parametrize("settings", [SAMPLED, GREEDY])
+def test_a_draft_whose_logits_are_no_numbers_is_timed_all_the_same(bench: Bench, settings: SamplingSettings) -> None:
+    """What it would draft is nobody's here; why it has no acceptance is told where that is measured."""
+    opened = bench()
+    opened.draft.model.register_forward_hook(
+        lambda _, __, output: output.__setitem__("logits", output["logits"] * torch.nan)
+    )
+    for arm in ("draft", "draft_catch_up", "prefill_draft"):
+        assert opened.sample(arm, 7, settings, HostClock())[-1] > 0.0
+
+
 def test_draws_follow_the_seed(bench: Bench) -> None:
     first, again, other = bench(seed=5), bench(seed=5), bench(seed=6)
     assert torch.equal(first.uniforms, again.uniforms)

@@ -18,7 +18,7 @@ from specgauge.bench.ngram import NgramDrafter
 from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.uniforms import uniforms
-from tests.bench.scripted import GivenDrafter, LogitsOf, after, always, law, scripted, text_of
+from tests.bench.scripted import GivenDrafter, after, always, broken_at, law, scripted, text_of
 
 GREEDY = SamplingSettings(temperature=0.0)
 DRAWN = SamplingSettings()
@@ -39,18 +39,6 @@ def run(
     decoder = SpeculativeDecoder(target, drafter, settings, seed=5, **options)
     chosen = range(len(prompts)) if numbers is None else numbers
     return decoder.run(prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=chosen)
-
-
-def broken_at(place: int, value: float, script: Sequence[int] = tuple(range(3, 12))) -> LogitsOf:
-    """The script's logits after a prompt of two, but for one place of the text where one of them is not a number."""
-    good = text_of(script, 2, VOCABULARY)
-
-    def logits_of(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        logits = good(tokens, positions)
-        logits[..., 4] = torch.where(positions == place + 1, value, logits[..., 4])
-        return logits
-
-    return logits_of
 
 
 @pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])

@@ -11,8 +11,10 @@ import torch
 from specgauge.bench.clock import HostClock
 from specgauge.bench.generate import first_logits, generate_plain, plain_turns
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.turns import finish
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.scripted import broken_at, scripted, text_of
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -124,6 +126,46 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable
     ]
     assert found.decode_s == lengths[1] - 1
     assert found.texts == generate_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings(), SamplingSettings(top_p=0.9, repetition_penalty=1.01)])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", range(9))
+def test_logits_that_are_no_numbers_are_named_before_a_token_is_drawn_from_them(
+    place: int, value: float, settings: SamplingSettings
+) -> None:
+    model = scripted(broken_at(place, value), vocabulary=12, name="pair 'x' target")
+    turns = plain_turns(model, [[1, 2]], settings, max_new_tokens=9, seed=0, prompt_numbers=[7])
+    for _ in range(place):
+        next(turns)
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        next(turns)
+    assert str(caught.value) == (
+        f"pair 'x' target: prompt 7: the logits of token {place} of its text are NaN or infinite; its weights are "
+        "corrupt, or need a wider dtype, such as bfloat16 or float32"
+    )
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings(), SamplingSettings(repetition_penalty=1.01)])
+def test_only_rows_that_go_on_are_looked_at(settings: SamplingSettings) -> None:
+    """Row 0 ends at its second token and moves along over logits that are not numbers; row 1 then meets some."""
+
+    def logits_of(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        logits = text_of(range(3, 12), 2, 12)(tokens, positions)
+        logits[0, positions[0] == 2] = 20.0 * torch.nn.functional.one_hot(torch.tensor(0), 12).double()
+        logits[0, positions[0] > 2] = torch.nan
+        if broken_from is not None:
+            logits[1, positions[1] > broken_from] = torch.nan
+        return logits
+
+    broken_from: int | None = None
+    model = scripted(logits_of, vocabulary=12, eos=[0])
+    options: Any = {"max_new_tokens": 6, "seed": 0, "prompt_numbers": [4, 9]}
+    texts = generate_plain(model, [[1, 2], [1, 2]], settings, **options)
+    assert [text.tokens for text in texts] == [(3, 0), (3, 4, 5, 6, 7, 8)]
+    broken_from = 3
+    with pytest.raises(NonFiniteLogitsError, match="scripted: prompt 9: the logits of token 3 of its text"):
+        generate_plain(model, [[1, 2], [1, 2]], settings, **options)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from transformers.generation.logits_process import (
 )
 
 from specgauge.bench.sampling import (
+    NO_TOKEN,
     _keep_nucleus,
     _keep_top_p_sorted,
     draw,
@@ -141,6 +142,36 @@ def test_a_wide_vocabulary_is_filtered_as_transformers_does() -> None:
     broken = logits.clone()
     broken[0, 0, 5] = torch.nan
     assert torch.equal(keep_top_p(broken, 0.9, 1).isnan(), _keep_top_p_sorted(broken, 0.9, 1).isnan())
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("column", [0, 399])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        SamplingSettings(temperature=0.0),
+        SamplingSettings(temperature=0.0, repetition_penalty=1.2),
+        SamplingSettings(),
+        SamplingSettings(temperature=0.7, top_k=1),
+        SamplingSettings(top_k=5, top_p=0.9),
+        SamplingSettings(top_p=0.9),
+        SamplingSettings(min_p=0.2, repetition_penalty=1.2),
+    ],
+)
+def test_what_is_not_a_number_gives_no_token_and_a_first_probability_of_nan(
+    chain: SamplingSettings, column: int, value: float
+) -> None:
+    """Whatever the processors do with it; the row beside it is chosen as it would be alone."""
+    logits = torch.linspace(-3, 3, 400, dtype=torch.float64).repeat(2, 1)
+    logits[:, 7] = -torch.inf
+    logits[1, column] = value
+    seen = torch.ones(2, 400, dtype=torch.bool)
+    uniforms = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    probs = probabilities(logits, chain, seen)
+    assert probs[:, 0].isnan().tolist() == [False, True]
+    good, bad = next_tokens(logits, chain, uniforms, seen).tolist()
+    assert (good, bad) == (int(next_tokens(logits[:1], chain, uniforms[:1], seen[:1])), NO_TOKEN)
+    assert good > 200
 
 
 def test_low_precision_logits_become_float32_probabilities() -> None:
