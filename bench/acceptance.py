@@ -25,6 +25,7 @@ from torch import Tensor
 from specgauge.bench.cache import RowCache, forward, new_cache
 from specgauge.bench.generate import Text, check_room, feedable, pad_right, prefill_rows
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.nonfinite import refuse_places
 from specgauge.bench.sampling import lowest_argmax, probabilities, processed_logits, seen_along, seen_tokens
 from specgauge.model.sampling import SamplingSettings
 
@@ -107,19 +108,23 @@ def _columns(
     settings: SamplingSettings,
     seen: Tensor | None,
     unknown: Tensor,
-) -> dict[str, Tensor]:
-    """The recorded quantities of a chunk, each (B, N); logits are (B, N, V), tokens (B, N).
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The recorded quantities of a chunk, each (B, N), and (2, B, N) where target and draft have logits that are no
+    numbers; logits are (B, N, V), tokens (B, N).
 
     Where the last token is ``unknown`` (B, N) to the draft nothing can be drafted: its probabilities are 0 there, and
     its argmax is −1, which no token equals.
     """
     target_probs = probabilities(target_logits, settings, seen)
-    draft_probs = probabilities(draft_logits, settings, seen).masked_fill(unknown[..., None], 0.0)
+    draft_probs = probabilities(draft_logits, settings, seen)
+    broken = torch.stack([target_probs[..., 0].isnan(), draft_probs[..., 0].isnan()])
+    draft_probs = draft_probs.masked_fill(unknown[..., None], 0.0)
     argmax = lowest_argmax(processed_logits(draft_logits, settings, seen))
+    argmax = argmax.clamp(max=draft_logits.shape[-1] - 1)  # a place with NaN has no maximum
     argmax_target_prob = target_probs.gather(-1, argmax[..., None])[..., 0].masked_fill(unknown, 0.0)
     signal = draft_logits.log_softmax(dim=-1)
     signal_probs = signal.exp()
-    return {
+    found = {
         "token": tokens,
         "target_prob": target_probs.gather(-1, tokens[..., None])[..., 0],
         "draft_prob": draft_probs.gather(-1, tokens[..., None])[..., 0],
@@ -130,6 +135,7 @@ def _columns(
         "draft_top_prob": signal_probs.amax(-1),
         "draft_entropy_nats": -(signal_probs * signal.clamp(min=-1e4)).double().sum(-1).clamp(max=0.0),
     }
+    return found, broken
 
 
 @torch.inference_mode()
@@ -140,8 +146,9 @@ def _batch_rows(
     settings: SamplingSettings,
     draft_rows: int,
     device: torch.device,
+    names: tuple[str, str],
 ) -> dict[str, list[Any]]:
-    """The rows of one batch of texts, as columns of plain values."""
+    """The rows of one batch of texts, as columns of plain values; ``names`` are those of target and draft."""
     judged, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
     histories = Histories(texts, settings, device)
     columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
@@ -150,7 +157,7 @@ def _batch_rows(
         count = target_logits.shape[1]
         vocabulary = max(target_logits.shape[-1], draft_logits.shape[-1])
         stop = start + count
-        found = _columns(
+        found, broken = _columns(
             widen(target_logits.to(device), vocabulary),
             widen(draft_logits.to(device), vocabulary),
             judged[:, start:stop],
@@ -158,6 +165,8 @@ def _batch_rows(
             histories.along(start, stop, vocabulary),
             histories.fed[:, start:stop] >= draft_rows,
         )
+        for name, places in zip(names, (broken & valid[:, start:stop]).cpu(), strict=True):
+            refuse_places(name, texts, places, start)
         mask = valid[:, start:stop].cpu().numpy()
         rows, offsets = (index.tolist() for index in np.nonzero(mask))
         for name, values in found.items():
@@ -202,34 +211,38 @@ def measure_acceptance(
 
     With two loaded models both run side by side, chunk by chunk.  With two functions that load them, the target runs
     first over everything, its logits are kept on disk, it is dropped, and only then the draft is loaded.
-    Texts of a single token have no judged position.  Raises ValueError for a text longer than the draft's context.
+    Texts of a single token have no judged position.  Raises ValueError for a text longer than the draft's context, and
+    NonFiniteLogitsError where either model's logits are not numbers.
     """
     judged = [text for text in texts if len(text.tokens) > 1]
     batches = [judged[i : i + batch_size] for i in range(0, len(judged), batch_size)]
     columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
 
-    def collect(batch: Sequence[Text], targets: Iterator[Tensor], model: LoadedModel, device: torch.device) -> None:
-        drafts = logit_chunks(model, batch, chunk)
-        for name, values in _batch_rows(batch, targets, drafts, settings, model.vocabulary_rows, device).items():
+    def collect(
+        batch: Sequence[Text], targets: Iterator[Tensor], model: LoadedModel, device: torch.device, target_name: str
+    ) -> None:
+        drafts, names = logit_chunks(model, batch, chunk), (target_name, model.name)
+        found = _batch_rows(batch, targets, drafts, settings, model.vocabulary_rows, device, names)
+        for name, values in found.items():
             columns[name].extend(values)
 
     if isinstance(target, LoadedModel) and isinstance(draft, LoadedModel):
         for done, batch in enumerate(batches):
             for text in batch:
                 check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
-            collect(batch, logit_chunks(target, batch, chunk), draft, target.device)
+            collect(batch, logit_chunks(target, batch, chunk), draft, target.device, target.name)
             _tell(progress, done + 1, len(batches))
         return acceptance_frame(columns)
     assert not isinstance(target, LoadedModel)
     assert not isinstance(draft, LoadedModel)
     with tempfile.TemporaryDirectory() as scratch:
-        spilled = _spill_all(target(), batches, chunk, Path(scratch))
+        target_name, spilled = _spill_all(target(), batches, chunk, Path(scratch))
         loaded = draft()
         for done, (batch, paths) in enumerate(zip(batches, spilled, strict=True)):
             for text in batch:
                 check_room(loaded, len(text.prompt_tokens), len(text.tokens), text.prompt)
             stored = (torch.from_numpy(np.load(path)) for path in paths)
-            collect(batch, stored, loaded, loaded.device)
+            collect(batch, stored, loaded, loaded.device, target_name)
             _tell(progress, done + 1, len(batches))
     return acceptance_frame(columns)
 
@@ -240,11 +253,13 @@ def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) ->
 
 
 @torch.inference_mode()
-def _spill_all(model: LoadedModel, batches: Sequence[Sequence[Text]], chunk: int, folder: Path) -> list[list[Path]]:
-    """Every batch's target logits on disk; the model goes out of scope with this call."""
+def _spill_all(
+    model: LoadedModel, batches: Sequence[Sequence[Text]], chunk: int, folder: Path
+) -> tuple[str, list[list[Path]]]:
+    """The model's name, and its logits of every batch on disk; the model goes out of scope with this call."""
     spilled = []
     for number, batch in enumerate(batches):
         part = folder / str(number)
         part.mkdir()
         spilled.append(spill(logit_chunks(model, batch, chunk), part))
-    return spilled
+    return model.name, spilled

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.acceptance import FLOAT_COLUMNS, INTEGER_COLUMNS, Histories, logit_chunks
-from specgauge.bench.generate import Text
+from specgauge.bench.generate import Text, pad_right
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.ngram import NgramIndex
+from specgauge.bench.nonfinite import refuse_places
 from specgauge.bench.sampling import probabilities
 from specgauge.configs.drafts import NgramConfig
 from specgauge.model.sampling import SamplingSettings
@@ -84,6 +85,7 @@ def measure_lookups(
     """One row per position of the texts: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, `LOOKUP_COLUMNS`, ``end_reason``.
 
     Texts of a single token have no position.  A token outside the recomputed support has a null probability.
+    Raises NonFiniteLogitsError where the target's logits are not numbers.
     """
     judged = [text for text in texts if len(text.tokens) > 1]
     batches = [judged[first : first + batch_size] for first in range(0, len(judged), batch_size)]
@@ -118,10 +120,12 @@ def _target_probs(
         if start.rejected is not None
     ]
     histories = Histories(texts, settings, target.device)
+    _, valid = pad_right([text.tokens[1:] for text in texts], 0, target.device)
     first = 0
     for logits in logit_chunks(target, texts, chunk):
         stop = first + logits.shape[1]
         probs = probabilities(logits, settings, histories.along(first, stop, logits.shape[-1]))
+        refuse_places(target.name, texts, probs[..., 0].isnan() & valid[:, first:stop], first)
         here = [one for one in failing if first <= one[2] < stop]
         values = _gathered(probs, [(row, place - first, token) for row, _, place, token in here])
         for (row, position, _, _), value in zip(here, values, strict=True):

@@ -33,7 +33,8 @@ def pair_acceptance(
 ) -> pd.DataFrame:
     """One row per position of the texts, with the columns of `measure_acceptance` or of `measure_lookups`.
 
-    Raises ValueError for a text longer than a draft model's context.
+    Raises ValueError for a text longer than a draft model's context, and NonFiniteLogitsError where logits are not
+    numbers.
     """
     if pair.ngram is not None:
         return measure_lookups(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.generate import Text
 from specgauge.bench.models import LoadedModel, LoadedPair
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.pair_acceptance import pair_acceptance
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.recorded_rounds import needed_columns, recorded_rounds
@@ -98,6 +99,7 @@ def expected_counts(
     """The counts of each text at every γ, from one teacher-forced pass; equal texts are looked at once.
 
     window: positions left from which a round's start is counted, at least the largest γ.
+    Raises NonFiniteLogitsError where either model's logits are not numbers.
     """
     nothing = (0.0,) * len(gammas)
     found = [ExpectedCounts(rounds=nothing, starts=nothing, committed=nothing)] * len(texts)
@@ -107,7 +109,11 @@ def expected_counts(
         Text(prompt=number, repetition=0, prompt_tokens=prompt_tokens, tokens=tokens, end_reason=end_reason)
         for (prompt_tokens, tokens, end_reason), number in numbers.items()
     ]
-    frame = pair_acceptance(pair, numbered, settings, gamma_max=window, batch_size=batch_size, chunk=chunk)
+    try:
+        frame = pair_acceptance(pair, numbered, settings, gamma_max=window, batch_size=batch_size, chunk=chunk)
+    except NonFiniteLogitsError as error:
+        first = next(text for text, key in zip(texts, keys, strict=True) if numbers[key] == error.prompt)
+        raise NonFiniteLogitsError(error.model, first.prompt, error.position) from None
     if frame.empty:
         return found
     padded = pad_texts(

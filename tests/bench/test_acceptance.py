@@ -13,8 +13,10 @@ import torch
 from specgauge.bench.acceptance import measure_acceptance
 from specgauge.bench.generate import Text, generate_plain
 from specgauge.bench.models import LoadedModel
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.sampling import probabilities, seen_tokens
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.scripted import broken_at, scripted, text_of
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 7]
 CHAINS = [
@@ -131,3 +133,39 @@ def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., L
         measure_acceptance(
             tiny_model(), tiny_model(max_context=32, name="draft"), [text], SamplingSettings(), batch_size=1, chunk=8
         )
+
+
+@pytest.mark.parametrize("settings", CHAINS)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [1, 5, 8])
+@pytest.mark.parametrize("who", ["target", "draft"])
+@pytest.mark.parametrize("in_turn", [False, True], ids=["side by side", "in turn"])
+def test_logits_that_are_no_numbers_are_named(
+    settings: SamplingSettings, value: float, place: int, who: str, in_turn: bool
+) -> None:
+    """Filling after a shorter text is not looked at: text 4 ends before the place."""
+    texts = [
+        Text(prompt=number, repetition=0, prompt_tokens=(1, 2), tokens=tuple(range(3, 3 + count)), end_reason="length")
+        for number, count in ((4, place), (9, 9), (11, 9))
+    ]
+    models = {
+        name: scripted(
+            broken_at(place, value) if name == who else text_of(range(3, 12), 2, 12),
+            vocabulary=12,
+            name=f"pair 'x' {name}",
+        )
+        for name in ("target", "draft")
+    }
+    target, draft = models["target"], models["draft"]
+    options: Any = {"batch_size": 2, "chunk": 3}
+    first: Any = (lambda: target) if in_turn else target
+    second: Any = (lambda: draft) if in_turn else draft
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        measure_acceptance(first, second, texts, settings, **options)
+    assert str(caught.value) == (
+        f"pair 'x' {who}: prompt 9: the logits of token {place} of its text are NaN or infinite; its weights are "
+        "corrupt, or need a wider dtype, such as bfloat16 or float32"
+    )
+    frame = measure_acceptance(target, draft, texts[:1] * 2, settings, **options)
+    assert len(frame) == 2 * (place - 1)
+    assert not frame.isna().any(axis=None)

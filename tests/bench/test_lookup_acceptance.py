@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from specgauge.bench.generate import Text, generate_plain
 from specgauge.bench.lookup_acceptance import LOOKUP_COLUMNS, measure_lookups, starts_of
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.ngram import NgramDrafter
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.pair_acceptance import pair_acceptance
 from specgauge.bench.pair_drafter import drafter_for
 from specgauge.bench.round_check import expected_counts
@@ -23,6 +25,7 @@ from specgauge.configs.drafts import NgramConfig
 from specgauge.model.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.texts import pad_texts
+from tests.bench.scripted import broken_at, scripted
 
 GREEDY, DRAWN = SamplingSettings(temperature=0.0), SamplingSettings(temperature=0.7)
 PENALISED = SamplingSettings(temperature=0.7, repetition_penalty=1.3)
@@ -121,6 +124,25 @@ def test_the_target_alone_is_run_and_texts_of_one_token_have_no_row(tiny_model: 
     assert frame["end_reason"].tolist() == ["length"] * 2 + ["eos"] * 3
     assert told == [(1, 2), (2, 2)]
     assert pair_acceptance(lookup_pair(tiny_model()), texts[:1], DRAWN, **options).empty
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN, PENALISED], ids=["greedy", "drawn", "penalised"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [1, 5, 8])
+def test_logits_that_are_no_numbers_are_named(settings: SamplingSettings, value: float, place: int) -> None:
+    """Filling after a shorter text is not looked at: text 4 ends before the place."""
+    target = scripted(broken_at(place, value), vocabulary=12, name="pair 'x' target")
+    texts = [text([1, 2], range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
+    options: Any = {"gamma_max": 2, "batch_size": 2, "chunk": 3}
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        measure_lookups(target, NGRAM, texts, settings, **options)
+    assert str(caught.value) == (
+        f"pair 'x' target: prompt 9: the logits of token {place} of its text are NaN or infinite; its weights are "
+        "corrupt, or need a wider dtype, such as bfloat16 or float32"
+    )
+    frame = measure_lookups(target, NGRAM, texts[:1] * 2, settings, **options)
+    assert len(frame) == 2 * (place - 1)
+    assert frame["target_prob"].notna().all()
 
 
 @pytest.mark.parametrize("gamma", [1, 3, 6])

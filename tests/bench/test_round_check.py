@@ -7,12 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import ModelDrafter
-from specgauge.bench.models import LoadedModel
-from specgauge.bench.round_check import check_rounds
+from specgauge.bench.generate import Text
+from specgauge.bench.models import LoadedModel, LoadedPair
+from specgauge.bench.nonfinite import NonFiniteLogitsError
+from specgauge.bench.round_check import check_rounds, expected_counts
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.scripted import broken_at, scripted, text_of
 
 PROMPTS = [[1 + number % 7, 2 + number % 5, 3] for number in range(60)]
 NEW = 20
@@ -58,3 +62,18 @@ def test_what_cannot_be_compared_is_refused(tiny_model: Callable[..., LoadedMode
         check_rounds(model, model, [forced], gamma=3, **options)
     with pytest.raises(ValueError, match="no text has a second token"):
         check_rounds(model, model, [replace(found, texts=[])], gamma=3, **options)
+
+
+def test_logits_that_are_no_numbers_are_named_by_the_texts_own_prompt() -> None:
+    """Equal texts are looked at once, under numbers that nobody else knows."""
+    pair = LoadedPair(
+        name="x",
+        target=scripted(text_of(range(3, 12), 2, 12), vocabulary=12),
+        draft=scripted(broken_at(5, torch.nan), vocabulary=12, name="pair 'x' draft"),
+    )
+    texts = [
+        Text(prompt=number, repetition=0, prompt_tokens=(1, 2), tokens=tuple(range(3, 3 + count)), end_reason="length")
+        for number, count in ((30, 4), (20, 4), (40, 9), (50, 9))
+    ]
+    with pytest.raises(NonFiniteLogitsError, match="pair 'x' draft: prompt 40: the logits of token 5 of its text"):
+        expected_counts(pair, texts, SamplingSettings(), gammas=[2], window=2, max_new_tokens=9)
