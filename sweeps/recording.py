@@ -122,9 +122,14 @@ class Recording:
             check_vocabularies(target.tokenizer, draft_tokenizer, self._pair.name)
             encoded = self._prompts.encoded(target.tokenizer)
             for sampling in missing:
-                if not self._is_left_out(sampling):
-                    with self._part(sampling):
-                        written[sampling.name] = self._write_texts(target, encoded, sampling)
+                if self._is_left_out(sampling):
+                    continue
+
+                def write_one(sampling: SamplingConfig = sampling) -> None:
+                    written[sampling.name] = self._write_texts(target, encoded, sampling)
+
+                with self._part(sampling):
+                    self._note(sampling, self._guard(write_one))
 
         trouble = self._guard(write)
         gc.collect()

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps import estimate, runner
 from specgauge.sweeps.files import StorageError
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.rundir import Run, acceptance_file_name
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
 
@@ -221,6 +222,38 @@ def test_acceptance_that_fails_loses_no_timing(
     bench.acceptance_error = None
     assert run(path) == 0
     assert set(Run.open(path).predictions()["status"]) == {"ok"}
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("broken", ["a", "b"])
+def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool, broken: str
+) -> None:
+    """Its texts cannot be written, so no acceptance is; the next run tries it again."""
+    path, generate = tmp_path / "run", sys.modules["specgauge.bench.generate"]
+    write = generate.generate_plain
+
+    def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
+        if (settings.temperature == 0.0) == (broken == "a"):
+            raise NonFiniteLogitsError("pair 'p' target", 3, 7)
+        return write(model, prompts, settings, **options)
+
+    monkeypatch.setattr(generate, "generate_plain", refuse)
+    sampling = [{"name": "a", "temperature": 0}, {"name": "b"}]
+    config = made.config(grid=GRID, acceptance={"sequential": sequential}, sampling=sampling)
+    assert run(path, config) == 1
+    (kept,) = {"a", "b"} - {broken}
+    assert [file.name for file in (path / "acceptance").iterdir()] == [acceptance_file_name("p", kept)]
+    table = Run.open(path).predictions()
+    reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
+    assert reasons[broken] == {
+        "failed: NonFiniteLogitsError: pair 'p' target: prompt 3: the logits of token 7 of its text are NaN or "
+        "infinite; its weights are corrupt, or need a wider dtype, such as bfloat16 or float32"
+    }
+    assert reasons[kept] == {""}
+    monkeypatch.setattr(generate, "generate_plain", write)
+    assert run(path, config) == 0
+    assert len(list((path / "acceptance").iterdir())) == 2
 
 
 def test_models_one_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
