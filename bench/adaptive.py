@@ -262,7 +262,7 @@ def measure_adaptively(
         gammas=gammas,
         precision=precision,
         journal=journal,
-        clock=clock if clock is not None else clock_for(pair.target.device),
+        clock=clock if clock is not None else clock_for(*pair.devices),
         seed=seed,
         progress=progress,
     )

@@ -114,7 +114,7 @@ def assisted_with_transformers(
         seed=seed,
         prompt_numbers=[prompt_number],
         repetition=repetition,
-        clock=clock or clock_for(target.device),
+        clock=clock or clock_for(target.device, draft.device),
     )
 
 

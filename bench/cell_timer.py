@@ -130,7 +130,7 @@ class CellTimer:
                 warmup_s=taken.warmups_s,
                 device_s=taken.device_s - taken.building.seconds,
                 notes={
-                    "peak_memory_bytes": peak_memory_bytes(self.pair.target.device),
+                    "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
                     "capacity_target": bench.target_cache.capacity,
                     "capacity_draft": bench.draft_capacity,
                     **self.notes_of(cell, taken.building),

@@ -2,7 +2,8 @@
 
 A launch on a GPU returns at once; only a synchronise tells when the work ended.  Every timing of specgauge goes through
 `timed_marks`, which synchronises before the first mark and after the last step, and never in between: a wait after each
-step would show launch latency that a real round hides.
+step would show launch latency that a real round hides.  Only work of several devices is waited for at every mark: no
+event of one of them stands behind the work of another.
 
     marks = timed_marks(clock, [step] * 4)       # cumulative seconds C(1) … C(4)
 """
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 
 import torch
 
+from specgauge.bench.devices import distinct_devices
+
 
 class Clock(Protocol):
     """What timing needs of a device."""
@@ -26,7 +29,7 @@ class Clock(Protocol):
         """Wait until all work given to the device has ended."""
 
     def mark(self) -> Any:
-        """A point in time, taken without waiting."""
+        """A point in time, taken without waiting where work is on one device."""
 
     def elapsed_s(self, start: Any, end: Any) -> float:
         """Seconds between two marks, valid after a synchronise."""
@@ -77,9 +80,37 @@ class CudaClock:
         return float(start.elapsed_time(end)) * 1e-3
 
 
-def clock_for(device: torch.device) -> Clock:
-    """CUDA events for a CUDA device, the host's clock for all others."""
-    return CudaClock(device) if device.type == "cuda" else HostClock(device)
+class JointClock:
+    """The host's clock for work on several devices: a mark waits until all of it has ended."""
+
+    marks_on_host = True
+
+    def __init__(self, clocks: Sequence[Clock], now: Callable[[], float] = time.perf_counter) -> None:
+        """Take a clock of each device; ``now`` is the host's monotonic clock, in seconds."""
+        self._clocks, self._now = tuple(clocks), now
+
+    def synchronize(self) -> None:
+        """Wait for every device."""
+        for clock in self._clocks:
+            clock.synchronize()
+
+    def mark(self) -> float:
+        """The host's time once every device has ended its work."""
+        self.synchronize()
+        return self._now()
+
+    def elapsed_s(self, start: float, end: float) -> float:
+        """Seconds between two host times."""
+        return end - start
+
+
+def clock_for(*devices: torch.device) -> Clock:
+    """CUDA events for a CUDA device, the host's clock for all others, and a joint one for several devices."""
+    clocks: list[Clock] = [
+        CudaClock(device) if device.type == "cuda" else HostClock(device) for device in distinct_devices(devices)
+    ]
+    assert clocks, "no device"
+    return clocks[0] if len(clocks) == 1 else JointClock(clocks)
 
 
 def timed_marks(clock: Clock, steps: Sequence[Callable[[], object]]) -> list[float]:

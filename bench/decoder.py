@@ -60,7 +60,8 @@ class SpeculativeDecoder:
         Raises ValueError for an unknown rule, and for rates outside [0, 1].
         """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
-        self.clock = clock or clock_for(target.device)
+        draft_devices = [drafter.draft.device] if isinstance(drafter, ModelDrafter) else []
+        self.clock = clock or clock_for(target.device, *draft_devices)
         self.verifier = Verifier(
             settings,
             vocabulary=max(target.vocabulary_rows, drafter.vocabulary_rows),

@@ -91,7 +91,7 @@ class EndToEnd:
         self.pair, self.settings, self.max_new_tokens, self.seed = pair, settings, max_new_tokens, seed
         self.draft_sampling, self.acceptance_rule, self.forced = draft_sampling, acceptance_rule, forced_rates
         self.memory = memory
-        self.clock = clock_for(pair.target.device) if clock is None else clock
+        self.clock = clock_for(*pair.devices) if clock is None else clock
         self.decoder = self._decoder()
         self.takes_turns = all(model is None or model.mode == "eager" for model in (pair.target, pair.draft))
         """Whether arms run side by side; false from where on memory cannot hold all their caches."""

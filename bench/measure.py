@@ -48,7 +48,7 @@ def measure_cells(
         gammas=gammas,
         precision=precision,
         journal=journal,
-        clock=clock if clock is not None else clock_for(pair.target.device),
+        clock=clock if clock is not None else clock_for(*pair.devices),
         seed=seed,
         progress=progress,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+from collections.abc import Iterable
 
 import torch
 
@@ -24,8 +25,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def peak_memory_bytes(device: torch.device) -> int:
-    """Peak memory so far: allocated by torch on CUDA, resident set elsewhere."""
+def peak_memory_bytes(devices: Iterable[torch.device]) -> int:
+    """Sum of the peaks so far of distinct devices: allocated by torch on CUDA, the process's resident set elsewhere."""
+    return sum(_peak_bytes(device) for device in devices)
+
+
+def _peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024

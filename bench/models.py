@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from specgauge.bench.agreement import take_over_attention
 from specgauge.bench.attention import ATTENTION_NAMES
 from specgauge.bench.cache import RowCache, new_cache, refuse_cache_that_cannot_roll_back
+from specgauge.bench.devices import distinct_devices
 from specgauge.bench.fixed import FixedForward
 from specgauge.bench.loading import (
     check_config_file,
@@ -115,6 +116,11 @@ class LoadedPair:
     def models(self) -> tuple[LoadedModel, ...]:
         """The target, and the draft where it is a model."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Where its models are, each device once, the target's first."""
+        return distinct_devices(model.device for model in self.models)
 
     @property
     def max_context(self) -> int | None:
