@@ -1,8 +1,9 @@
 """What the host adds to a round: ε as the decoder's phases have it, and what one look at a draft's signals costs.
 
     ε       median of accept + rest over the rounds of one call at fixed γ with all rows active
-    look    (chain of γ drafts with a look after each but the last − the same chain without) / (γ − 1), medians of
-            chains taken in turn; the policy asked is the one that reckons most, so that its own time is in it.
+    look    (chain of γ drafts with a look after each but the last − the same chain without) / (γ − 1): the median over
+            neighbours in time where the one comes first and over those where the other does, and the mean of both,
+            since a machine drifts; the policy asked is the one that reckons most, so that its own time is in it.
             Lookups are all there before anybody asks: a look is the policy's own time
 
 A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
@@ -29,8 +30,8 @@ from specgauge.model.acceptance_forecast import by_confidence
 from specgauge.model.policies import GammaChoice
 from specgauge.model.policies_renewal import RenewalStoppingPolicy
 
-CHAINS = 15
-"""Chains of each kind that a look is measured over."""
+CHAINS = 24
+"""Chains of each kind that a look is measured over, after a first one that counts for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +97,14 @@ def _look_s(decoder: SpeculativeDecoder, drafter: ModelDrafter, prompts: Sequenc
         return lambda: drafter.propose(prompts, [gamma] * rows, uniforms, looks)
 
     seconds: dict[bool, list[float]] = {False: [], True: []}
-    for _ in range(CHAINS + 1):
-        for is_asked in seconds:
+    for number in range(CHAINS + 1):
+        for is_asked in (False, True) if number % 2 else (True, False):
             run = chain(_never_stops(gamma) if is_asked else None)
             seconds[is_asked] += timed_marks(decoder.clock, [run])
             drafter.keep(prompts, [0] * rows)
-    without, with_looks = (float(np.median(seconds[is_asked][1:])) for is_asked in (False, True))
-    return max(0.0, with_looks - without) / (gamma - 1)
+    longer_s = np.subtract(seconds[True], seconds[False])[1:]
+    either_first = float(np.median(longer_s[::2]) + np.median(longer_s[1::2])) / 2
+    return max(0.0, either_first) / (gamma - 1)
 
 
 def _asking_s(clock: Clock, rows: int, gamma: int) -> float:

@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from specgauge.bench import arm_caches, endtoend, looks
 from specgauge.bench.arm_caches import cache_bytes, weight_bytes
 from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
+from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.endtoend import EndToEnd, shuffled
 from specgauge.bench.host_costs import HostCosts
 from specgauge.bench.models import LoadedModel, LoadedPair
@@ -309,6 +311,25 @@ def test_warming_up_meets_every_gamma_with_a_look_after_every_draft(
     (warm,) = runs
     assert {one.gamma_asked for one in warm.rounds if one.gamma_limit == "asked"} == {1, 2, 3}
     assert all(len(one.top_probs) == one.drafted - 1 for one in warm.rounds if one.gamma_limit == "asked")
+
+
+def test_a_machine_that_drifts_makes_no_look_dearer(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain takes as many seconds as there were chains before it; two looks take 3 s each beside that."""
+    device, chains = FakeDevice(), count()
+    read, propose = looks.read_signals, ModelDrafter.propose
+
+    def slowly_read(*arguments: Any) -> Any:
+        device.now_s += 3.0
+        return read(*arguments)
+
+    def ever_slower(self: ModelDrafter, *arguments: Any) -> Any:
+        device.now_s += next(chains)
+        return propose(self, *arguments)
+
+    monkeypatch.setattr("specgauge.bench.drafters.read_signals", slowly_read)
+    monkeypatch.setattr(ModelDrafter, "propose", ever_slower)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
+    assert bench.host_costs(PROMPTS, gamma=3).t_look_s == pytest.approx(3.0, rel=1e-12)
 
 
 def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
