@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from specgauge.bench.arm_caches import caches_fit
-from specgauge.bench.arm_runs import ArmRun, Request, request_of, run_of_decoded, run_of_plain
+from specgauge.bench.arm_runs import ArmRun, Request, Round, request_of, run_of_decoded, run_of_plain
 from specgauge.bench.baselines import generate_with_transformers
 from specgauge.bench.builds import nothing_built
 from specgauge.bench.clock import Clock, clock_for
@@ -168,8 +169,10 @@ class EndToEnd:
         )
         of_text = iter(expected)
         for arm in speculating:
-            requests = (_expecting(request, gammas, next(of_text)) for request in found[arm].requests)
-            found[arm] = replace(found[arm], requests=tuple(requests))
+            own = [next(of_text) for _ in found[arm].requests]
+            requests = map(partial(_expecting, gammas), found[arm].requests, own)
+            rounds = (_with_signals(one, own[one.row]) for one in found[arm].rounds)
+            found[arm] = ArmRun(requests=tuple(requests), rounds=tuple(rounds))
         return found
 
     def _against_plain(self, found: dict[str, ArmRun], prompts: Sequence[Sequence[int]]) -> dict[str, ArmRun]:
@@ -303,7 +306,13 @@ def _texts(run: ArmRun, prompts: Sequence[Sequence[int]]) -> list[Text]:
     ]
 
 
-def _expecting(request: Request, gammas: Sequence[int], expected: ExpectedCounts) -> Request:
+def _with_signals(one: Round, read: ExpectedCounts) -> Round:
+    """The round with what the draft says of the drafts that were judged, read off the text afterwards."""
+    judged = slice(one.position - 1, one.position - 1 + min(one.accepted + 1, one.drafted))
+    return replace(one, top_probs=read.top_probs[judged], entropies_nats=read.entropies_nats[judged])
+
+
+def _expecting(gammas: Sequence[int], request: Request, expected: ExpectedCounts) -> Request:
     """The request with what its text should take at its own γ and at every other."""
     assert request.gamma is not None
     return replace(

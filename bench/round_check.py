@@ -7,7 +7,7 @@ check.agrees
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specgauge.bench.decoded import Decoded
 from specgauge.bench.generate import Text
@@ -19,6 +19,8 @@ from specgauge.model.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.round_check import RoundCheck, round_check, rounds_by_prompt
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.texts import pad_texts
+
+_SIGNALS = ("draft_top_prob", "draft_entropy_nats")
 
 
 def check_rounds(
@@ -81,6 +83,9 @@ class ExpectedCounts:
     """Rounds that start with the window's positions left."""
     committed: tuple[float, ...]
     """Tokens that those commit."""
+    top_probs: tuple[float, ...] = ()
+    """The draft's largest probability where it drafts token 1, 2, … of the text; empty where no model drafts."""
+    entropies_nats: tuple[float, ...] = ()
 
 
 def expected_counts(
@@ -121,7 +126,7 @@ def expected_counts(
         frame["repetition"].to_numpy(),
         frame["position"].to_numpy(),
         frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
+        {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *_SIGNALS)},
     )
     result = recorded_rounds(
         padded,
@@ -138,4 +143,7 @@ def expected_counts(
             counts = (result.rounds[row], result.starts[row], result.committed[row])
             rounds, starts, committed = (tuple(values.tolist()) for values in counts)
             found[index] = ExpectedCounts(rounds=rounds, starts=starts, committed=committed)
+            if pair.ngram is None:
+                tops, entropies = (padded.columns[name][row, : padded.lengths[row]].tolist() for name in _SIGNALS)
+                found[index] = replace(found[index], top_probs=tuple(tops), entropies_nats=tuple(entropies))
     return found

@@ -15,6 +15,7 @@ import torch
 from specgauge.bench import arm_caches, endtoend, looks
 from specgauge.bench.arm_caches import cache_bytes, weight_bytes
 from specgauge.bench.arm_runs import ArmRun, Request, Round, run_of_decoded
+from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.endtoend import EndToEnd, shuffled
 from specgauge.bench.host_costs import HostCosts
@@ -86,6 +87,21 @@ def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
         assert request.tokens[at] != tokens[at]
         assert request.leaves_plain_margin is not None
         assert request.leaves_plain_margin > 0
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings()], ids=["greedy", "drawn"])
+def test_signals_at_a_fixed_gamma_are_those_of_the_judged_drafts(pair: LoadedPair, settings: SamplingSettings) -> None:
+    bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
+    kept = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["speculate:3"].rounds
+    looking = SpeculativeDecoder(
+        pair.target, ModelDrafter(pair.draft_model, settings, signals=True), settings, seed=0
+    ).run(PROMPTS, gamma=3, max_new_tokens=9, prompt_numbers=[4, 5, 6])
+    assert len(kept) == len(looking.rows)
+    assert {one.drafted - len(one.top_probs) for one in kept} > {0}, "some end with a rejection, some do not"
+    for one, row in zip(kept, looking.rows, strict=True):
+        judged = min(row.accepted + 1, row.drafted)
+        assert one.top_probs == pytest.approx(row.top_probs[:judged], rel=1e-5)
+        assert one.entropies_nats == pytest.approx(row.entropies_nats[:judged], rel=1e-5)
 
 
 def test_every_block_has_every_arm_in_its_own_order() -> None:
