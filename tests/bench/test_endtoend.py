@@ -158,7 +158,7 @@ def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pyte
     judge = Verifier.judge
 
     def slowly(*arguments: Any) -> Any:
-        device.now_s += 2.0
+        device.now_s += arguments[1].shape[1]
         return judge(*arguments)
 
     monkeypatch.setattr(Verifier, "judge", slowly)
@@ -349,7 +349,10 @@ def test_a_machine_that_drifts_makes_no_look_dearer(pair: LoadedPair, monkeypatc
 
 
 def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signals take 3 s to read, verdicts 2 s; where lookups draft, a question to the policy takes 1 s."""
+    """Signals take 3 s to read, where lookups draft a question to the policy takes 1 s.
+
+    Verdicts take a second a place, of which the middle γ of a round, 2 of 3 and 1 of 1, has one more.
+    """
     device = FakeDevice()
     clock = FakeClock(device)
     read, judge = looks.read_signals, Verifier.judge
@@ -359,13 +362,13 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
         return read(*arguments)
 
     def slowly_judge(*arguments: Any) -> Any:
-        device.now_s += 2.0
+        device.now_s += arguments[1].shape[1]
         return judge(*arguments)
 
     monkeypatch.setattr("specgauge.bench.drafters.read_signals", slowly_read)
     monkeypatch.setattr(Verifier, "judge", slowly_judge)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=clock)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=3.0)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=3.0)
     assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
     lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
     bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
@@ -376,7 +379,7 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
         return ask(*arguments)
 
     monkeypatch.setattr(RenewalCall, "goes_on", slowly_ask)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=2.0, t_look_s=1.0)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=1.0)
     assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
 
 
