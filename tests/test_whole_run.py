@@ -16,6 +16,7 @@ from specgauge.bench.models import EMBEDDED
 from specgauge.cli import main
 from specgauge.configs.loader import load_config
 from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.verification_file import read_verification
 
 if not (EMBEDDED / "target" / "config.json").exists():
     pytest.skip("the embedded weights are not in this checkout", allow_module_level=True)
@@ -71,13 +72,13 @@ def test_greedy_texts_are_the_targets(whole: Path) -> None:
 
 
 def test_rejected_drafts_are_followed(whole: Path) -> None:
-    """At most two starts of every text of nine judged positions, each with the draft's next two steps."""
+    """At most two starts of every text of nine judged positions, each with the draft's next steps, up to γ."""
     rollouts = pd.read_parquet(whole / "rollouts.parquet")
     starts = rollouts.groupby(["sampling", "prompt", "repetition"])["start"].nunique()
     assert set(starts.index.get_level_values("sampling")) == {"greedy", "t1"}
     assert (starts <= 2).all()
     assert starts.sum() > 0
-    assert set(rollouts["depth"]) == {1, 2}
+    assert set(rollouts["depth"]) == {1, 2, 3}
 
 
 def test_policies_are_tuned_decoded_and_replayed(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,11 +100,11 @@ def test_the_report_and_the_answers_are_written(whole: Path, capsys: pytest.Capt
     assert "Decoded end to end in 2 cells: predicted S within" in out
 
 
-@pytest.mark.parametrize("draft", ["ngram", "{layers: 2}"])
-def test_other_drafts_take_the_same_way(tmp_path: Path, draft: str) -> None:
-    path = run(tmp_path / "run", f"pairs[0].draft={draft}", "acceptance.rollouts=0", "verify.policies=[heuristic]")
-    rows = Run.open(path).verification()
-    assert {row["gamma"] for row in rows} == {1, 3, None}
+def test_lookups_take_the_same_way(tmp_path: Path) -> None:
+    greedy = "sampling=[{name: greedy, temperature: 0}]"
+    path = run(tmp_path / "run", "pairs[0].draft=ngram", greedy, "acceptance.rollouts=0", "verify.policies=[renewal]")
+    rows = read_verification(path / "verification.csv")
+    assert [(row["gamma"], row.get("policy")) for row in rows] == [(1, None), (3, None), (None, "renewal")]
     assert all(row["speedup_measured"] > 0 for row in rows)
 
 

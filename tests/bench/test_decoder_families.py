@@ -176,7 +176,7 @@ def test_in_lower_precision_the_embedded_pair_diverges_at_ties_only(dtype: str) 
     plain = generate_plain(pair.target, prompts, GREEDY, max_new_tokens=32, seed=0, prompt_numbers=range(6))
     decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     theirs = [replace(text, tokens=generated(pair.target, list(text.prompt_tokens), 32)) for text in plain]
-    for gamma in (1, 4, 8):
+    for gamma in (1, 8):
         found = decoder.run(prompts, gamma=gamma, max_new_tokens=32, prompt_numbers=range(6))
         for whole in (plain, theirs):
             for place in divergences(pair.target, whole, found.texts, GREEDY):
