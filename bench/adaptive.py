@@ -112,18 +112,20 @@ class AdaptiveCellTimer(CellTimer):
         last = max((n for arm in self.arms for n in self.taken(cell, arm)), default=None)
         if last is not None and not is_spent:
             step = self.step(cell, is_spent=False, before=last)
-            missing = [arm for arm in self._with_prefills(step, last) if last not in self.taken(cell, arm)]
+            missing = [arm for arm in self._with_prefills(cell, step, last) if last not in self.taken(cell, arm)]
             if missing:
                 return last, step, missing
         number = 0 if last is None else last + 1
         step = self.step(cell, is_spent=is_spent)
-        if step.arms and any(number in self.journal.blocks(cell.cell_id, arm) for arm in self.arms):
+        while step.arms and any(number in self.journal.blocks(cell.cell_id, arm) for arm in self.arms):
             number += 1  # an earlier end of the search, with less time, has said there what it left out
-        return number, step, self._with_prefills(step, number)
+        return number, step, self._with_prefills(cell, step, number)
 
-    def _with_prefills(self, step: Step, number: int) -> list[str]:
+    def _with_prefills(self, cell: TimingCell, step: Step, number: int) -> list[str]:
         """The arms of a step; the first ones have the prefills as well."""
-        prefills = PREFILL_ARMS if step.arms and number < self.stopping.least_blocks(PREFILL_ARMS[0]) else ()
+        arm = PREFILL_ARMS[0]
+        before = sum(taken < number for taken in self.taken(cell, arm))
+        prefills = PREFILL_ARMS if step.arms and before < self.stopping.least_blocks(arm) else ()
         return [*step.arms, *prefills]
 
     def finished(self, state: CellState) -> bool:
@@ -152,13 +154,13 @@ class AdaptiveCellTimer(CellTimer):
             recorded = self.journal.blocks(cell.cell_id, arm)
             taken = self.taken(cell, arm)
             later = [n for n, block in recorded.items() if block.status != "ok" and n > max(taken, default=-1)]
-            said = bool(later) and (max(later) == number or recorded[max(later)].reason == step.why_left_out(gamma))
+            said = bool(later) and recorded[max(later)].reason == step.why_left_out(gamma)
             if len(taken) < self.precision.min_blocks and not said:
                 self.journal.record(
                     BlockRecord(
                         cell_id=cell.cell_id,
                         arm=arm,
-                        block=number,
+                        block=max([number - 1, *later]) + 1,
                         status="skipped",
                         reason=step.why_left_out(gamma),
                         notes={SEARCH_NOTE: step.reason},

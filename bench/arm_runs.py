@@ -80,7 +80,8 @@ class Round:
     t_rest_s: float | None
     top_probs: tuple[float, ...]
     """The draft's largest probabilities: where a policy looks, of the drafts it was shown; at a fixed γ, where a look
-    would cost what is timed, of the drafts that were judged, from a pass over the text afterwards."""
+    would cost what is timed, of the drafts that were judged, from a pass over the text afterwards. Empty where no model
+    drafts, and at a fixed γ where acceptance is forced."""
     entropies_nats: tuple[float, ...]
     """The entropies of the same."""
     match_length: int | None

@@ -94,7 +94,7 @@ class EndToEnd:
         self.memory = memory
         self.clock = clock_for(*pair.devices) if clock is None else clock
         self.decoder = self._decoder()
-        self.takes_turns = all(model is None or model.mode == "eager" for model in (pair.target, pair.draft))
+        self.takes_turns = all(model.mode == "eager" for model in pair.models)
         """Whether arms run side by side; false from where on memory cannot hold all their caches."""
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
@@ -126,8 +126,8 @@ class EndToEnd:
         short._together([arm], _Asked(prompts=prompts, numbers=range(len(prompts)), policies=policies))
 
     def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> HostCosts:
-        """ε and what a look costs, as `measure_host_costs` has them; the arm of this γ is warm."""
-        return measure_host_costs(self.decoder, prompts, gamma=gamma, max_new_tokens=self.max_new_tokens)
+        """ε and what a look costs, as `measure_host_costs` has them; every γ up to this one is warm."""
+        return measure_host_costs(self.decoder, prompts, gamma_max=gamma, max_new_tokens=self.max_new_tokens)
 
     def run(
         self,
@@ -149,7 +149,11 @@ class EndToEnd:
         """
         tokens = max(len(prompt) for prompt in prompts) + self.max_new_tokens
         self.takes_turns = self.takes_turns and caches_fit(
-            self.pair, arms=len(arms), batch_size=len(prompts), tokens=tokens, limit=self.memory
+            self.pair,
+            arms=sum(arm != GENERATE for arm in arms),
+            batch_size=len(prompts),
+            tokens=tokens,
+            limit=self.memory,
         )
         asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
         found = self._against_plain(undisturbed(lambda: self._every(arms, asked)), prompts)

@@ -1,7 +1,7 @@
 """What the host adds to a round: ε as the decoder's phases have it, and what one look at a draft's signals costs.
 
     ε       median of accept + rest over the rounds with all rows active of one call at the middle γ: judging more
-            drafts takes a little longer (vocabulary 49,152, batch 4: .45 ms a draft), and ε is one number for all γ
+            drafts takes a little longer, and ε is one number for all γ
     look    (chain of γ drafts with a look after each but the last − the same chain without) / (γ − 1): the median over
             neighbours in time where the one comes first and over those where the other does, and the mean of both,
             since a machine drifts; the policy asked is the one that reckons most, so that its own time is in it.
@@ -9,7 +9,7 @@
 
 A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
 
-    costs = measure_host_costs(decoder, prompts, gamma=6, max_new_tokens=64)
+    costs = measure_host_costs(decoder, prompts, gamma_max=6, max_new_tokens=64)
     costs.t_look_s
 
 All times in seconds.  Shapes: B rows, G drafts.
@@ -71,21 +71,20 @@ class EveryGamma:
 
 
 def measure_host_costs(
-    decoder: SpeculativeDecoder, prompts: Sequence[Sequence[int]], *, gamma: int, max_new_tokens: int
+    decoder: SpeculativeDecoder, prompts: Sequence[Sequence[int]], *, gamma_max: int, max_new_tokens: int
 ) -> HostCosts:
-    """One call at half of γ, then chains of γ drafts after the prompts; all shapes are warm already.
+    """One call at the middle γ, then chains of the most drafts after the prompts; all shapes are warm already.
 
-    gamma: the most drafts that a policy may ask for.
+    gamma_max: the most drafts that a policy may ask for.
     """
-    found = decoder.run(
-        prompts, gamma=(gamma + 1) // 2, max_new_tokens=max_new_tokens, prompt_numbers=range(len(prompts))
-    )
+    middle, numbers = (gamma_max + 1) // 2, range(len(prompts))
+    found = decoder.run(prompts, gamma=middle, max_new_tokens=max_new_tokens, prompt_numbers=numbers)
     whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,
-        t_look_s=_look_s(decoder, decoder.drafter, prompts, gamma)
+        t_look_s=_look_s(decoder, decoder.drafter, prompts, gamma_max)
         if isinstance(decoder.drafter, ModelDrafter)
-        else _asking_s(decoder.clock, len(prompts), gamma),
+        else _asking_s(decoder.clock, len(prompts), gamma_max),
     )
 
 

@@ -26,13 +26,16 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def peak_memory_bytes(devices: Iterable[torch.device]) -> int:
-    """Sum of the peaks so far of distinct devices: allocated by torch on CUDA, the process's resident set elsewhere."""
-    return sum(_peak_bytes(device) for device in devices)
+    """Sum of the peaks so far of distinct devices: allocated by torch on each CUDA one, the process's resident set for
+
+    all others together.
+    """
+    places = list(devices)
+    on_cuda = sum(int(torch.cuda.max_memory_allocated(device)) for device in places if device.type == "cuda")
+    return on_cuda + (_resident_bytes() if any(device.type != "cuda" for device in places) else 0)
 
 
-def _peak_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
+def _resident_bytes() -> int:
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

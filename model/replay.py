@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.bootstrap import draw_prompts, expansion, percentile_interval, ratio_replicates
 from specgauge.model.bounds import best_gamma_by_start, best_lookups_time_s, run_oracle_time_s
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.known import finite_or_none
@@ -279,8 +279,17 @@ def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confiden
         return Interval(value=float(drawn[0]), low=finite_or_none(low), high=finite_or_none(high))
 
     def closed(time_s: FloatArray, bound_s: FloatArray) -> Interval | None:
-        gaps_s = np.maximum(best_s - bound_s, 0.0)
-        return ratio(best_s - time_s, gaps_s) if gaps_s.sum() > _NO_GAP * best_s.sum() else None
+        """Of the totals; prompts whose coins beat their bound, an expectation, count as they are."""
+        gaps_s = best_s - bound_s
+        value = (best_s - time_s).sum() / gaps_s.sum() if gaps_s.sum() > _NO_GAP * best_s.sum() else None
+        if value is None:
+            return None
+        drawn_s = weights @ gaps_s
+        drawn = np.full(len(weights), float(value))
+        np.divide(weights @ (best_s - time_s), drawn_s, out=drawn, where=drawn_s > _NO_GAP * best_s.sum())
+        drawn = value + expansion(gaps_s.size, confidence) * (drawn - value)
+        low, high = percentile_interval(drawn, confidence) if gaps_s.size > 1 else (np.nan, np.nan)
+        return Interval(value=float(value), low=finite_or_none(low), high=finite_or_none(high))
 
     policies = {}
     for name in pieces[0].tallies:

@@ -1,18 +1,14 @@
 """environment.json as facts for a reader: names in words, values with their units scaled, unknown as a dash.
 
 Whatever the mapping holds is shown; nothing is known here about what should be in it. Output: headings with pairs.
-Forwards that were compiled or captured while cells were timed are facts of the machine too: `built_forwards`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from specgauge.reports.formatting import UNKNOWN, count
-
-if TYPE_CHECKING:
-    from specgauge.sweeps.records import JournalLine
+from specgauge.reports.formatting import UNKNOWN
 
 _UNITS = (
     ("_bytes", 2**30, "GiB"),
@@ -34,19 +30,6 @@ def environment_sections(environment: Mapping[str, Any]) -> list[tuple[str, list
         else:
             plain.extend(flat or [(_words(str(name)), UNKNOWN)])
     return [section for section in sections if section[1]]
-
-
-def built_forwards(lines: Iterable[JournalLine]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The same of the forwards that were compiled or captured, by pair and mode; empty where all ran eagerly."""
-    found: dict[str, tuple[int, float]] = {}
-    for line in lines:
-        built, took_s = line.notes.get("graphs_built"), line.notes.get("build_s")
-        if isinstance(built, int) and built > 0:
-            name = f"{line.axes['pair']}, {line.axes['mode']}"
-            number, seconds = found.get(name, (0, 0.0))
-            found[name] = number + built, seconds + (took_s if isinstance(took_s, float) else 0.0)
-    facts = [(name, f"{count(number, 'forward')} in {seconds:.3g} s") for name, (number, seconds) in found.items()]
-    return [("compiled or captured, outside what is timed", facts)] if facts else []
 
 
 def _flat(name: str, value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:

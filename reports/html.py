@@ -20,8 +20,9 @@ from specgauge import __version__
 from specgauge.reports.acceptance_curves import acceptance_curves
 from specgauge.reports.answers import UNKNOWN_ANSWER, answer_groups, headline, strategy_words
 from specgauge.reports.blocks import MOST_PANELS
+from specgauge.reports.built import built_forwards
 from specgauge.reports.data import ReportData, read_report_data
-from specgauge.reports.environment import built_forwards, environment_sections
+from specgauge.reports.environment import environment_sections
 from specgauge.reports.figure_heatmap import colour_key
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import duration, percent, sentence

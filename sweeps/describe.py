@@ -259,10 +259,10 @@ def _turns_lines(config: Config, pair: PairConfig, sizes: PairSizes) -> list[str
     if caches is None or weights is None:
         return []
     if limit is not None and weights + caches > limit:
-        how = f"would be {size_text(caches)}: over limits.memory, so arms are decoded one after another"
+        how = f"would be {size_text(caches)}: over limits.memory, so its arms are decoded one after another"
     else:
         how = size_text(caches)
-    return [f"  caches of all arms that are decoded in turn (estimate): {how}"]
+    return [f"  caches of all arms that are decoded in turn, at the largest cell (estimate): {how}"]
 
 
 def _how(pair: PairConfig) -> str:

@@ -21,7 +21,7 @@ from specgauge.configs.contexts import check_context, check_text_context
 from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import PREFILL_BLOCKS
-from specgauge.model.end_to_end import BASELINES
+from specgauge.model.end_to_end import BASELINES, GENERATE
 from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
 from specgauge.sweeps.sizes import ModelSize
 
@@ -158,16 +158,17 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
 
 
 def turns_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | None:
-    """Bytes of the caches of all arms that are decoded in turn, at the largest place, where each has caches of its own.
+    """Bytes of the caches of all arms that are decoded in turn at the largest place, where each has caches of its own.
 
     None where nothing is decoded, arms never take turns (compiled, captured), or a size is unknown.
     """
     verify = config.verify
-    places = [] if verify is None else [p for p in measured_places(config, pair.name) if config.is_verified(p)]
+    measured = [place for place in measured_places(config, pair.name) if not is_over_memory(config, sizes, place)]
+    places = [] if verify is None else [place for place in measured if config.is_verified(place)]
     if verify is None or not places or config.mode_of(pair) != "eager":
         return None
     new = verify.max_new_tokens or config.workload.max_new_tokens
-    arms = len(BASELINES) + len(decoded_gammas(config)) + len(verify.policies or ())
+    arms = sum(arm != GENERATE for arm in BASELINES) + len(decoded_gammas(config)) + len(verify.policies or ())
     own = [_kv_bytes(sizes, place.batch_size, place.context + new) for place in places]
     known = [part for part in own if part is not None]
     return arms * max(known) if len(known) == len(own) else None

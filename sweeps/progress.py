@@ -30,7 +30,7 @@ class Progress(Protocol):
     def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended.
 
-        limit_s: seconds after which it ends, however many steps there are left or more than `total` were taken.
+        limit_s: seconds after which no more than the least is done, however many steps were foreseen.
         """
 
     def advance(self, steps: int = 1) -> None:
@@ -77,7 +77,7 @@ class Lines:
             return ""
         if left > 0:
             left_s = max(0.0, spent_s - self._aside_s) / steps * left
-            return f", about {duration_text(left_s if most_s is None else min(left_s, most_s))} left"
+            return f", about {duration_text(min(left_s, most_s) if most_s else left_s)} left"
         return f", at most {duration_text(most_s)} left" if left < 0 and most_s else ""
 
     def set_aside(self, seconds: float) -> None:

@@ -200,12 +200,11 @@ def answers_text(answers: Answers) -> str:
 
 def _measured_text(row: Mapping[str, Any]) -> str:
     """What decoding gave, on how many texts, with its interval where there are enough of them."""
-    texts = row["blocks"] * row["batch_size"]
+    texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
+    on = "" if texts is None else f" on {texts} {'text' if texts == 1 else 'texts'}"
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
     interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
-    return (
-        f"measured end to end on {texts} {'text' if texts == 1 else 'texts'}: {row['speedup_measured']:.2f} ×{interval}"
-    )
+    return f"measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}"
 
 
 def _standing(answers: Answers) -> Iterable[str]:

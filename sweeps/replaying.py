@@ -202,6 +202,10 @@ def _cell_text(cell: ReplayedCell) -> str:
     )
 
 
+def _as_mapping(closed: Interval | None) -> dict[str, float | None] | None:
+    return None if closed is None else asdict(closed)
+
+
 def _gap(closed: Interval | None) -> tuple[float | None, str]:
     """The share of a gap that is closed, and its interval; nothing where there is no gap."""
     if closed is None or closed.low is None or closed.high is None:
@@ -237,8 +241,8 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
         name: {
             "speedup": asdict(judged.speedup),
             "over_best_fixed": asdict(judged.over_best_fixed),
-            "gap_closed_by_start": judged.gap_closed_by_start and asdict(judged.gap_closed_by_start),
-            "gap_closed_oracle": judged.gap_closed_oracle and asdict(judged.gap_closed_oracle),
+            "gap_closed_by_start": _as_mapping(judged.gap_closed_by_start),
+            "gap_closed_oracle": _as_mapping(judged.gap_closed_oracle),
             "mean_gamma": judged.mean_gamma,
             "switches_per_round": judged.switches_per_round,
         }

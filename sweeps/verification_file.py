@@ -11,25 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.sweeps.reading import read_csv_rows
-from specgauge.sweeps.verification import COLUMNS, POLICY_COLUMNS
+from specgauge.sweeps.verification import COLUMNS, LATER_COLUMNS, POLICY_COLUMNS
 
 _TEXT = frozenset({"pair", "mode", "sampling", "draft_sampling", "acceptance_rule"})
 _TEXT_OR_NOTHING = frozenset({"overhead_from", "why_not_lossless", "policy", "off_path"})
 _FLAGS = frozenset({"lossless"})
 _FLAGS_OR_NOTHING = frozenset({"rounds_agree"})
 _WHOLE = frozenset({"batch_size", "context", "gamma", "tokens", "rounds_counted"})
-_WHOLE_OR_NOTHING = frozenset(
-    {
-        "blocks",
-        "rounds",
-        "gamma_switches",
-        "looks",
-        "best_fixed_gamma",
-        "texts_same",
-        "texts_tied",
-        "texts_differ",
-    }
-)
+_WHOLE_OR_NOTHING = frozenset({"blocks", "rounds", "gamma_switches", "looks", "best_fixed_gamma"}) | LATER_COLUMNS
 _WORDS = {"True": True, "False": False}
 
 
@@ -42,10 +31,10 @@ def read_verification(path: Path) -> tuple[dict[str, Any], ...]:
         ValueError: missing, truncated, foreign, of another release, or a field that holds something else than it
             should; the line names file, line and column.
     """
-    header, rows = read_csv_rows(path, COLUMNS, "verification")
+    header, rows = read_csv_rows(path, [name for name in COLUMNS if name not in LATER_COLUMNS], "verification")
     found = []
     for number, fields in enumerate(rows, start=2):
-        row = dict(zip(header, fields, strict=True))
+        row = dict.fromkeys(LATER_COLUMNS, "") | dict(zip(header, fields, strict=True))
         policy = row.get("policy")
         names = [*COLUMNS, *(POLICY_COLUMNS if policy else ())]
         missing = [name for name in names if name not in row]

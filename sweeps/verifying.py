@@ -5,8 +5,8 @@
 Blocks of all cells take turns, so that drift hits them alike; every block holds every arm, so that each comparison is
 between neighbours in time. Where adaptive policies are decoded too, a block's prompts are all of one half, even numbers
 or odd ones, since each half has policies of its own. A cell that runs out of memory is given up, and larger ones are
-not tried. What is kept is not decoded again. Calls `bench`; everything it finds is on the disk before the next block
-starts.
+not tried; one that was killed says nothing of others, since anything may have killed it. What is kept is not decoded
+again. Calls `bench`; everything it finds is on the disk before the next block starts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class VerifyCell:
         return self.key.batch_size, self.key.start_context
 
     def needs_more_memory_than(self, other: VerifyCell) -> bool:
-        """Whether it is as large as another cell of the same sampling setting, or larger, in batch size and context."""
+        """Whether it is another cell of the same sampling setting, at least as large in batch size and in context."""
         return (
             self.key != other.key
             and self.key.sampling == other.key.sampling

@@ -51,6 +51,17 @@ def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
     assert (result.prompts, result.off_path) == (6, "assumed")
 
 
+def test_a_prompt_that_beats_its_bound_by_luck_counts_as_it_is() -> None:
+    """In a batch the best fixed γ meets coins, its bound is an expectation: shares are those of the totals."""
+    texts = made_texts(np.random.default_rng(5).random((6, 12)))
+    result = quick(texts, linear_costs(3, 0.1, batch_size=2), {"two": lambda _: FixedPolicy(gamma=2)}, replicates=1)
+    two, best_s = result.policies["two"], 1 / result.best_fixed_speedup
+    assert two.gap_closed_oracle is not None
+    assert two.gap_closed_oracle.value == pytest.approx(
+        (best_s - 1 / two.speedup.value) / (best_s - 1 / result.bound_oracle_speedup), rel=1e-9
+    )
+
+
 def test_both_plain_baselines_are_told_apart() -> None:
     costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.25, 1.5))
     result = quick(made_texts(np.full((3, 8), 0.0)), costs, some("fixed"))

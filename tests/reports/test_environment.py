@@ -1,7 +1,4 @@
-from types import SimpleNamespace
-from typing import Any
-
-from specgauge.reports.environment import built_forwards, environment_sections
+from specgauge.reports.environment import environment_sections
 
 
 def test_the_environment_is_grouped_and_its_units_are_scaled() -> None:
@@ -31,24 +28,3 @@ def test_the_environment_is_grouped_and_its_units_are_scaled() -> None:
         ("packages", [("torch", "2.13"), ("gguf", "–")]),
         ("gpus", [("0: clock", "1500 MHz"), ("0: limits: power limit", "700 W"), ("1: temperature", "41.5 °C")]),
     ]
-
-
-def line(mode: str, **notes: Any) -> Any:
-    return SimpleNamespace(axes={"pair": "p", "mode": mode}, notes=notes)
-
-
-def test_forwards_that_were_built_are_told_by_pair_and_mode() -> None:
-    lines = [
-        line("eager", threads=1),
-        line("compile", graphs_built=0, build_s=0.0),
-        line("compile", graphs_built=2, build_s=1.25),
-        line("compile", graphs_built=3, build_s=11.0),
-        line("cuda_graph", graphs_built=1, build_s=0.5),
-    ]
-    assert built_forwards(lines) == [
-        (
-            "compiled or captured, outside what is timed",
-            [("p, compile", "5 forwards in 12.2 s"), ("p, cuda_graph", "1 forward in 0.5 s")],
-        )
-    ]
-    assert built_forwards(lines[:2]) == []

@@ -255,14 +255,14 @@ def test_arms_in_turn_have_a_cache_each_and_limits_memory_may_forbid_it(folder: 
         "grid": {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"},
         "verify": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
     }
-    caches = 6 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4  # arms, models, numbers a token, tokens, rows, bytes
+    caches = 5 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4  # arms but generate, models, numbers a token, …
     weights = 2 * 4 * 4224
-    text = "  caches of all arms that are decoded in turn (estimate): "
+    text = "  caches of all arms that are decoded in turn, at the largest cell (estimate): "
     assert f"{text}{size_text(caches)}\n" in describe(with_models(folder, **changes))
     enough, less = ({"memory": weights + caches + spare} for spare in (0, -1))
     assert f"{text}{size_text(caches)}\n" in describe(with_models(folder, **changes, limits=enough))
     assert (
-        f"{text}would be {size_text(caches)}: over limits.memory, so arms are decoded one after another\n"
+        f"{text}would be {size_text(caches)}: over limits.memory, so its arms are decoded one after another\n"
     ) in describe(with_models(folder, **changes, limits=less))
     for other in ({"verify": None}, {"mode": "compile"}):
         assert text not in describe(with_models(folder, **(changes | other)))

@@ -175,7 +175,11 @@ def decoded(path: Path, **changes: Any) -> Path:
 
 
 def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rounds take what the parts say: no cost error. γ = 1 accepts every other draft, 1.5 tokens in 5/4 + 1/8 s."""
+    """Rounds take what the parts say: no cost error, and every γ accepts one draft and none in turn.
+
+    γ = 1 takes 5/4 + 1/8 s, half of Δ₂ and ε, γ = 2 never catches up: 5/4 + 2/8 s and ε. By acceptance 1/2 it is γ = 2
+    that is recommended, which the texts decoded contradict.
+    """
     path = decoded(tmp_path / "run", accepts=(1, 0))
     cells = list(prove(Run.open(path)))
     assert [cell.words for cell in cells] == [f"run: p, greedy, batch 1, context {context}" for context in (64, 65)]
@@ -183,9 +187,13 @@ def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFi
         assert cell.cost_errors == pytest.approx((0.0,) * 3, abs=1e-12)
         assert (cell.tokens, cell.why_not_lossless, cell.no_choice) == (48, "", "")
         assert cell.choice is not None
-    assert main([str(path)]) in (0, 1)
+        assert (cell.recommended_gamma, cell.best_gamma) == (2, 1)
+        assert cell.choice.value == pytest.approx(1.46875 / 1.5625, rel=1e-12)
+        assert cell.acceptance_inside is False
+    assert main([str(path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run: p, greedy, batch 1, context 64: cost error mean 0.00 %, worst 0.00 %; acceptance ")
+    assert [line.partition(":")[0] for line in lines[-3:]] == ["holds", "MISSED", "MISSED"]
     assert lines[-3] == "holds: cost error: mean 0.00 % (at most 3), worst 0.00 % (at most 8)"
 
 

@@ -61,6 +61,15 @@ def test_a_damaged_file_is_one_line_with_its_place(tmp_path: Path, content: str,
     assert "\n" not in str(error.value)
 
 
+def test_a_table_of_an_earlier_release_lacks_what_is_unknown_there(tmp_path: Path) -> None:
+    path = tmp_path / "verification.csv"
+    rows = verification_csv([verification_row()]).splitlines()
+    assert rows[0].endswith(",texts_same,texts_tied,texts_differ")
+    path.write_text("".join(f"{line.rsplit(',', 3)[0]}\n" for line in rows), encoding="utf-8")
+    unknown = dict.fromkeys(("texts_same", "texts_tied", "texts_differ"))
+    assert read_verification(path) == (verification_row() | unknown,)
+
+
 def test_a_missing_file_names_its_maker(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"missing; make it with `specgauge run`$"):
         read_verification(tmp_path / "verification.csv")
