@@ -26,7 +26,14 @@ from specgauge.bench.cache import RowCache, forward, new_cache
 from specgauge.bench.generate import Text, check_room, feedable, pad_right, prefill_rows
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.nonfinite import refuse_places
-from specgauge.bench.sampling import lowest_argmax, probabilities, processed_logits, seen_along, seen_tokens
+from specgauge.bench.sampling import (
+    are_no_numbers,
+    lowest_argmax,
+    probabilities,
+    processed_logits,
+    seen_along,
+    seen_tokens,
+)
 from specgauge.model.sampling import SamplingSettings
 
 if TYPE_CHECKING:
@@ -117,7 +124,7 @@ def _columns(
     """
     target_probs = probabilities(target_logits, settings, seen)
     draft_probs = probabilities(draft_logits, settings, seen)
-    broken = torch.stack([target_probs[..., 0].isnan(), draft_probs[..., 0].isnan()])
+    broken = torch.stack([are_no_numbers(target_probs), are_no_numbers(draft_probs)])
     draft_probs = draft_probs.masked_fill(unknown[..., None], 0.0)
     argmax = lowest_argmax(processed_logits(draft_logits, settings, seen))
     argmax = argmax.clamp(max=draft_logits.shape[-1] - 1)  # a place with NaN has no maximum

@@ -24,7 +24,7 @@ from specgauge.bench.draws import History
 from specgauge.bench.generate import feedable, prefill_rows
 from specgauge.bench.looks import GoesOn, read_signals
 from specgauge.bench.models import LoadedModel
-from specgauge.bench.sampling import draw, lowest_argmax, probabilities, processed_logits
+from specgauge.bench.sampling import are_no_numbers, draw, lowest_argmax, probabilities, processed_logits
 from specgauge.model.exact import DraftSampling
 from specgauge.model.sampling import SamplingSettings
 
@@ -218,7 +218,7 @@ class ModelDrafter:
             else:
                 assert uniforms is not None, "drawing needs uniforms"
                 probs.append(probabilities(logits, self.settings, seen))
-                faults.append(probs[-1][:, 0].isnan())
+                faults.append(are_no_numbers(probs[-1]))
                 token = draw(probs[-1], uniforms[:, step])
             if seen is not None:
                 seen.scatter_(1, token[:, None], True)

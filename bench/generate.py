@@ -139,6 +139,15 @@ def generate_plain(
     return finish(turns).texts
 
 
+def _refuse_no_token(
+    model: LoadedModel, tokens: Sequence[int], ended: Sequence[EndReason | None], numbers: Sequence[int], index: int
+) -> None:
+    """Raise NonFiniteLogitsError for the first row that goes on and has no token at a place of its text."""
+    for number, token, end in zip(numbers, tokens, ended, strict=True):
+        if token == NO_TOKEN and end is None:
+            raise NonFiniteLogitsError(model.name, number, index)
+
+
 @torch.inference_mode()
 def plain_turns(
     model: LoadedModel,
@@ -187,9 +196,7 @@ def plain_turns(
         current = next_tokens(logits, settings, uniforms, seen[:, : logits.shape[-1]] if seen is not None else None)
         tokens = current.tolist()
         if NO_TOKEN in tokens:
-            for row, number in enumerate(prompt_numbers):
-                if tokens[row] == NO_TOKEN and ended[row] is None:
-                    raise NonFiniteLogitsError(model.name, number, index)
+            _refuse_no_token(model, tokens, ended, prompt_numbers, index)
             current = current.clamp(min=0)  # what a row that has ended moves along with is nobody's
         if seen is not None:
             seen.scatter_(1, current[:, None], True)

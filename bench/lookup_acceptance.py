@@ -26,7 +26,7 @@ from specgauge.bench.generate import Text, pad_right
 from specgauge.bench.models import LoadedModel
 from specgauge.bench.ngram import NgramIndex
 from specgauge.bench.nonfinite import refuse_places
-from specgauge.bench.sampling import probabilities
+from specgauge.bench.sampling import are_no_numbers, probabilities
 from specgauge.configs.drafts import NgramConfig
 from specgauge.model.sampling import SamplingSettings
 
@@ -125,7 +125,7 @@ def _target_probs(
     for logits in logit_chunks(target, texts, chunk):
         stop = first + logits.shape[1]
         probs = probabilities(logits, settings, histories.along(first, stop, logits.shape[-1]))
-        refuse_places(target.name, texts, probs[..., 0].isnan() & valid[:, first:stop], first)
+        refuse_places(target.name, texts, are_no_numbers(probs) & valid[:, first:stop], first)
         here = [one for one in failing if first <= one[2] < stop]
         values = _gathered(probs, [(row, place - first, token) for row, _, place, token in here])
         for (row, position, _, _), value in zip(here, values, strict=True):

@@ -24,7 +24,6 @@ _FEW_TOKENS = 32
 _ROUNDING = 2e-6
 """Mass that summing float32 probabilities in another order can move."""
 
-
 NO_TOKEN = -1
 """What is chosen where logits are not numbers."""
 
@@ -137,7 +136,7 @@ def processed_logits(logits: Tensor, settings: SamplingSettings, seen: Tensor | 
 def probabilities(logits: Tensor, settings: SamplingSettings, seen: Tensor | None = None) -> Tensor:
     """(..., V) probabilities that the chain gives; one-hot at temperature 0. Float32 or wider.
 
-    Where the logits are not numbers, and only there, the first probability is NaN.
+    Where the logits are not numbers, and only there, the first probability is NaN: see `are_no_numbers`.
     """
     scores = processed_logits(logits, settings, seen)
     if settings.temperature == 0.0:
@@ -146,6 +145,11 @@ def probabilities(logits: Tensor, settings: SamplingSettings, seen: Tensor | Non
         mass = torch.where(are_numbers, torch.ones_like(largest), torch.nan)
         return torch.zeros_like(scores).scatter_(-1, torch.where(are_numbers, first, 0)[..., None], mass[..., None])
     return scores.softmax(dim=-1)
+
+
+def are_no_numbers(probs: Tensor) -> Tensor:
+    """(...) whether (..., V) `probabilities` came of logits that are not numbers, told by the first of each alone."""
+    return probs[..., 0].isnan()
 
 
 def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
@@ -176,7 +180,7 @@ def next_tokens(
         return torch.where(largest.abs() < torch.inf, first, NO_TOKEN)
     assert uniforms is not None, "drawing needs uniforms"
     probs = probabilities(logits, settings, seen)
-    return torch.where(probs[..., 0].isnan(), NO_TOKEN, draw(probs, uniforms))
+    return torch.where(are_no_numbers(probs), NO_TOKEN, draw(probs, uniforms))
 
 
 def seen_tokens(tokens: Tensor, valid: Tensor, vocabulary: int) -> Tensor:

@@ -22,7 +22,7 @@ from specgauge.bench.draws import Draws
 from specgauge.bench.generate import feedable
 from specgauge.bench.judging import judge_forced, judge_match, judge_ratio
 from specgauge.bench.models import LoadedModel
-from specgauge.bench.sampling import draw, lowest_argmax, probabilities, processed_logits, seen_along
+from specgauge.bench.sampling import are_no_numbers, draw, lowest_argmax, probabilities, processed_logits, seen_along
 from specgauge.model.exact import AcceptanceRule
 from specgauge.model.sampling import SamplingSettings
 
@@ -134,7 +134,7 @@ class Verifier:
         logits = widen(logits, self.vocabulary)
         if not self.greedy:
             probs = probabilities(logits, self.settings, seen)
-            return torch.empty(0, device=logits.device), probs, probs[..., 0].isnan()
+            return torch.empty(0, device=logits.device), probs, are_no_numbers(probs)
         scores = processed_logits(logits, self.settings, seen)
         tokens = lowest_argmax(scores)
         inside = tokens.clamp(max=scores.shape[-1] - 1)  # a place with NaN has no maximum

@@ -280,16 +280,16 @@ def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confiden
 
     def closed(time_s: FloatArray, bound_s: FloatArray) -> Interval | None:
         """Of the totals; prompts whose coins beat their bound, an expectation, count as they are."""
-        gaps_s = best_s - bound_s
-        value = (best_s - time_s).sum() / gaps_s.sum() if gaps_s.sum() > _NO_GAP * best_s.sum() else None
-        if value is None:
+        gains_s, gaps_s, least_s = best_s - time_s, best_s - bound_s, _NO_GAP * best_s.sum()
+        if gaps_s.sum() <= least_s:
             return None
-        drawn_s = weights @ gaps_s
-        drawn = np.full(len(weights), float(value))
-        np.divide(weights @ (best_s - time_s), drawn_s, out=drawn, where=drawn_s > _NO_GAP * best_s.sum())
+        value = float(gains_s.sum() / gaps_s.sum())
+        drawn_gaps_s = weights @ gaps_s
+        drawn = np.full(len(weights), value)
+        np.divide(weights @ gains_s, drawn_gaps_s, out=drawn, where=drawn_gaps_s > least_s)
         drawn = value + expansion(gaps_s.size, confidence) * (drawn - value)
-        low, high = percentile_interval(drawn, confidence) if gaps_s.size > 1 else (np.nan, np.nan)
-        return Interval(value=float(value), low=finite_or_none(low), high=finite_or_none(high))
+        low, high = percentile_interval(drawn, confidence)
+        return Interval(value=value, low=finite_or_none(low), high=finite_or_none(high))
 
     policies = {}
     for name in pieces[0].tallies:

@@ -5,10 +5,9 @@
 A worker (`specgauge.sweeps.worker`) that dies in the timing of a cell has that cell recorded as `killed`, with the
 signal; one that dies while it writes or judges the texts of a sampling setting, or decodes a cell end to end, leaves
 that as the reason why these are missing; one that follows rejected drafts is told of on stderr and in the exit code, as
-a failure there is. It is started again for the rest, each time with one part less to do. One that
-dies anywhere else, as while it loads, ends the pair, every arm that has no block recorded as `killed`. The next run
-tries what was killed once more. A worker whose parent dies, however it dies, ends as on Ctrl-C: the pipe that is its
-stdin closes.
+a failure there is. It is started again for the rest, each time with one part less to do. One that dies anywhere else,
+as while it loads, ends the pair, every arm that has no block recorded as `killed`. The next run tries what was killed
+once more. A worker whose parent dies, however it dies, ends as on Ctrl-C: the pipe that is its stdin closes.
 """
 
 from __future__ import annotations

@@ -178,19 +178,8 @@ def _cell_text(cell: ReplayedCell) -> str:
         ]
         for name, judged in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
-    columns = [
-        "policy",
-        "S",
-        share,
-        "to fixed",
-        share,
-        "gap: start",
-        share,
-        "gap: run",
-        share,
-        "mean gamma",
-        "switches",
-    ]
+    intervals = [name for figure in ("S", "to fixed", "gap: start", "gap: run") for name in (figure, share)]
+    columns = ["policy", *intervals, "mean gamma", "switches"]
     return "\n".join(
         [
             heading,

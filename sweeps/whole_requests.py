@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.end_to_end import (
-    DIFFERS,
-    GENERATE,
-    LOOP,
-    PLAIN,
-    SAME,
-    TIE,
-    arm_gamma,
-    speculate_arm,
-)
+from specgauge.model.end_to_end import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, arm_gamma, speculate_arm
 from specgauge.model.known import finite_or_none
 from specgauge.model.round_check import round_check
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
+
 from specgauge.bench.blocks import BlockRecord, Status, TimingCell
 from specgauge.model.arms import arm_names
 from tests.sweeps import decoded, made
@@ -211,6 +213,12 @@ class FakeBench:
 
     def end_to_end(self, pair: Any, settings: Any, **options: Any) -> FakeEndToEnd:
         return FakeEndToEnd(self, settings, options)
+
+    def take_over(self, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+        """Stand for bench in this process until the test ends."""
+        for name, module in self.modules().items():
+            monkeypatch.setitem(sys.modules, name, module)
+        return self
 
     def modules(self) -> dict[str, ModuleType]:
         """The modules as a run imports them."""

@@ -41,9 +41,7 @@ class Clock:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench()
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
+    fake = FakeBench().take_over(monkeypatch)
     monkeypatch.setattr(budget, "read_pair_sizes", lambda pair: PairSizes(target=SIZE, draft=SIZE))
     return fake
 

@@ -52,10 +52,7 @@ def paths() -> Iterator[None]:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     """In this process, for the run that goes on."""
-    fake = FakeBench()
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return fake
+    return FakeBench().take_over(monkeypatch)
 
 
 THREE = made.config(pairs=pairs("loads", "writes", "fine"), grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,7 @@ SIZES = PairSizes(target=SIZE, draft=SIZE)
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench()
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
+    fake = FakeBench().take_over(monkeypatch)
     monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: SIZES for pair in config.pairs})
     monkeypatch.setattr(budget, "read_pair_sizes", lambda pair: SIZES)
     return fake

@@ -11,7 +11,6 @@ half draft: Ω = 3/2 at every γ. T_decode = 1 s, C(k) = k/8 s, T_verify = 5/4 s
 from __future__ import annotations
 
 import math
-import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -252,9 +251,7 @@ def test_more_layers_than_the_target_can_spare_are_refused(folder: Path) -> None
 def test_one_model_is_loaded_once_even_where_models_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: Any, loaded: list[str]
 ) -> None:
-    fake = FakeBench()
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
+    fake = FakeBench().take_over(monkeypatch)
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
     with made.begin(tmp_path / "run", asked) as opened, progress_to(StringIO()) as shown:
         prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)

@@ -54,10 +54,7 @@ def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench()
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return fake
+    return FakeBench().take_over(monkeypatch)
 
 
 def test_names_of_parts() -> None:

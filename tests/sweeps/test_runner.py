@@ -35,8 +35,7 @@ def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         runner, "read_sizes", lambda config: {p.name: estimate.PairSizes(target=None, draft=None) for p in config.pairs}
     )
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
+    fake.take_over(monkeypatch)
 
 
 def pairs(*names: str) -> list[dict[str, str]]:

@@ -70,9 +70,7 @@ def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     monkeypatch.setattr(
         runner, "read_sizes", lambda config: {p.name: estimate.PairSizes(target=None, draft=None) for p in config.pairs}
     )
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return fake
+    return fake.take_over(monkeypatch)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,10 +42,7 @@ def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench()
-    for name, module in fake.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return fake
+    return FakeBench().take_over(monkeypatch)
 
 
 class TestTheWork:
