@@ -156,7 +156,9 @@ class VerifiedPolicy:
     speedup_predicted: float | None
     """That of its replay."""
     error: float | None
-    """S replayed / S measured − 1."""
+    """S replayed / S measured − 1, with its interval."""
+    error_low: float | None
+    error_high: float | None
     speedup_from_counts: float | None
     cost_error: float | None
     mean_gamma: float | None

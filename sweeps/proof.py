@@ -8,6 +8,8 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
     acceptance    in at least 13 of 16 cells the error at the recommended γ lies inside its 95 % interval
     choice        the recommended γ has at least 98.5 % of the speed of the best measured γ, known to ± 1.5 % on these
                   prompts; where each was decoded once, the wider interval over prompts is taken
+    policies      adaptive ones decoded beside them (`verify.policies`): S of their replay is within 3 % of S measured
+                  on average, and in no cell is the interval of that error wholly beyond ± 3 %
 
 Speeds of two γ are compared over the texts that all γ wrote in a block: each text has the target's law, whatever γ
 wrote it, so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
@@ -23,7 +25,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,33 @@ if TYPE_CHECKING:
 MEAN_COST_ERROR, WORST_COST_ERROR = 0.03, 0.08
 LEAST_SHARE_INSIDE = 13 / 16
 LEAST_OF_BEST, MOST_HALF_WIDTH = 0.985, 0.015
+MOST_POLICY_ERROR = 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyProof:
+    """An adaptive policy in one cell: decoded, and replayed on the recorded texts of the same prompts."""
+
+    policy: str
+    speedup_measured: float
+    error: float
+    """S replayed / S measured − 1, with its interval."""
+    low: float | None
+    high: float | None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the error is more than is promised, whichever prompts had been decoded."""
+        ends = (self.error, self.error) if self.low is None or self.high is None else (self.low, self.high)
+        return ends[0] > MOST_POLICY_ERROR or ends[1] < -MOST_POLICY_ERROR
+
+    @property
+    def words(self) -> str:
+        """`renewal S = 1.51, replayed +0.5 % (-1.2 to +2.2)`."""
+        words = f"{self.policy} S = {self.speedup_measured:.3g}, replayed {100 * self.error:+.1f} %"
+        if self.low is None or self.high is None:
+            return words
+        return f"{words} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +100,8 @@ class CellProof:
     """Fewest tokens of any arm."""
     why_not_lossless: str = ""
     """Empty where the texts are the target's."""
+    policies: tuple[PolicyProof, ...] = ()
+    """Those decoded."""
 
 
 def prove(run: Run) -> Iterator[CellProof]:
@@ -88,7 +119,9 @@ def prove(run: Run) -> Iterator[CellProof]:
     for key, blocks in decoded.blocks.items():
         rows = [row for row in predictions.verification if cell_of(row) == astuple(key)]
         if blocks and rows:
-            yield _cell(run, key, blocks, decoded.requests[key], rows, recommended[astuple(key)])
+            proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[astuple(key)])
+            policies = [row for row in predictions.policies if cell_of(row) == astuple(key)]
+            yield replace(proof, policies=tuple(_policy_proofs(policies)))
 
 
 def _cell(
@@ -121,6 +154,19 @@ def _cell(
         tokens=min(row["tokens"] for row in rows),
         why_not_lossless=lossy,
     )
+
+
+def _policy_proofs(rows: Iterable[Mapping[str, Any]]) -> Iterator[PolicyProof]:
+    """Of those whose texts are the target's and whose prompts were recorded."""
+    for row in rows:
+        if row["lossless"] and row["error"] is not None:
+            yield PolicyProof(
+                policy=row["policy"],
+                speedup_measured=row["speedup_measured"],
+                error=row["error"],
+                low=row["error_low"],
+                high=row["error_high"],
+            )
 
 
 def _no_choice(gamma: int | None, why_not_lossless: str, *, is_decoded: bool, is_compared: bool) -> str:
@@ -210,7 +256,21 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
             and widest is not None
             and widest <= MOST_HALF_WIDTH,
         ),
+        *_of_policies([one for cell in cells for one in cell.policies]),
     ]
+
+
+def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:
+    if not policies:
+        return
+    errors = np.abs([one.error for one in policies])
+    beyond = sum(one.is_beyond for one in policies)
+    yield Verdict(
+        words=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
+        f"{100 * MOST_POLICY_ERROR:g}), {100 * errors.max():.2f} % at worst; beyond {100 * MOST_POLICY_ERROR:g} % with "
+        f"the whole interval in {beyond} of {len(policies)} (in none)",
+        holds=bool(errors.mean() <= MOST_POLICY_ERROR and beyond == 0),
+    )
 
 
 def _choice_text(cell: CellProof, choice: ShareOfBest) -> str:
@@ -238,7 +298,7 @@ def proof_text(cells: Sequence[CellProof]) -> str:
         choice = cell.no_choice if cell.choice is None else _choice_text(cell, cell.choice)
         lines.append(
             f"{cell.words}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
-            f"{acceptance}; {choice}; {cell.tokens} tokens an arm"
+            f"{acceptance}; {choice}; {''.join(f'{one.words}; ' for one in cell.policies)}{cell.tokens} tokens an arm"
         )
     return "\n".join([*lines, "", *(f"{'holds' if one.holds else 'MISSED'}: {one.words}" for one in verdicts(cells))])
 

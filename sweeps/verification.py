@@ -39,13 +39,13 @@ COLUMNS = (
     "texts_differ",
 )  # fmt: skip
 """Columns of verification.csv, one row for every γ that was decoded in a cell."""
-LATER_COLUMNS = frozenset({"texts_same", "texts_tied", "texts_differ"})
-"""What tables of earlier releases may lack; unknown there."""
 POLICY_COLUMNS = (
     "policy", "mean_gamma", "gamma_switches", "looks", "t_look_s", "best_fixed_gamma", "over_best_fixed",
-    "over_best_fixed_low", "over_best_fixed_high", "off_path",
+    "over_best_fixed_low", "over_best_fixed_high", "off_path", "error_low", "error_high",
 )  # fmt: skip
 """Further columns where adaptive policies were decoded too, one row for each: its γ is empty."""
+LATER_COLUMNS = frozenset({"texts_same", "texts_tied", "texts_differ", "error_low", "error_high"})
+"""What tables of earlier releases may lack; unknown there."""
 
 
 @dataclass(frozen=True, kw_only=True)

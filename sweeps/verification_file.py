@@ -18,7 +18,9 @@ _TEXT_OR_NOTHING = frozenset({"overhead_from", "why_not_lossless", "policy", "of
 _FLAGS = frozenset({"lossless"})
 _FLAGS_OR_NOTHING = frozenset({"rounds_agree"})
 _WHOLE = frozenset({"batch_size", "context", "gamma", "tokens", "rounds_counted"})
-_WHOLE_OR_NOTHING = frozenset({"blocks", "rounds", "gamma_switches", "looks", "best_fixed_gamma"}) | LATER_COLUMNS
+_WHOLE_OR_NOTHING = frozenset(
+    {"blocks", "rounds", "gamma_switches", "looks", "best_fixed_gamma", "texts_same", "texts_tied", "texts_differ"}
+)
 _WORDS = {"True": True, "False": False}
 
 

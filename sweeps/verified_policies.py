@@ -3,12 +3,13 @@
     S measured          tokens a second under the policy over those of the plain loop, after the first tokens, whole
                         texts with their ragged ends, pooled over the blocks that have both
     over best fixed     the same over the γ that was fastest by it, chosen with hindsight
-    S predicted         the policy replayed on the recorded texts of the very prompts that it decoded, with ε from the
-                        γ decoded, at the context half-way through a text
+    S predicted         the policy replayed on the recorded texts of the very prompts that it decoded, each as often as
+                        it was, with ε from the γ decoded, at the context half-way through a text
     S from counts       the rounds, tokens and looks as counted, at measured costs
-    error, cost error   of these two over S measured, less 1
+    error, cost error   of these two over S measured, less 1; the first in blocks whose prompts were all recorded
 
-Intervals draw blocks, the same for all arms. All times in seconds.
+Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
+doubt in the parts is not in them. All times in seconds.
 
     rows = policy_rows(run, decoded, cells, ways)          # further rows of verification.csv
 """
@@ -17,16 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.model.checks import FloatArray
+from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.costs import CostTable
 from specgauge.model.end_to_end import PLAIN, adaptive_arm, arm_policy, speculate_arm
 from specgauge.model.known import finite_or_none
 from specgauge.model.replay_one import ReplayedSeconds, replayed_seconds
+from specgauge.model.texts import sum_by_prompt
 from specgauge.sweeps.counted import cost_table, costs_along
 from specgauge.sweeps.counted_arm import CountedArm
 from specgauge.sweeps.decoded_tables import DecodedKey
@@ -107,36 +110,58 @@ class _DecodedPlace:
         row |= {field: getattr(key, field) for field in COLUMNS if hasattr(key, field)}
         row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
         row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
-        row |= arm_figures(requests, totals, arm) | self._measured(totals, arm, gammas_of(requests))
+        gammas = gammas_of(requests)
+        blocks = _SharedBlocks.of(requests, totals, [arm, PLAIN, *map(speculate_arm, gammas)])
+        row |= arm_figures(requests, totals, arm) | self._measured(blocks, gammas)
         counted = CountedArm.of(rounds, arm)
         row |= counted.figures()
         measured = row["speedup_measured"]
         if self.table is not None and measured is not None:
-            from_counts, predicted = self._from_counts(counted, totals, arm), self._replayed(name)
+            from_counts, replayed = self._from_counts(counted, totals, arm), self._replayed(name)
             row |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
-            if predicted is not None:
-                speedup, row["off_path"] = predicted
-                row |= {"speedup_predicted": speedup, "error": speedup / measured - 1.0}
+            if replayed is not None:
+                row |= self._held_against(*replayed, blocks)
         return row
 
-    def _measured(self, totals: Totals, arm: str, gammas: Sequence[int]) -> dict[str, Any]:
+    def _measured(self, blocks: _SharedBlocks, gammas: Sequence[int]) -> dict[str, Any]:
         """S and the ratio to the best fixed γ, with their intervals."""
-        precision = self.decoded.config.precision
-        arms = [arm, PLAIN, *map(speculate_arm, gammas)]
-        sums = {name: totals.get(name, {}) for name in arms}
-        shared = [b for b in sums[arm] if all(b in sums[name] and sums[name][b].decode_s > 0 for name in arms)]
-        if not shared:
+        if not blocks.prompts:
             return {"blocks": 0}
-        tokens = np.array([[sums[name][b].tokens - sums[name][b].rows for name in arms] for b in shared])
-        seconds = np.array([[sums[name][b].decode_s for name in arms] for b in shared])
-        weights = draw_prompts(len(shared), precision.bootstrap_replicates, self.decoded.config.seed)
-        rates = ratio_replicates(tokens, seconds, weights, confidence=precision.confidence)
-        found = {"blocks": len(shared)} | _interval("speedup_measured", rates[:, 0] / rates[:, 1], precision.confidence)
+        rates = self._replicates(blocks.batches(), blocks.tokens, blocks.seconds)
+        found = {"blocks": len(blocks.prompts)} | self._interval("speedup_measured", rates[:, 0] / rates[:, 1])
         if gammas:
             best = int(np.argmax(rates[0, 2:]))
             ratio = rates[:, 0] / rates[:, 2 + best]
-            found |= {"best_fixed_gamma": gammas[best]} | _interval("over_best_fixed", ratio, precision.confidence)
+            found |= {"best_fixed_gamma": gammas[best]} | self._interval("over_best_fixed", ratio)
         return found
+
+    def _held_against(self, replayed: ReplayedSeconds, off_path: str, blocks: _SharedBlocks) -> dict[str, Any]:
+        """S of the replay and by how much it is off, over the blocks whose prompts were all replayed."""
+        found = [replayed.of_prompts(prompts) for prompts in blocks.prompts]
+        known = np.flatnonzero([one is not None for one in found])
+        if not known.size:
+            return {}
+        plain_s, policy_s = np.array([one for one in found if one is not None]).T[:, :, None]
+        rates = self._replicates(
+            blocks.batches()[known],
+            np.hstack([blocks.tokens[known, :2], plain_s]),
+            np.hstack([blocks.seconds[known, :2], policy_s]),
+        )
+        errors = self._interval("error", rates[:, 2] * rates[:, 1] / rates[:, 0] - 1.0)
+        return {"speedup_predicted": float(rates[0, 2]), "off_path": off_path} | errors
+
+    def _replicates(self, batch_of: IntArray, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
+        """Pooled ratios (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
+        precision = self.decoded.config.precision
+        top, bottom = sum_by_prompt(numerators, batch_of), sum_by_prompt(denominators, batch_of)
+        weights = draw_prompts(len(top), precision.bootstrap_replicates, self.decoded.config.seed)
+        return ratio_replicates(top, bottom, weights, confidence=precision.confidence)
+
+    def _interval(self, name: str, replicates: FloatArray) -> dict[str, float | None]:
+        """The columns of an estimate (row 0) and its interval; None where a single batch leaves it unknown."""
+        low, high = percentile_interval(replicates[1:], self.decoded.config.precision.confidence)
+        ends = {f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
+        return {name: float(replicates[0]), **ends}
 
     def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
         """S that the measured parts give for the rounds counted."""
@@ -149,8 +174,8 @@ class _DecodedPlace:
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return own / policy_s / (other / plain_s)
 
-    def _replayed(self, name: str) -> tuple[float, str] | None:
-        """S of the replay, and whether signals after a rejection were measured; None where no text was recorded."""
+    def _replayed(self, name: str) -> tuple[ReplayedSeconds, str] | None:
+        """Seconds by prompt, and whether signals after a rejection were measured; None where no text was recorded."""
         if self.table is None or self.way is None or self.way.texts is None:
             return None
         costs = round_costs_at(
@@ -171,13 +196,34 @@ class _DecodedPlace:
             if judged.prompts.size:
                 policy, seed = policies.policies[name], self.decoded.config.seed
                 pieces.append(replayed_seconds(policy, judged, costs, replicates=REPLICATES, seed=seed))
-        if not pieces:
-            return None
-        return sum(pieces[1:], start=pieces[0]).speedup, texts.chains.off_path
+        return (reduce(ReplayedSeconds.joined, pieces), texts.chains.off_path) if pieces else None
 
 
-def _interval(name: str, replicates: FloatArray, confidence: float) -> dict[str, float | None]:
-    """The columns of an estimate (row 0) and its interval; None where a single block leaves it unknown."""
-    low, high = percentile_interval(replicates[1:], confidence)
-    ends = {f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
-    return {name: float(replicates[0]), **ends}
+@dataclass(frozen=True, kw_only=True)
+class _SharedBlocks:
+    """The blocks of a cell that were decoded under every one of some arms."""
+
+    prompts: list[tuple[int, ...]]
+    """Of each block, by row."""
+    tokens: FloatArray
+    """(blocks, arms) committed in rounds, after the first ones."""
+    seconds: FloatArray
+    """(blocks, arms) that they took."""
+
+    @classmethod
+    def of(cls, requests: pd.DataFrame, totals: Totals, arms: Sequence[str]) -> _SharedBlocks:
+        """Those of the arms named; none where an arm has none."""
+        sums = [totals.get(arm, {}) for arm in arms]
+        shared = [b for b in sums[0] if all(b in own and own[b].decode_s > 0 for own in sums)]
+        own = requests[requests["arm"] == arms[0]]
+        prompts = {block: tuple(rows.tolist()) for block, rows in own.groupby("block")["prompt"]}
+        return cls(
+            prompts=[prompts[b] for b in shared],
+            tokens=np.array([[arm[b].tokens - arm[b].rows for arm in sums] for b in shared], dtype=np.float64),
+            seconds=np.array([[arm[b].decode_s for arm in sums] for b in shared], dtype=np.float64),
+        )
+
+    def batches(self) -> IntArray:
+        """(blocks,) a number for each set of prompts: texts of the same ones are no independent evidence."""
+        numbers: dict[tuple[int, ...], int] = {}
+        return np.array([numbers.setdefault(tuple(sorted(set(own))), len(numbers)) for own in self.prompts])

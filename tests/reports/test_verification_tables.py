@@ -73,7 +73,7 @@ def test_baselines_are_told_once_a_cell() -> None:
 
 def test_a_policy_stands_beside_plain_decoding_the_best_gamma_and_its_replay() -> None:
     slower = a_policy(policy="heuristic", speedup_measured=1.2, best_fixed_gamma=None, over_best_fixed=None,
-                      over_best_fixed_low=None, speedup_predicted=None, error=None)  # fmt: skip
+                      over_best_fixed_low=None, speedup_predicted=None, error=None, error_low=None)  # fmt: skip
     table = policy_table([slower, a_policy()])
     assert table is not None
     assert table.caption == "pair embedded; mode eager; draft sampling same; ratio rule"
@@ -81,10 +81,10 @@ def test_a_policy_stands_beside_plain_decoding_the_best_gamma_and_its_replay() -
     assert group.heading == "greedy · batch 1, 64 tokens of context"
     first, second = (list(row.cells) for row in group.rows)
     assert first == [
-        "svip", "1.60", "1.50–1.70", "1.56", "−2.5\u202f%", "1.58", "−1.2\u202f%", "2", "1.04\u202f×", "1.01–1.07",
-        "2.25", "12 / 40",
+        "svip", "1.60", "1.50–1.70", "1.56", "−2.5\u202f%", "−4.0 to +1.0\u202f%", "1.58", "−1.2\u202f%", "2",
+        "1.04\u202f×", "1.01–1.07", "2.25", "12 / 40",
     ]  # fmt: skip
-    assert second[:5] == ["heuristic", "1.20", "1.50–1.70", "–", "–"]
-    assert second[7:10] == ["–", "–", "–"]
+    assert second[:6] == ["heuristic", "1.20", "1.50–1.70", "–", "–", "–"]
+    assert second[8:11] == ["–", "–", "–"]
     assert len(first) == len(table.columns)
     assert policy_table([]) is None

@@ -13,7 +13,7 @@ import pytest
 from specgauge.model.paired_speeds import ShareOfBest
 from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.decoded_tables import DecodedLog
-from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, prove, verdicts
+from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
 from specgauge.sweeps.rundir import Run
 from tests.sweeps.decoded import key
 from tests.sweeps.test_verified import batch, run
@@ -156,6 +156,41 @@ def test_cells_that_are_not_lossless_prove_the_cost_alone() -> None:
     assert holds(forced) == [False]
     assert holds(forced, GOOD, GOOD, GOOD) == [False, True, True]
     assert "; not lossless: forced; 6144 tokens an arm" in proof_text([forced])
+
+
+CLOSE = PolicyProof(policy="renewal", speedup_measured=1.5, error=-0.03, low=-0.07, high=0.01)
+
+
+def test_the_replay_of_a_policy_is_held_against_what_was_decoded() -> None:
+    both = replace(GOOD, policies=(CLOSE, replace(CLOSE, policy="svip", error=0.01, low=None, high=None)))
+    assert holds(both) == [True] * 4
+    assert verdicts([both])[3].words == (
+        "adaptive policies: S replayed off S measured by 2.00 % on average (at most 3), 3.00 % at worst; beyond 3 % "
+        "with the whole interval in 0 of 2 (in none)"
+    )
+    told = "; renewal S = 1.5, replayed -3.0 % (-7.0 to +1.0); svip S = 1.5, replayed +1.0 %; 6144 tokens"
+    assert told in proof_text([both])
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"error": 0.031}, False),
+        ({"error": 0.0, "low": -0.05, "high": 0.05}, True),
+        ({"error": -0.0299, "low": None, "high": None}, True),
+        ({"error": 0.03, "low": 0.031, "high": 0.05}, False),
+        ({"error": -0.03, "low": -0.05, "high": -0.031}, False),
+    ],
+)
+def test_an_error_may_be_the_prompts_but_not_on_average(changes: dict[str, Any], wanted: bool) -> None:
+    assert holds(replace(GOOD, policies=(replace(CLOSE, **changes),)))[3] is wanted
+
+
+def test_one_cell_beyond_what_is_promised_is_enough() -> None:
+    far = replace(CLOSE, error=0.06, low=0.04, high=0.08)
+    near = replace(CLOSE, error=0.0)
+    assert holds(replace(GOOD, policies=(near, near, far)))[3] is False
+    assert holds(replace(GOOD, policies=(near, near, replace(far, low=0.02))))[3] is True
 
 
 GAMMAS = (1, 2, 3)

@@ -68,6 +68,10 @@ def test_a_table_of_an_earlier_release_lacks_what_is_unknown_there(tmp_path: Pat
     path.write_text("".join(f"{line.rsplit(',', 3)[0]}\n" for line in rows), encoding="utf-8")
     unknown = dict.fromkeys(("texts_same", "texts_tied", "texts_differ"))
     assert read_verification(path) == (verification_row() | unknown,)
+    rows = verification_csv([], [policy_row()]).splitlines()
+    assert rows[0].endswith(",off_path,error_low,error_high")
+    path.write_text("".join(f"{line.rsplit(',', 2)[0]}\n" for line in rows), encoding="utf-8")
+    assert read_verification(path) == (policy_row(error_low=None, error_high=None),)
 
 
 def test_a_missing_file_names_its_maker(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ At γ = 2 the same tokens take 5 rounds of 25/16 s and two catch-ups: 127/16 s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from tests.sweeps.made import acceptance_frame, write_run
 SCHEDULE = HeuristicPolicy(start=2, cap=3)
 POLICY_S, FIXED_S = 3 * 25 / 16 + 2 * 28 / 16, 127 / 16
 LOOK_S = 1 / 32
+ALL_AND_NONE, NONE = (9, 0), (0,)
+"""Drafts accepted in the rounds of a text, in turn."""
 
 
 def config(**changes: Any) -> Config:
@@ -48,18 +50,19 @@ def run(
     policies: Mapping[str, RoundPolicy],
     *,
     accepted: float = 1.0,
-    prompts: tuple[int, ...] = (0, 1),
+    batches: Sequence[tuple[tuple[int, ...], Sequence[int]]] = (((0,), ALL_AND_NONE), ((1,), ALL_AND_NONE)),
     **changes: Any,
 ) -> Run:
+    """`batches`: the prompts of each, and how many of their drafts are accepted."""
     opened = write_run(path, config(), {"greedy": acceptance_frame(10, 16, accepted)})
     places = [key(start_context=context) for context in (64, 65)]
     blocks = {
         place: [
             Batch(
-                prompts=(prompt,), context=place.start_context, max_new_tokens=12, overhead_s=1 / 16, policies=policies,
-                look_s=LOOK_S,
+                prompts=prompts, accepts=accepts, context=place.start_context, max_new_tokens=12, overhead_s=1 / 16,
+                policies=policies, look_s=LOOK_S,
             )
-            for prompt in prompts
+            for prompts, accepts in batches
         ]
         for place in places
     }  # fmt: skip
@@ -88,6 +91,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "over_best_fixed": exact(FIXED_S / POLICY_S), "over_best_fixed_low": exact(FIXED_S / POLICY_S),
         "over_best_fixed_high": exact(FIXED_S / POLICY_S), "speedup_from_counts": exact(11 / POLICY_S),
         "cost_error": exact(0.0), "speedup_predicted": exact(replayed), "error": exact(replayed * POLICY_S / 11 - 1),
+        "error_low": exact(replayed * POLICY_S / 11 - 1), "error_high": exact(replayed * POLICY_S / 11 - 1),
         "speedup_whole": exact(11.5 / (0.5 + POLICY_S)), "plain_over_generate": 1.0, "plain_over_loop": 1.0,
         "mean_gamma": exact(2.4), "gamma_switches": 8, "looks": 0, "t_look_s": LOOK_S, "off_path": "assumed",
     }  # fmt: skip
@@ -123,7 +127,7 @@ def test_they_are_kept_in_verification_csv(tmp_path: Path) -> None:
 
 
 def test_one_prompt_is_replayed_under_the_policy_of_its_half(tmp_path: Path) -> None:
-    opened = run(tmp_path / "run", {"heuristic": SCHEDULE}, prompts=(1,))
+    opened = run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=[((1,), ALL_AND_NONE)])
     always_two = HeuristicPolicy(start=2, cap=2)
     for place in (key(), key(start_context=65)):
         cell = tuned(place, {"heuristic": SCHEDULE})
@@ -136,11 +140,35 @@ def test_one_prompt_is_replayed_under_the_policy_of_its_half(tmp_path: Path) -> 
         )  # fmt: skip
     row = predict(opened).policies[0]
     assert row["speedup_predicted"] == exact(16 / (5 * 25 / 16 + 4 / 16 + 17 / 16))
-    assert (row["speedup_measured_low"], row["blocks"]) == (None, 1)
+    assert (row["speedup_measured_low"], row["error_low"], row["blocks"]) == (None, None, 1)
+
+
+def test_texts_of_the_same_prompts_are_no_further_evidence(tmp_path: Path) -> None:
+    """A prompt that accepts nothing widens the interval; writing both texts three times over leaves it as it is."""
+    differing = [((0,), ALL_AND_NONE), ((1,), NONE)]
+    once, often = (
+        predict(run(tmp_path / name, {"heuristic": SCHEDULE}, batches=batches)).policies[0]
+        for name, batches in (("once", differing), ("often", differing * 3))
+    )
+    assert (once["blocks"], often["blocks"]) == (2, 6)
+    for name in ("speedup_measured", "over_best_fixed", "error"):
+        ends = [f"{name}_low", name, f"{name}_high"]
+        assert once[ends[0]] < once[ends[2]]
+        assert [often[end] for end in ends] == pytest.approx([once[end] for end in ends], rel=1e-12)
+
+
+def test_a_batch_of_which_a_prompt_was_not_recorded_is_left_out_of_the_error(tmp_path: Path) -> None:
+    """Prompt 1 accepts nothing, but it stands beside one without a recorded text: S is of all, the error not."""
+    batches = [((0, 2), ALL_AND_NONE), ((1, 50), NONE), ((3, 4), ALL_AND_NONE)]
+    whole = predict(run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=batches)).policies[0]
+    known = predict(run(tmp_path / "known", {"heuristic": SCHEDULE}, batches=batches[::2])).policies[0]
+    assert whole["speedup_measured"] < known["speedup_measured"]
+    assert (whole["error"], whole["speedup_predicted"]) == (known["error"], known["speedup_predicted"])
 
 
 def test_texts_that_were_not_recorded_are_not_replayed(tmp_path: Path) -> None:
-    row = predict(run(tmp_path / "run", {"heuristic": SCHEDULE}, prompts=(50, 51))).policies[0]
+    unknown = [((50,), ALL_AND_NONE), ((51,), ALL_AND_NONE)]
+    row = predict(run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=unknown)).policies[0]
     assert (row["speedup_predicted"], row["error"], row["off_path"]) == (None, None, None)
     assert row["speedup_measured"] == exact(11 / POLICY_S)
 

@@ -43,6 +43,6 @@ def policy_row(**changes: Any) -> dict[str, Any]:
         "cost_error": -0.0125, "error": -0.025, "rounds_counted": 40, "rounds_expected": None,
         "rounds_standard_errors": None, "rounds_agree": None, "mean_gamma": 2.25, "gamma_switches": 12, "looks": 70,
         "t_look_s": 0.0001, "best_fixed_gamma": 2, "over_best_fixed": 1.04, "over_best_fixed_low": 1.01,
-        "over_best_fixed_high": 1.07, "off_path": "measured",
+        "over_best_fixed_high": 1.07, "off_path": "measured", "error_low": -0.04, "error_high": 0.01,
     }  # fmt: skip
     return verification_row(**(plain | changes))
