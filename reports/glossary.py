@@ -49,7 +49,26 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "the texts follow the distribution of the target alone, as if there were no draft. Not so where acceptance is "
         "forced by coin.",
     ),
+    (
+        "argmax, draw",
+        "how a token was taken where a part was timed: the likeliest (greedy sampling), or drawn after temperature, "
+        "top-k and top-p.",
+    ),
+    (
+        "decode, draft, draft_catch_up, verify:γ, prefill",
+        "the parts as they are named where they were timed: T_decode, C(1) … C(γ), C(1) with Δ₂, T_verify(γ), and "
+        "one forward over a whole prompt.",
+    ),
+    (
+        "support",
+        "the tokens that top-k and top-p leave. A text's token outside it, as in a narrow dtype recomputed in other "
+        "shapes, has no acceptance of its own.",
+    ),
     ("best γ, recommended γ", "the γ with the largest S; the smallest γ whose S is within 1 % of it."),
+    (
+        "expected loss",
+        "how much slower the recommended γ should be than the best one, on average over resampled data sets.",
+    ),
     ("P(best)", "share of the resampled data sets in which this γ has the largest S."),
     (
         "draft sampling",

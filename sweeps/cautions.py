@@ -30,6 +30,8 @@ LOADED_RATIO, LOADED_GAMMA = 1.1, 4
 MOST_DRIFT = 0.05
 MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
+MOST_EXPECTED_LOSS = 0.05
+"""Of the speed of the best γ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +266,7 @@ def judging_cautions(
 
 
 def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Caution]:
-    """Warnings about recommendations that the data do not decide."""
+    """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
     open_ones = [entry for entry in measured if entry["decision"] == "undecided"]
     if open_ones:
@@ -274,6 +276,23 @@ def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Cau
             message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
             f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
             remedy="give more prompts or workload.repetitions, and raise precision.min_blocks and max_blocks",
+        )
+    risky = [
+        (entry, loss)
+        for entry in measured
+        if entry["decision"] == "speculate"
+        and isinstance(loss := entry["expected_loss"], float)
+        and loss > MOST_EXPECTED_LOSS
+    ]
+    if risky:
+        worst, loss = max(risky, key=lambda one: one[1])
+        yield Caution(
+            code="gamma_in_doubt",
+            message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
+            f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
+            f"{worst['sampling']}, batch size {worst['batch_size']}, context {worst['context']}: γ = {worst['gamma']}, "
+            f"{100 * loss:.0f} % expected",
+            remedy="give more prompts or workload.repetitions, and raise precision.max_seconds and max_blocks",
         )
 
 

@@ -145,7 +145,8 @@ def replays_text(replays: list[ReplayedCell]) -> str:
         "S is over plain decoding; to fixed is over the best fixed gamma, chosen with hindsight.",
         "A gap is the share of the way from there to a bound: start knows every acceptance rate and fixes gamma as a",
         "round starts, run knows how many drafts will be accepted. A batch has one gamma for all rows; its bounds let",
-        "each row choose for itself, and are out of reach.",
+        "each row choose for itself, and are out of reach. The loop at gamma 0 is plain decoding inside the loop that",
+        "speculates: what that loop costs by itself. Switches: the share of rounds whose gamma differs from the last.",
     ]
     if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
         notes.append(f"Every S is {OPTIMISTIC}.")

@@ -206,8 +206,8 @@ class Verification:
         blocks = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
         most = max((len(found) for found in blocks.values()), default=0)
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        total, left_s = sum(map(len, blocks.values())), self.deadline.left_s
-        self.progress.start(f"decoding end to end, {self.pair.name}", total, done=kept, limit_s=left_s)
+        total, limit_s = sum(map(len, blocks.values())), self._limit_s(log)
+        self.progress.start(f"decoding end to end, {self.pair.name}", total, done=kept, limit_s=limit_s)
         benches: dict[DecodedKey, _Bench] = {}
         for block in range(most):
             order = np.random.default_rng((self.run.config.seed, block)).permutation(len(cells))
@@ -252,6 +252,12 @@ class Verification:
             f"{', '.join(map(str, cell.gammas))}"
         )
         return replace(cell, gammas=kept)
+
+    def _limit_s(self, log: DecodedLog) -> float | None:
+        """Seconds until time is up, the run's or the pair's; None without a limit."""
+        limit_s, left_s = self.verify.max_seconds, self.deadline.left_s
+        own_s = None if limit_s is None else max(0.0, limit_s - log.spent_s(self.pair.name))
+        return min((seconds for seconds in (left_s, own_s) if seconds is not None), default=None)
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""

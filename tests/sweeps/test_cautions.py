@@ -146,7 +146,7 @@ def test_a_greedy_draft_timed_drawing(tmp_path: Path) -> None:
 
 
 def test_undecided_entries_are_counted() -> None:
-    entry = {"pair": "p", "sampling": "s", "batch_size": 1, "context": 64}
+    entry = {"pair": "p", "sampling": "s", "batch_size": 1, "context": 64, "expected_loss": 0.0}
     entries = [
         entry | {"decision": "undecided", "best_gamma": 2},
         entry | {"decision": "speculate", "best_gamma": 2},
@@ -155,6 +155,24 @@ def test_undecided_entries_are_counted() -> None:
     (caution,) = decision_cautions(entries)
     assert caution.message.startswith("1 of 2 recommendations are undecided, first pair p, sampling s, batch size 1")
     assert list(decision_cautions(entries[1:])) == []
+
+
+def test_gammas_that_should_lose_much_are_told_with_the_worst() -> None:
+    entry = {"pair": "p", "sampling": "s", "batch_size": 1, "best_gamma": 3, "decision": "speculate", "gamma": 2}
+    entries = [
+        entry | {"context": 64, "expected_loss": 0.06},
+        entry | {"context": 65, "expected_loss": 0.12},
+        entry | {"context": 66, "expected_loss": 0.05},
+        entry | {"context": 67, "expected_loss": None},
+        entry | {"context": 68, "expected_loss": 0.5, "decision": "do not speculate"},
+    ]
+    (caution,) = decision_cautions(entries)
+    assert caution.code == "gamma_in_doubt"
+    assert caution.message == (
+        "2 of 5 recommended γ should lose over 5 % against the best one, which the data do not tell; worst pair p, "
+        "sampling s, batch size 1, context 65: γ = 2, 12 % expected"
+    )
+    assert list(decision_cautions(entries[2:])) == []
 
 
 def test_recorded_texts_know_prompts_contexts_and_shares() -> None:

@@ -41,10 +41,11 @@ class Heard:
         self.steps = 0
         self.said: list[str] = []
         self.aside: list[float] = []
+        self.limit_s: float | None = None
 
     def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
         self.stages.append((stage, total))
-        self.steps = done
+        self.steps, self.limit_s = done, limit_s
 
     def advance(self, steps: int = 1) -> None:
         self.steps += steps
@@ -259,8 +260,8 @@ def test_time_counts_over_interruptions(tmp_path: Path, bench: FakeBench) -> Non
     made_of = config(batch_size=1, context=64, max_seconds=42)
     with interrupted(bench, after=len(ARMS)):
         decode(tmp_path / "run", made_of)
-    verification, _ = decode(tmp_path / "run", made_of)
-    assert DecodedLog.open(tmp_path / "run").blocks(key()) == 3
+    verification, heard = decode(tmp_path / "run", made_of)
+    assert (DecodedLog.open(tmp_path / "run").blocks(key()), heard.limit_s) == (3, 42 - 41.875 / 2)
     assert verification.reasons == {
         "greedy, batch size 1, context 64": "1 of 4 blocks left out: verify.max_seconds is spent"
     }
