@@ -229,7 +229,8 @@ class PairRun:
         self.mark.stage(f"timing {self.pair.name}")
         recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in cells for arm in self.arms)
         left_s = self.budget.timing_left_s(lambda cell: self.log.spent_s(cell.id, self.arms))
-        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded, limit_s=left_s)
+        grows = not self.config.grid.is_searched
+        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded, limit_s=left_s, is_fewest=grows)
         trouble = self._guarded(partial(self._time_cells, loaded))
         if trouble is not None:
             self.log.give_up(cells, self.arms, *trouble)

@@ -4,7 +4,7 @@ with progress_to(sys.stderr) as progress:
     progress.start("timing", total=120, done=40)
     progress.advance()
     progress.say("batch size 8: out of memory")
-    progress.start("timing", total=120, limit_s=300.0)       # takes more steps than foreseen, but no more seconds
+    progress.start("timing", total=120, limit_s=300.0, is_fewest=True)    # or more steps, but no more seconds
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ FEWEST_STEPS = 3
 class Progress(Protocol):
     """What a run tells while it works."""
 
-    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
+    def start(
+        self, stage: str, total: int, done: int = 0, limit_s: float | None = None, *, is_fewest: bool = False
+    ) -> None:
         """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended.
 
         limit_s: seconds after which no more than the least is done, however many steps were foreseen.
+        is_fewest: whether all `total` steps are taken, and more of them until `limit_s`.
         """
 
     def advance(self, steps: int = 1) -> None:
@@ -52,9 +55,13 @@ class Lines:
         self._stage, self._begun, self._done, self._total = "", 0, 0, 0
         self._started = self._last = self._aside_s = 0.0
         self._limit_s: float | None = None
+        self._is_fewest = False
 
-    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
+    def start(
+        self, stage: str, total: int, done: int = 0, limit_s: float | None = None, *, is_fewest: bool = False
+    ) -> None:
         """Print the stage."""
+        self._is_fewest = is_fewest
         self._stage, self._begun, self._done, self._total, self._limit_s = stage, done, done, total, limit_s
         self._started = self._last = self._now()
         self._aside_s = 0.0
@@ -66,7 +73,8 @@ class Lines:
         if self._now() - self._last >= LINE_EVERY_S:
             self._last = self._now()
             more = self._done > self._total and self._limit_s is not None
-            of = "" if more else f" of {max(self._total, self._done)}"
+            or_more = " or more" if self._is_fewest and self._done < self._total else ""
+            of = "" if more else f" of {max(self._total, self._done)}{or_more}"
             self.say(f"{self._stage}: {self._done}{of}{self._left()}")
 
     def _left(self) -> str:
@@ -77,6 +85,8 @@ class Lines:
             return ""
         if left > 0:
             left_s = max(0.0, spent_s - self._aside_s) / steps * left
+            if self._is_fewest and most_s is not None and most_s > left_s:
+                return f", {duration_text(left_s)} to {duration_text(most_s)} left"
             return f", about {duration_text(min(left_s, most_s) if most_s else left_s)} left"
         return f", at most {duration_text(most_s)} left" if left < 0 and most_s else ""
 
@@ -120,8 +130,11 @@ class Bars:
         """Leave the bars as they are."""
         self._bars.stop()
 
-    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
+    def start(
+        self, stage: str, total: int, done: int = 0, limit_s: float | None = None, *, is_fewest: bool = False
+    ) -> None:
         """Add the stage's bar; what the one before it lacked is not to come."""
+        del is_fewest  # the end moves once it is reached
         self._finish()
         self._begun, self._done, self._total = done, done, total
         self._started, self._limit_s = self._now(), limit_s

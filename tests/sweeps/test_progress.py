@@ -42,18 +42,22 @@ def test_lines_say_the_time_left_once_a_few_steps_tell_the_pace() -> None:
 def test_lines_say_the_most_time_left_where_more_steps_are_taken_than_foreseen() -> None:
     stream, now = io.StringIO(), [100.0]
     lines = Lines(stream, now=lambda: now[0])
-    lines.start("timing", total=20, limit_s=60.0)
+    lines.start("timing", total=20, limit_s=60.0, is_fewest=True)
     for second, steps in ((110.0, 5), (121.0, 5), (131.0, 15), (151.0, 10), (165.0, 10)):
         now[0] = second
         lines.advance(steps)
     assert stream.getvalue().splitlines() == [
         "timing …",
-        "timing: 5 of 20, about 30 s left",  # 5 steps in 10 s
-        "timing: 10 of 20, about 21 s left",
+        "timing: 5 of 20 or more, 30 s to 50 s left",  # 5 steps in 10 s
+        "timing: 10 of 20 or more, 21 s to 39 s left",
         "timing: 25, at most 29 s left",
         "timing: 35, at most 9 s left",
         "timing: 45",
     ]
+    lines.start("timing", total=20, limit_s=15.0, is_fewest=True)
+    now[0] += 10.0
+    lines.advance(10)
+    assert stream.getvalue().splitlines()[-1] == "timing: 10 of 20 or more, about 5 s left", "the least takes longer"
     lines.start("decoding", total=1000, limit_s=60.0)
     now[0] += 12.0
     lines.advance(4)

@@ -43,7 +43,7 @@ class Heard:
         self.aside: list[float] = []
         self.limit_s: float | None = None
 
-    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None, **_: Any) -> None:
         self.stages.append((stage, total))
         self.steps, self.limit_s = done, limit_s
 
