@@ -69,6 +69,26 @@ def batches(texts: ReplayTexts, batch_size: int, replicates: int, seed: int) -> 
     )
 
 
+def batches_of_prompts(texts: ReplayTexts, prompts: IntArray, replicates: int) -> Lanes:
+    """Batches as they were put together, (L, B) prompt numbers, each as often as there are replicates: (L R, B).
+
+    The texts of a prompt take turns; one that stands in a batch more often than it has texts meets coins of its own
+    each time: replicate numbers go up to B R - 1. Raises ValueError for a prompt without a text.
+    """
+    rows = np.argsort(texts.prompts, kind="stable")
+    known, firsts, counts = np.unique(texts.prompts[rows], return_index=True, return_counts=True)
+    unknown = np.setdiff1d(prompts, known)
+    if unknown.size:
+        raise ValueError(f"prompts: found {unknown[0]}, of which no text was recorded; allowed are those of the texts")
+    place = np.searchsorted(known, prompts)[:, None, :]
+    earlier = np.stack([(prompts[:, :row] == prompts[:, row, None]).sum(axis=1) for row in range(prompts.shape[1])], 1)
+    turns = np.arange(replicates)[:, None] + earlier[:, None, :]
+    again = earlier[:, None, :] // counts[place]
+    found = rows[firsts[place] + turns % counts[place]]
+    coins = np.arange(replicates)[:, None] + replicates * again
+    return Lanes(texts=found.reshape(-1, prompts.shape[1]), replicates=coins.reshape(-1, prompts.shape[1]))
+
+
 def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
     """(N, R, T + 1) the first position from t on whose draft is rejected; T where none is.
 

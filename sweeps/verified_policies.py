@@ -3,8 +3,8 @@
     S measured          tokens a second under the policy over those of the plain loop, after the first tokens, whole
                         texts with their ragged ends, pooled over the blocks that have both
     over best fixed     the same over the γ that was fastest by it, chosen with hindsight
-    S predicted         the policy replayed on the recorded texts of the very prompts that it decoded, each as often as
-                        it was, with ε from the γ decoded, at the context half-way through a text
+    S predicted         the policy replayed on recorded texts of the very batches of prompts that it decoded, with ε
+                        from the γ decoded, at the context half-way through a text
     S from counts       the rounds, tokens and looks as counted, at measured costs
     error, cost error   of these two over S measured, less 1; the first in blocks whose prompts were all recorded
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.costs import CostTable
 from specgauge.model.end_to_end import PLAIN, adaptive_arm, arm_policy, speculate_arm
 from specgauge.model.known import finite_or_none
-from specgauge.model.replay_one import ReplayedSeconds, replayed_seconds
+from specgauge.model.replay_one import replayed_seconds
 from specgauge.model.texts import sum_by_prompt
 from specgauge.sweeps.counted import cost_table, costs_along
 from specgauge.sweeps.counted_arm import CountedArm
@@ -117,10 +116,9 @@ class _DecodedPlace:
         row |= counted.figures()
         measured = row["speedup_measured"]
         if self.table is not None and measured is not None:
-            from_counts, replayed = self._from_counts(counted, totals, arm), self._replayed(name)
+            from_counts = self._from_counts(counted, totals, arm)
             row |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
-            if replayed is not None:
-                row |= self._held_against(*replayed, blocks)
+            row |= self._replayed(name, blocks)
         return row
 
     def _measured(self, blocks: _SharedBlocks, gammas: Sequence[int]) -> dict[str, Any]:
@@ -134,21 +132,6 @@ class _DecodedPlace:
             ratio = rates[:, 0] / rates[:, 2 + best]
             found |= {"best_fixed_gamma": gammas[best]} | self._interval("over_best_fixed", ratio)
         return found
-
-    def _held_against(self, replayed: ReplayedSeconds, off_path: str, blocks: _SharedBlocks) -> dict[str, Any]:
-        """S of the replay and by how much it is off, over the blocks whose prompts were all replayed."""
-        found = [replayed.of_prompts(prompts) for prompts in blocks.prompts]
-        known = np.flatnonzero([one is not None for one in found])
-        if not known.size:
-            return {}
-        plain_s, policy_s = np.array([one for one in found if one is not None]).T[:, :, None]
-        rates = self._replicates(
-            blocks.batches()[known],
-            np.hstack([blocks.tokens[known, :2], plain_s]),
-            np.hstack([blocks.seconds[known, :2], policy_s]),
-        )
-        errors = self._interval("error", rates[:, 2] * rates[:, 1] / rates[:, 0] - 1.0)
-        return {"speedup_predicted": float(rates[0, 2]), "off_path": off_path} | errors
 
     def _replicates(self, batch_of: IntArray, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
         """Pooled ratios (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
@@ -174,10 +157,13 @@ class _DecodedPlace:
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return own / policy_s / (other / plain_s)
 
-    def _replayed(self, name: str) -> tuple[ReplayedSeconds, str] | None:
-        """Seconds by prompt, and whether signals after a rejection were measured; None where no text was recorded."""
+    def _replayed(self, name: str, blocks: _SharedBlocks) -> dict[str, Any]:
+        """S of the replay and by how much it is off, over the blocks whose prompts were all recorded; {} without any.
+
+        off_path: whether signals after a rejection were measured.
+        """
         if self.table is None or self.way is None or self.way.texts is None:
-            return None
+            return {}
         costs = round_costs_at(
             self.table,
             self.key.batch_size,
@@ -187,16 +173,24 @@ class _DecodedPlace:
             t_look_s=self.tuned.t_look_s,
         )
         texts = replayed_texts(self.run, self.way, context=self.key.start_context, gamma_max=costs.gamma_max)
-        requests = self.decoded.requests[self.key]
-        prompts = np.unique(requests["prompt"][requests["arm"] == adaptive_arm(name)])
-        halves = np.array([half_of(number, self.tuned.prompts) for number in prompts.tolist()])
-        pieces: list[ReplayedSeconds] = []
+        known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
+        if not known.size:
+            return {}
+        prompts = np.array([blocks.prompts[block] for block in known])
+        halves = np.array([half_of(number, self.tuned.prompts) for number in prompts[:, 0].tolist()])
+        seconds = np.zeros((known.size, 2))
         for half, policies in enumerate(self.tuned.halves):
-            judged = texts.of_prompts(prompts[halves == half])
-            if judged.prompts.size:
-                policy, seed = policies.policies[name], self.decoded.config.seed
-                pieces.append(replayed_seconds(policy, judged, costs, replicates=REPLICATES, seed=seed))
-        return (reduce(ReplayedSeconds.joined, pieces), texts.chains.off_path) if pieces else None
+            own = halves == half
+            policy, seed = policies.policies[name], self.decoded.config.seed
+            found = replayed_seconds(policy, texts, prompts[own], costs, replicates=REPLICATES, seed=seed)
+            seconds[own] = np.stack([found.plain_s, found.policy_s], axis=1)
+        rates = self._replicates(
+            blocks.batches()[known],
+            np.column_stack([blocks.tokens[known, :2], seconds[:, 0]]),
+            np.column_stack([blocks.seconds[known, :2], seconds[:, 1]]),
+        )
+        errors = self._interval("error", rates[:, 2] * rates[:, 1] / rates[:, 0] - 1.0)
+        return {"speedup_predicted": float(rates[0, 2]), "off_path": texts.chains.off_path} | errors
 
 
 @dataclass(frozen=True, kw_only=True)

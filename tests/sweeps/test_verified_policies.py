@@ -34,8 +34,8 @@ ALL_AND_NONE, NONE = (9, 0), (0,)
 """Drafts accepted in the rounds of a text, in turn."""
 
 
-def config(**changes: Any) -> Config:
-    grid = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
+def config(batch_size: int = 1, **changes: Any) -> Config:
+    grid = {"batch_size": batch_size, "context": [64, 65], "gamma": "1:3"}
     return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
 
 
@@ -51,11 +51,12 @@ def run(
     *,
     accepted: float = 1.0,
     batches: Sequence[tuple[tuple[int, ...], Sequence[int]]] = (((0,), ALL_AND_NONE), ((1,), ALL_AND_NONE)),
+    batch_size: int = 1,
     **changes: Any,
 ) -> Run:
     """`batches`: the prompts of each, and how many of their drafts are accepted."""
-    opened = write_run(path, config(), {"greedy": acceptance_frame(10, 16, accepted)})
-    places = [key(start_context=context) for context in (64, 65)]
+    opened = write_run(path, config(batch_size), {"greedy": acceptance_frame(10, 16, accepted)})
+    places = [key(batch_size=batch_size, start_context=context) for context in (64, 65)]
     blocks = {
         place: [
             Batch(
@@ -160,8 +161,8 @@ def test_texts_of_the_same_prompts_are_no_further_evidence(tmp_path: Path) -> No
 def test_a_batch_of_which_a_prompt_was_not_recorded_is_left_out_of_the_error(tmp_path: Path) -> None:
     """Prompt 1 accepts nothing, but it stands beside one without a recorded text: S is of all, the error not."""
     batches = [((0, 2), ALL_AND_NONE), ((1, 50), NONE), ((3, 4), ALL_AND_NONE)]
-    whole = predict(run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=batches)).policies[0]
-    known = predict(run(tmp_path / "known", {"heuristic": SCHEDULE}, batches=batches[::2])).policies[0]
+    whole = predict(run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=batches, batch_size=2)).policies[0]
+    known = predict(run(tmp_path / "known", {"heuristic": SCHEDULE}, batches=batches[::2], batch_size=2)).policies[0]
     assert whole["speedup_measured"] < known["speedup_measured"]
     assert (whole["error"], whole["speedup_predicted"]) == (known["error"], known["speedup_predicted"])
 
