@@ -234,12 +234,6 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     if not cells:
         return [cost]
     inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
-    choices = [cell.choice for cell in cells if cell.choice is not None]
-    least = min((choice.value for choice in choices), default=math.nan)
-    widths = [choice.half_width_of_others if choice.half_width is None else choice.half_width for choice in choices]
-    known = [width for width in widths if width is not None]
-    widest = max(known) if known and len(known) == len(widths) else None
-    doubt = "unknown: raise verify.repetitions" if widest is None else f"± {100 * widest:.2f} %"
     return [
         cost,
         Verdict(
@@ -247,17 +241,30 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
             f"16)",
             holds=bool(inside) and sum(inside) >= LEAST_SHARE_INSIDE * len(inside),
         ),
-        Verdict(
-            words=f"recommended γ: at least {100 * least:.2f} % of the best measured γ (at least "
-            f"{100 * LEAST_OF_BEST:g}), known on these prompts to {doubt} (at most "
-            f"{100 * MOST_HALF_WIDTH:g})",
-            holds=len(choices) == len(cells)
-            and least >= LEAST_OF_BEST
-            and widest is not None
-            and widest <= MOST_HALF_WIDTH,
-        ),
+        _of_choices(cells),
         *_of_policies([one for cell in cells for one in cell.policies]),
     ]
+
+
+def _of_choices(cells: Sequence[CellProof]) -> Verdict:
+    choices = [cell.choice for cell in cells if cell.choice is not None]
+    all_compared = len(choices) == len(cells)
+    least = min((choice.value for choice in choices), default=math.nan)
+    widths = [choice.half_width_of_others if choice.half_width is None else choice.half_width for choice in choices]
+    known = [width for width in widths if width is not None]
+    widest = max(known) if known and len(known) == len(widths) else None
+    doubt = "unknown: raise verify.repetitions" if widest is None else f"± {100 * widest:.2f} %"
+    where = "" if all_compared else f"compared in {len(choices)} of {len(cells)} cells; "
+    found = "decode it beside others, verify.gamma: recommended"
+    if choices:
+        found = (
+            f"at least {100 * least:.2f} % of the best measured γ (at least {100 * LEAST_OF_BEST:g}), known on these "
+            f"prompts to {doubt} (at most {100 * MOST_HALF_WIDTH:g})"
+        )
+    return Verdict(
+        words=f"recommended γ: {where}{found}",
+        holds=all_compared and least >= LEAST_OF_BEST and widest is not None and widest <= MOST_HALF_WIDTH,
+    )
 
 
 def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:

@@ -129,6 +129,18 @@ def test_without_a_block_of_every_gamma_nothing_is_compared() -> None:
     assert measured_speeds([block(2, 0, 1.0), block(3, 0, 0.8)], no_room) is None
 
 
+def test_cells_without_a_comparison_are_told() -> None:
+    none = replace(GOOD, choice=None, no_choice="γ = 2 is recommended and was not decoded")
+    assert verdicts([GOOD, none, none])[2].words == (
+        "recommended γ: compared in 1 of 3 cells; at least 98.50 % of the best measured γ (at least 98.5), known on "
+        "these prompts to ± 1.50 % (at most 1.5)"
+    )
+    assert verdicts([none])[2].words == (
+        "recommended γ: compared in 0 of 1 cells; decode it beside others, verify.gamma: recommended"
+    )
+    assert holds(none) == [True, True, False]
+
+
 def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
     lines = proof_text([GOOD]).splitlines()
     assert lines[0] == (
