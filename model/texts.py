@@ -11,7 +11,7 @@ N texts, T the longest text, M recorded positions, P prompts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,15 @@ def pad_texts(
         ended_by_eos=reasons[firsts] == "eos",
         columns=padded,
     )
+
+
+def batch_numbers(prompts: Iterable[Iterable[int]]) -> IntArray:
+    """(blocks,) a number for each set of prompts, in order of appearance; `prompts` are those of each block's rows.
+
+    Blocks of the same prompts have the same number: what they came to is no independent evidence.
+    """
+    numbers: dict[frozenset[int], int] = {}
+    return np.array([numbers.setdefault(frozenset(own), len(numbers)) for own in prompts], dtype=np.int64)
 
 
 def sum_by_prompt(values: ArrayLike, prompts: ArrayLike) -> FloatArray:

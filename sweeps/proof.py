@@ -33,6 +33,7 @@ import numpy as np
 
 from specgauge.model.paired_speeds import PairedSpeeds, ShareOfBest
 from specgauge.model.ratio_error import holds_zero
+from specgauge.model.texts import batch_numbers
 from specgauge.sweeps.counted import CountedBlock
 from specgauge.sweeps.decoded_tables import DecodedKey
 from specgauge.sweeps.plan import plan_cells
@@ -189,7 +190,6 @@ def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> P
     gammas = sorted({block.gamma for block in blocks})
     numbers = sorted({block.block for block in blocks})
     shared = [number for number in numbers if all((number, gamma) in by_place for gamma in gammas)]
-    batches: dict[tuple[int, ...], int] = {}
     committed, seconds, prompts = [], [], []
     for number in shared:
         own = requests[requests["block"] == number]
@@ -206,11 +206,11 @@ def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> P
             continue
         committed.append(tokens)
         seconds.append(rounds * [block.t_round_s for block in counted])
-        prompts.append(batches.setdefault(tuple(sorted(own["prompt"].unique().tolist())), len(batches)))
+        prompts.append(own["prompt"].tolist())
     if not committed:
         return None
     return PairedSpeeds(
-        gammas=tuple(gammas), committed=np.array(committed), seconds=np.array(seconds), prompts=np.array(prompts)
+        gammas=tuple(gammas), committed=np.array(committed), seconds=np.array(seconds), prompts=batch_numbers(prompts)
     )
 
 

@@ -28,7 +28,7 @@ from specgauge.model.costs import CostTable
 from specgauge.model.end_to_end import PLAIN, adaptive_arm, arm_policy, speculate_arm
 from specgauge.model.known import finite_or_none
 from specgauge.model.replay_one import replayed_seconds
-from specgauge.model.texts import sum_by_prompt
+from specgauge.model.texts import batch_numbers, sum_by_prompt
 from specgauge.sweeps.counted import cost_table, costs_along
 from specgauge.sweeps.counted_arm import CountedArm
 from specgauge.sweeps.decoded_tables import DecodedKey
@@ -125,7 +125,7 @@ class _DecodedPlace:
         """S and the ratio to the best fixed γ, with their intervals."""
         if not blocks.prompts:
             return {"blocks": 0}
-        rates = self._replicates(blocks.batches(), blocks.tokens, blocks.seconds)
+        rates = self._replicates(batch_numbers(blocks.prompts), blocks.tokens, blocks.seconds)
         found = {"blocks": len(blocks.prompts)} | self._interval("speedup_measured", rates[:, 0] / rates[:, 1])
         if gammas:
             best = int(np.argmax(rates[0, 2:]))
@@ -185,7 +185,7 @@ class _DecodedPlace:
             found = replayed_seconds(policy, texts, prompts[own], costs, replicates=REPLICATES, seed=seed)
             seconds[own] = np.stack([found.plain_s, found.policy_s], axis=1)
         rates = self._replicates(
-            blocks.batches()[known],
+            batch_numbers(prompts.tolist()),
             np.column_stack([blocks.tokens[known, :2], seconds[:, 0]]),
             np.column_stack([blocks.seconds[known, :2], seconds[:, 1]]),
         )
@@ -216,8 +216,3 @@ class _SharedBlocks:
             tokens=np.array([[arm[b].tokens - arm[b].rows for arm in sums] for b in shared], dtype=np.float64),
             seconds=np.array([[arm[b].decode_s for arm in sums] for b in shared], dtype=np.float64),
         )
-
-    def batches(self) -> IntArray:
-        """(blocks,) a number for each set of prompts: texts of the same ones are no independent evidence."""
-        numbers: dict[tuple[int, ...], int] = {}
-        return np.array([numbers.setdefault(tuple(sorted(set(own))), len(numbers)) for own in self.prompts])

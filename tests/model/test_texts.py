@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from specgauge.model.texts import pad_texts, sum_by_prompt
+from specgauge.model.texts import batch_numbers, pad_texts, sum_by_prompt
 
 PROMPT = [2, 0, 0, 2, 0, 0]
 REPETITION = [0, 1, 0, 0, 1, 1]
@@ -56,3 +56,8 @@ def test_tables_that_are_no_texts_are_one_line_errors(change: dict[str, object],
 def test_an_empty_table_says_so() -> None:
     with pytest.raises(ValueError, match="found no recorded position"):
         pad_texts([], [], [], [], {})
+
+
+def test_blocks_of_the_same_prompts_have_one_number_in_whatever_order_they_stand() -> None:
+    assert batch_numbers([(3, 5), (1, 2), (5, 3), (2, 2), (3, 5, 5)]).tolist() == [0, 1, 0, 2, 0]
+    assert batch_numbers([]).tolist() == []
