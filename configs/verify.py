@@ -45,6 +45,9 @@ class VerifyConfig(Section):
     """Tokens written for each prompt; null is as many as workload.max_new_tokens."""
     repetitions: Annotated[int, Whole(at_least=1, at_most=LARGEST_REPETITIONS)] = 1
     """Texts written for each prompt and arm, each with its own random numbers."""
+    baseline_blocks: Annotated[int | None, Whole(at_least=1, or_null=True, null_means="all of them")] = None
+    """Blocks (batches of prompts) of each cell, from the first, in which plain decoding is held against transformers'
+    generate and the speculative loop without drafts; null is all of them. Fewer leave time for more texts."""
     acceptance: Annotated[
         float | tuple[float, ...] | None,
         Numbers(Real(at_least=0.0, at_most=1.0), null_means="the models decide"),

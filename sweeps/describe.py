@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from specgauge.configs.drafts import LayersDraft, NgramDraft
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import arm_names
-from specgauge.model.end_to_end import BASELINES
+from specgauge.model.end_to_end import BASELINES, OF_PLAIN, PLAIN
 from specgauge.model.search_race import CONFIDENCE, INDIFFERENCE
 from specgauge.sweeps.estimate import (
     PairSizes,
@@ -195,11 +195,14 @@ def _verify_lines(config: Config, prompts: int) -> list[str]:
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
     gammas = "the recommended γ and its neighbours" if verify.gamma == "recommended" else f"γ = {_listed(verify.gamma)}"
     adaptive = "" if verify.policies is None else f" and policies ({_listed(verify.policies)})"
+    beside = _listed(BASELINES)
+    if verify.baseline_blocks is not None:
+        beside = f"{PLAIN}; in {_count(verify.baseline_blocks, 'block')} of each also {_listed(OF_PLAIN)}"
     seconds = "" if verify.max_seconds is None else f", {verify.max_seconds:g} s for a pair"
     forced = "" if verify.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
     return [
         f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
-        f"{gammas}{adaptive} beside {_listed(BASELINES)}",
+        f"{gammas}{adaptive} beside {beside}",
         f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
         f"{verify.max_new_tokens or config.workload.max_new_tokens} tokens{seconds}{forced}",
     ]

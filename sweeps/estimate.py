@@ -21,7 +21,7 @@ from specgauge.configs.contexts import check_context, check_text_context
 from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import PREFILL_BLOCKS
-from specgauge.model.end_to_end import BASELINES, GENERATE
+from specgauge.model.end_to_end import BASELINES, GENERATE, OF_PLAIN
 from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
 from specgauge.sweeps.sizes import ModelSize
 
@@ -308,14 +308,16 @@ def _verify_s(
             continue
         rows, context = place.batch_size, place.context
         prefill_s, step_s = target_s(rows * context), target_s(rows)
-        block_s = len(BASELINES) * (prefill_s + new * step_s)
+        blocks = -(-limit // rows) * verify.repetitions
+        plain_s = block_s = prefill_s + new * step_s
         for gamma in gammas:
             round_s = gamma * draft_s(rows) + target_s(rows * (gamma + 1))
             whole = rows * (context + new)
             block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
             block_s += target_s(whole) + draft_s(whole)
-        least += len(config.sampling) * block_s
-        most += len(config.sampling) * -(-limit // rows) * verify.repetitions * block_s
+        with_all = blocks if verify.baseline_blocks is None else min(blocks, verify.baseline_blocks)
+        least += len(config.sampling) * (block_s + len(OF_PLAIN) * plain_s)
+        most += len(config.sampling) * (blocks * block_s + with_all * len(OF_PLAIN) * plain_s)
     if verify.max_seconds is not None:
         most = max(least, min(most, verify.max_seconds))
     return least, most

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.configs.contexts import check_text_context
-from specgauge.model.end_to_end import adaptive_arm, arm_policy, end_to_end_arms
+from specgauge.model.end_to_end import OF_PLAIN, adaptive_arm, arm_policy, end_to_end_arms
 from specgauge.sweeps.adaptive_arms import AdaptiveArms
 from specgauge.sweeps.batches import Batch, batches
 from specgauge.sweeps.deadline import RUN_SECONDS, Deadline
@@ -292,8 +292,10 @@ class Verification:
             started = time.monotonic()
             benches[cell.key] = self._warm(loaded, cell, batch)
             self.progress.set_aside(time.monotonic() - started)
-        own = benches[cell.key]
-        arms, took_turns = shuffled(own.arms, seed=self.run.config.seed, block=block), own.bench.takes_turns
+        own, took_turns = benches[cell.key], benches[cell.key].bench.takes_turns
+        with_all = self.verify.baseline_blocks is None or block < self.verify.baseline_blocks
+        wanted = [arm for arm in own.arms if with_all or arm not in OF_PLAIN]
+        arms = shuffled(wanted, seed=self.run.config.seed, block=block)
         runs = own.bench.run(
             arms,
             batch.rows,

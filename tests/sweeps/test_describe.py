@@ -200,6 +200,9 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
     assert found(prompts=None, repetitions=2) == pytest.approx((2 * block, 2 * (20 + 5) * block), rel=1e-12)
     assert found(max_seconds=300) == pytest.approx((2 * block, 300), rel=1e-12)
     assert found(max_seconds=1) == pytest.approx((2 * block, 2 * block), rel=1e-12)
+    few = block - 2 * 11  # without generate and the bare loop
+    assert found(prompts=6, baseline_blocks=1) == pytest.approx((2 * block, 8 * few + 2 * 22), rel=1e-12)
+    assert found(prompts=6, baseline_blocks=4) == pytest.approx((2 * block, 8 * few + 6 * 22), rel=1e-12)
     arm = 2 + 5 * 3 + 2  # a policy drafts about as γ = 2 does
     found_with = found(prompts=6, policies=["svip", "renewal"])
     assert found_with == pytest.approx((2 * (block + 2 * arm), (6 + 2) * (block + 2 * arm)), rel=1e-12)
@@ -218,6 +221,8 @@ def test_what_would_be_decoded_is_told(folder: Path) -> None:
     )
     text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "policies": ["renewal", "svip"]}))
     assert "γ = 2 and policies (svip, renewal) beside plain, loop, generate\n" in text
+    text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "baseline_blocks": 1}))
+    assert "γ = 2 beside plain; in 1 block of each also loop, generate\n" in text
 
 
 def test_a_text_without_room_is_refused_before_anything_is_measured(folder: Path) -> None:
