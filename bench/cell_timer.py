@@ -92,7 +92,8 @@ class CellTimer:
                     self.journal.turn(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
                     with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
-                        sample = undisturbed(partial(self._sample, bench, state, arm, taken[arm]))
+                        sample, seconds = undisturbed(partial(self._sample, bench, state, arm))
+                    taken[arm].device_s += seconds
                     taken[arm].samples_s.append(sample)
         finally:  # what fails in one arm, or stops them all, does not cost the others what they have
             for arm, found in taken.items():
@@ -105,18 +106,20 @@ class CellTimer:
         if arm in state.warm:
             return
         before = built()
-        taken.first_call_s = self._sample(bench, state, arm, taken)[-1]
+        first, taken.device_s = self._sample(bench, state, arm)
+        taken.first_call_s = first[-1]
         if not is_prefill(arm):
-            taken.warmups_s.append(self._sample(bench, state, arm, taken))
+            warm_up, seconds = undisturbed(partial(self._sample, bench, state, arm))
+            taken.warmups_s.append(warm_up)
+            taken.device_s += seconds
         taken.building = built().since(before)
         state.warm.add(arm)
 
-    def _sample(self, bench: Workbench, state: CellState, arm: str, taken: _Taken) -> list[float]:
-        """One sample of an arm; how long it took, all in all, is added up."""
+    def _sample(self, bench: Workbench, state: CellState, arm: str) -> tuple[list[float], float]:
+        """One sample of an arm, and the seconds that it took all in all."""
         started = time.monotonic()
         sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
-        taken.device_s += time.monotonic() - started
-        return sample
+        return sample, time.monotonic() - started
 
     def _record(self, bench: Workbench, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
         self.journal.record(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from specgauge.bench import cell_timer
 from specgauge.bench.arms import Workbench
 from specgauge.bench.blocks import BlockRecord, TimingCell
 from specgauge.bench.builds import count_build
@@ -266,6 +271,27 @@ def test_an_arm_that_compiles_while_it_is_timed_fails_with_the_reason(run: Any, 
         "CompileInsideError: compile-inside: 1 graph compiled or captured in 100 s while verify:1 at batch size 1, "
         "context 64 was timed; its times would hold the compiler's, so they are dropped"
     )
+
+
+def test_what_a_stop_took_is_no_part_of_the_seconds_spent(
+    run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call takes a second; a stop of 100 falls into the warm-up and into the first sample, both taken again."""
+    now, calls = [0.0], Counter[str]()
+    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def stopping(arm: str, batch_size: int, context: int) -> Exception | None:
+        calls[arm] += 1
+        now[0] += 1.0
+        if arm == "decode" and calls[arm] in (2, 4):
+            now[0] += 100.0
+            os.kill(os.getpid(), signal.SIGCONT)
+        return None
+
+    run([cell(1, 32)], stopping)
+    for arm in ("decode", "verify:2"):
+        assert [block.device_s for block in memory_journal.blocks("draw-1-32", arm).values()] == [4.0, 2.0, 2.0]
+    assert (calls["decode"], calls["verify:2"]) == (10, 8)
 
 
 def test_what_fails_in_one_arm_leaves_the_others_what_they_have(run: Any, memory_journal: Any) -> None:
