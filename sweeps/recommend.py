@@ -5,7 +5,7 @@
 
 `max_itl_s` bounds T_round, since the tokens of a round arrive together: γ whose round takes longer cannot win, and the
 decision is taken again among the others. Where the γ of an answer was decoded end to end, the speed-up measured stands
-beside the one predicted; S is called optimistic only where no decoder has measured ε.
+beside the one predicted, else that of the nearest γ decoded. S is called optimistic where no decoder has measured ε.
 """
 
 from __future__ import annotations
@@ -51,11 +51,23 @@ class Answers:
 
     def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry at its γ, as the models decide; None where there is none."""
-        for row in self.verification:
-            same = cell_of(row) == cell_of(entry) and row["gamma"] == entry["recommended_gamma"]
-            if same and row["lossless"] and row["speedup_measured"] is not None:
-                return row
-        return None
+        row = self.nearest_measured(entry)
+        return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
+
+    def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The row that decoded an entry's place at its γ or the one nearest to it; None where there is none.
+
+        It is another γ where ε, known since, has moved the recommendation.
+        """
+        gamma = entry["recommended_gamma"]
+        rows = [
+            row
+            for row in self.verification
+            if cell_of(row) == cell_of(entry)
+            and row["lossless"]
+            and None not in (row["gamma"], row["speedup_measured"])
+        ]
+        return None if gamma is None else min(rows, key=lambda row: abs(row["gamma"] - gamma), default=None)
 
 
 def recommend(
@@ -187,7 +199,7 @@ def answers_text(answers: Answers) -> str:
         if heading != title:
             lines += [*([""] if lines else []), heading]
             title = heading
-        lines.append(f"  {entry_text(entry, answers.confidence, answers.measured(entry))}")
+        lines.append(f"  {entry_text(entry, answers.confidence, answers.nearest_measured(entry))}")
     lines += ["", *_standing(answers)]
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
@@ -198,13 +210,16 @@ def answers_text(answers: Answers) -> str:
     return "\n".join(lines)
 
 
-def _measured_text(row: Mapping[str, Any]) -> str:
-    """What decoding gave, on how many texts, with its interval where there are enough of them."""
+def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
+    """What decoding gave, on how many texts, with its interval where there are enough of them; its γ where it is not
+    this one.
+    """
+    other = "" if row["gamma"] == gamma else f"γ = {row['gamma']} "
     texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
     on = "" if texts is None else f" on {texts} {'text' if texts == 1 else 'texts'}"
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
     interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
-    return f"measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}"
+    return f"{other}measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}"
 
 
 def _standing(answers: Answers) -> Iterable[str]:
@@ -241,14 +256,17 @@ def title_text(entry: Mapping[str, Any]) -> str:
 
 
 def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[str, Any] | None = None) -> str:
-    """One recommendation in a line a person can act on; measured: the row of verification.csv that decoded its γ."""
+    """One recommendation in a line a person can act on.
+
+    measured: the row of verification.csv that decoded its γ, or one near it, which is then named.
+    """
     place = f"batch size {entry['batch_size']}, context {entry['context']}: "
     value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))
     if value is None:
         return f"{place}unknown, {entry['reason']}"
     interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
-    interval += "" if measured is None else f", {_measured_text(measured)}"
     gamma = entry["recommended_gamma"]
+    interval += "" if measured is None else f", {_measured_text(measured, gamma)}"
     if entry["decision"] == "speculate":
         loss = entry["expected_loss"]
         doubt = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"

@@ -126,12 +126,23 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
         "1.15 × as fast as plain decoding (90 % interval 1.15 to 1.15), measured end to end on 2 texts: 1.50 × "
         "(1.40 to 1.60); expected loss against the best γ 0.0 %"
     )
-    assert text.count("measured end to end") == 1, "γ = 1 is not what is recommended at context 256"
+    assert text.count("measured end to end") == 2
+    assert ", γ = 1 measured end to end on 2 texts: 1.50 × (1.40 to 1.60); " in text.splitlines()[2]
     assert (
         "\nDecoded end to end in 2 cells: predicted S within 7.3 % of measured on average, 10.0 % at worst; S from the "
         "rounds counted in these texts within 2.0 % on average, 2.0 % at worst.\n" in text
     )
     assert "optimistic" not in text
+
+
+def test_where_another_gamma_was_decoded_the_nearest_is_named(verified: Callable[..., Run]) -> None:
+    """ε, known once the γ were decoded, has moved the recommendation to γ = 2; JSON keeps to what it recommends."""
+    rows = [verification_row(gamma=gamma, speedup_measured=gamma / 2) for gamma in (1, 4, 3)]
+    answers = recommend(verified(*rows), sampling="greedy", batch_size=1, context=64)
+    assert answers.entries[0]["recommended_gamma"] == 2
+    line = answers_text(answers).splitlines()[1]
+    assert ", γ = 1 measured end to end on 2 texts: 0.50 ×" in line
+    assert json.loads(answers_json(answers))["recommendations"][0]["speedup_measured"] is None
 
 
 def test_one_text_gives_no_interval(verified: Callable[..., Run]) -> None:
