@@ -83,7 +83,7 @@ def test_seconds_set_aside_tell_nothing_of_the_pace() -> None:
 def test_the_end_of_a_bar_moves_to_where_the_limit_should_be() -> None:
     now = [0.0]
     bars = Bars(io.StringIO(), now=lambda: now[0])
-    bars.start("timing", total=20, done=10, limit_s=60.0)
+    bars.start("timing", total=20, done=10, limit_s=60.0, is_fewest=True)
     ends = []
     for steps in (5, 5, 5, 30, 5):
         now[0] += 15.0
@@ -91,6 +91,28 @@ def test_the_end_of_a_bar_moves_to_where_the_limit_should_be() -> None:
         (task,) = bars._bars.tasks
         ends.append((task.completed, task.total))
     assert ends == [(15, 20), (20, 20), (25, 30), (55, 55), (60, 60)]  # 15 steps in 45 s: 20 in 60 s
+
+
+def test_a_stage_that_its_limit_cuts_short_never_foresees_more_than_that() -> None:
+    """8 blocks in 20 s, then a warm-up of 40 s that is no part of the 60 s of decoding; the last block runs over."""
+    stream, now = io.StringIO(), [0.0]
+    lines, bars = Lines(stream, now=lambda: now[0]), Bars(io.StringIO(), now=lambda: now[0])
+    for progress in (lines, bars):
+        progress.start("decoding", total=80, done=10, limit_s=60.0)
+    ends = []
+    for seconds, aside, steps in ((20.0, 0.0, 8), (60.0, 40.0, 8), (30.0, 0.0, 1)):
+        now[0] += seconds
+        for progress in (lines, bars):
+            progress.set_aside(aside)
+            progress.advance(steps)
+        (task,) = bars._bars.tasks
+        ends.append((task.completed, task.total))
+    assert stream.getvalue().splitlines()[1:] == [
+        "decoding: 18 of 80, about 40 s left",
+        "decoding: 26 of 80, about 20 s left",
+        "decoding: 27 of 80, its time is nearly up",
+    ]
+    assert ends == [(18, 34), (26, 34), (27, 27)]
 
 
 def test_bars_draw_what_is_a_name_as_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
