@@ -67,7 +67,7 @@ def _not_decoded(pair: str, reasons: Mapping[str, str]) -> Caution:
     cells = "1 cell was" if len(reasons) == 1 else f"{len(reasons)} cells were"
     return Caution(
         code="not_decoded",
-        message=f"pair {pair}: {cells} not decoded to the end, first {words}: {reason}",
+        message=f"pair {pair}: {cells} decoded in part or not at all, first {words}: {reason}",
         remedy="where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run "
         "the same command again, which goes on",
     )

@@ -209,6 +209,7 @@ class Verification:
         total, limit_s = sum(map(len, blocks.values())), self._limit_s(log)
         self.progress.start(f"decoding end to end, {self.pair.name}", total, done=kept, limit_s=limit_s)
         benches: dict[DecodedKey, _Bench] = {}
+        cut = 0
         for block in range(most):
             order = np.random.default_rng((self.run.config.seed, block)).permutation(len(cells))
             for cell in (cells[index] for index in order):
@@ -219,8 +220,7 @@ class Verification:
                 spent = self._spent(log, block)
                 if spent is not None:
                     left = len(blocks[cell.key]) - log.blocks(cell.key)
-                    if spent != RUN_SECONDS:  # which is told once for all cells
-                        self.progress.say(f"{cell.words}: {left} blocks left out, {spent} is spent")
+                    cut += left if spent != RUN_SECONDS else 0  # that one is told for the whole run
                     self.reasons[cell.words] = f"{left} of {len(blocks[cell.key])} blocks left out: {spent} is spent"
                     continue
                 batch = blocks[cell.key][block]
@@ -232,6 +232,8 @@ class Verification:
                     if trouble[0] == "oom":
                         self._skip_larger(cell, cells, log)
                 self.progress.advance()
+        if cut:
+            self.progress.say(f"verify.max_seconds is spent: {cut} of {total} blocks are left out")
 
     def _skip_larger(self, smaller: VerifyCell, cells: Sequence[VerifyCell], log: DecodedLog) -> None:
         """Do not try larger cells than one without memory, but for those that have shown that they fit."""

@@ -168,7 +168,7 @@ class TestDecoding:
     def test_the_warning_says_why(self, ended: tuple[int, Path, str]) -> None:
         _, path, out = ended
         (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
-        assert message == f"pair p: 1 cell was not decoded to the end, first {FATAL}: killed: {KILLED}"
+        assert message == f"pair p: 1 cell was decoded in part or not at all, first {FATAL}: killed: {KILLED}"
         assert message in out
 
     def test_the_next_run_decodes_that_cell_only(self, ended: tuple[int, Path, str], bench: FakeBench) -> None:

@@ -39,14 +39,14 @@ def test_cells_that_were_not_decoded() -> None:
     assert warnings(_64="oom: full") == [
         (
             "not_decoded",
-            "pair p: 1 cell was not decoded to the end, first greedy, batch size 1, context 64: oom: full",
+            "pair p: 1 cell was decoded in part or not at all, first greedy, batch size 1, context 64: oom: full",
             remedy,
         )
     ]
     ((_, message, _),) = warnings(_64="3 of 4 blocks left out: out of time", _65="oom: full")
     assert message == (
-        "pair p: 2 cells were not decoded to the end, first greedy, batch size 1, context 64: 3 of 4 blocks left out: "
-        "out of time"
+        "pair p: 2 cells were decoded in part or not at all, first greedy, batch size 1, context 64: 3 of "
+        "4 blocks left out: out of time"
     )
 
 

@@ -91,4 +91,4 @@ def test_the_warning_counts_them(tmp_path: Path, bench: FakeBench) -> None:
     runs_out_at(bench, (2, 64))
     assert runner.run(config(), out=tmp_path / "run") == 0
     (message,) = [one["message"] for one in Run.open(tmp_path / "run").warnings if one["code"] == "not_decoded"]
-    assert message == (f"pair p: 2 cells were not decoded to the end, first {FULL}: oom: OutOfMemoryError: full")
+    assert message == (f"pair p: 2 cells were decoded in part or not at all, first {FULL}: oom: OutOfMemoryError: full")
