@@ -147,7 +147,19 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
             if rounds is not None:
                 overhead_s = None if overhead is None else overhead.t_overhead_s
                 answer = answer_cell(run.config, cell, rounds, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
-            yield recommendation(way, cell, answer)
+            entry = recommendation(way, cell, answer)
+            if answer is not None and min(answer.t_round_s) > max_itl_s:
+                entry["reason"] = _out_of_reach(min(answer.t_round_s), answer.parts.t_decode_s[0], max_itl_s)
+            yield entry
+
+
+def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:
+    """Why no γ keeps a limit on the time between tokens, and whether plain decoding does."""
+    plain = f"a plain step takes {1e3 * t_decode_s:.1f} ms"
+    return (
+        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.1f} ms; {plain}"
+        f"{', which is over it too' if t_decode_s > max_itl_s else ''}"
+    )
 
 
 def answers_json(answers: Answers) -> str:
@@ -218,8 +230,12 @@ def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
     texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
     on = "" if texts is None else f" on {texts} {'text' if texts == 1 else 'texts'}"
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
-    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
-    return f"{other}measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}"
+    interval = " (one batch)" if row["blocks"] == 1 < row["batch_size"] else ""
+    if low is not None and high is not None:
+        interval = f" ({low:.2f} to {high:.2f})"
+    whole = row["speedup_whole"]
+    requests = "" if whole is None else f", whole requests {whole:.2f} ×"
+    return f"{other}measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}{requests}"
 
 
 def _standing(answers: Answers) -> Iterable[str]:
@@ -230,6 +246,11 @@ def _standing(answers: Answers) -> Iterable[str]:
     unverified = "no speed-up was verified end to end"
     if summary is not None:
         yield f"{summary.text()}."
+    if any(row["lossless"] and row["speedup_whole"] is not None for row in answers.verification):
+        yield (
+            "S counts rounds with every row at work; whole requests count prefills and, in a batch, the wait for its "
+            "longest text."
+        )
     if not optimistic:
         if summary is None:
             yield f"{unverified.capitalize()}."

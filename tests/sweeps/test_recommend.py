@@ -67,7 +67,9 @@ def test_a_latency_limit_bounds_the_round(run: Run) -> None:
     assert (bound["p_gamma_best"], bound["expected_loss"]) == (1.0, 0.0)
     none_left = entry(1.0)
     assert (none_left["decision"], none_left["gamma"]) == ("do not speculate", None)
-    assert none_left["reason"] == "no gamma keeps the limits"
+    shortest = "no gamma keeps the limit: the shortest round takes 1406.2 ms; a plain step takes 1000.0 ms"
+    assert none_left["reason"] == shortest
+    assert entry(0.5)["reason"] == f"{shortest}, which is over it too"
 
 
 def test_without_a_limit_that_binds_the_file_and_the_recount_agree(run: Run) -> None:
@@ -83,7 +85,7 @@ def test_text_is_a_line_to_act_on(run: Run) -> None:
     ]
     assert "S is optimistic: overhead not measured" in text
     limited = answers_text(recommend(run, batch_size=1, context=64, max_itl_s=1.0))
-    assert "  batch size 1, context 64: do not speculate: no gamma keeps the limits" in limited
+    assert "  batch size 1, context 64: do not speculate: no gamma keeps the limit: the shortest round" in limited
     assert "Rounds of over 1000 ms were left out." in limited
     assert "batch size 4, context 256: unknown, oom: OutOfMemoryError: full" in answer_text(run)
     assert "Warnings" in answer_text(run).splitlines()
@@ -124,10 +126,12 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
     text = answers_text(recommend(found, sampling="greedy", batch_size=1))
     assert text.splitlines()[1].endswith(
         "1.15 × as fast as plain decoding (90 % interval 1.15 to 1.15), measured end to end on 2 texts: 1.50 × "
-        "(1.40 to 1.60); expected loss against the best γ 0.0 %"
+        "(1.40 to 1.60), whole requests 1.40 ×; expected loss against the best γ 0.0 %"
     )
     assert text.count("measured end to end") == 2
-    assert ", γ = 1 measured end to end on 2 texts: 1.50 × (1.40 to 1.60); " in text.splitlines()[2]
+    assert (
+        ", γ = 1 measured end to end on 2 texts: 1.50 × (1.40 to 1.60), whole requests 1.40 ×; " in text.splitlines()[2]
+    )
     assert (
         "\nDecoded end to end in 2 cells: predicted S within 7.3 % of measured on average, 10.0 % at worst; S from the "
         "rounds counted in these texts within 2.0 % on average, 2.0 % at worst.\n" in text
@@ -146,9 +150,12 @@ def test_where_another_gamma_was_decoded_the_nearest_is_named(verified: Callable
 
 
 def test_one_text_gives_no_interval(verified: Callable[..., Run]) -> None:
-    once = verified(verification_row(blocks=1, speedup_measured_low=None, speedup_measured_high=None))
-    line = answers_text(recommend(once, sampling="greedy", batch_size=1)).splitlines()[1]
-    assert ", measured end to end on 1 text: 1.50 ×; expected loss" in line
+    known = {"blocks": 1, "speedup_measured_low": None, "speedup_measured_high": None, "speedup_whole": None}
+    once = verified(verification_row(**known), verification_row(batch_size=4, **known))
+    text = answers_text(recommend(once, sampling="greedy", context=64))
+    assert ", measured end to end on 1 text: 1.50 ×; expected loss" in text.splitlines()[1]
+    assert ", measured end to end on 4 texts: 1.50 × (one batch); expected loss" in text.splitlines()[2]
+    assert "whole requests" not in text
 
 
 def test_only_the_places_asked_for_are_summed_up(verified: Callable[..., Run]) -> None:
