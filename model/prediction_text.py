@@ -8,6 +8,8 @@ from typing import Any
 from specgauge.model.prediction_rows import ASSUMED_FLAT
 from specgauge.model.text_table import cell_text, milliseconds, text_table
 
+LEAST_VERIFY = 0.5
+"""A forward of several tokens a sequence that takes less than this of a forward of one is not believed."""
 _HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "t_draft_catch_up_s")
 """Columns of a table document that its text leaves out or shows in another form."""
 
@@ -33,9 +35,22 @@ def rows_text(document: Mapping[str, Any]) -> str:
     lines += [_acceptance(document), *_choice(document), *_at_recommended(document)]
     if any(row["t_verify_known"] == ASSUMED_FLAT for row in rows):
         lines.append("T_verify was given once and is assumed flat over gamma; give a list with one time for each.")
+    lines += _implausible(rows)
     if document["label"]:
         lines.append(f"S is {document['label']} (give --t-overhead once a decoder has).")
     return "\n".join(lines)
+
+
+def _implausible(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line where verifying takes far less time than a decode step, which a number without its unit does."""
+    shortest = min(rows, key=lambda row: row["t_verify_s"] / row["t_decode_s"])
+    if shortest["t_verify_s"] >= LEAST_VERIFY * shortest["t_decode_s"]:
+        return []
+    verify_ms, decode_ms = (1e3 * shortest[name] for name in ("t_verify_s", "t_decode_s"))
+    return [
+        f"T_verify is {verify_ms:.6g} ms at gamma {shortest['gamma']}, far less than the {decode_ms:.6g} ms of a "
+        "decode step, though it does more: check the units (19 is 19 s, 19ms is 19 ms)."
+    ]
 
 
 def table_text(document: Mapping[str, Any]) -> str:

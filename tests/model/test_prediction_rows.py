@@ -1,6 +1,7 @@
 """The document of `predict` by gamma: every number against the formula, the choice, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,18 @@ def test_text_shows_the_choice_the_doubts_and_the_marks() -> None:
     extrapolated = rows_text(predict_rows(acceptance_from_flags(AcceptanceFlags(counts="9:6,5"), "1:3"), TIMES))
     assert "acceptance extrapolated" in extrapolated
     assert "acceptance: counts, taken at gamma 2; maximum-likelihood alpha 0.733" in extrapolated
+
+
+def test_a_time_without_its_unit_is_pointed_out() -> None:
+    """19.05 for 19.05ms is 19.05 s, beside which any T_verify in milliseconds is nothing."""
+    times = RoundTimes(t_decode_s=19.05, t_verify_s=[0.041], draft=AutoregressiveDraft(t_draft_s=0.0016))
+    assert (
+        "T_verify is 41 ms at gamma 1, far less than the 19050 ms of a decode step, though it does more: check the "
+        "units (19 is 19 s, 19ms is 19 ms)." in rows_text(predict_rows(ALPHA, times))
+    )
+    for t_verify_s, is_odd in ((0.49, True), (0.5, False)):
+        text = rows_text(predict_rows(ALPHA, replace(TIMES, t_decode_s=1.0, t_verify_s=[t_verify_s])))
+        assert ("check the units" in text) == is_odd
 
 
 @pytest.mark.parametrize(
