@@ -108,9 +108,13 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     """Compare the cells that two runs share.
 
     Raises:
-        ValueError: a tolerance outside (0, 1), runs that share nothing comparable (each reason is named), or a damaged
-            file.
+        ValueError: the same run twice, a tolerance outside (0, 1), runs that share nothing comparable (each reason is
+            named), or a damaged file.
     """
+    if first.path.resolve() == second.path.resolve():
+        raise ValueError(
+            f"{second.path}: found the same run twice, allowed: two runs, such as before and after a change"
+        )
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance: found {tolerance:g}, allowed: above 0 and below 1, such as 0.01")
     names, left_out = comparable_pairs(first.config, second.config)

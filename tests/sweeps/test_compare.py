@@ -244,7 +244,17 @@ def test_runs_that_share_nothing_are_refused_with_the_reasons(
 def test_a_run_that_has_timed_nothing(tmp_path: Path) -> None:
     nothing = write(tmp_path / "b", only=set())
     assert refusal(write(tmp_path / "a"), nothing) == f"1 cell timed only in the first, such as {GREEDY}, context 64"
-    assert refusal(nothing, nothing).startswith("they have no batch size, context and mode in common")
+    assert refusal(nothing, write(tmp_path / "c", only=set())).startswith(
+        "they have no batch size, context and mode in common"
+    )
+
+
+def test_a_run_beside_itself_is_no_comparison(tmp_path: Path) -> None:
+    run = write(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    again = Run.open(tmp_path / "b" / ".." / "a")
+    with pytest.raises(ValueError, match="found the same run twice, allowed: two runs, such as before and after"):
+        compare(run, again)
 
 
 def test_the_rest_is_compared_and_what_is_left_out_is_told(tmp_path: Path) -> None:
