@@ -219,7 +219,8 @@ def _limit_lines(config: Config) -> list[str]:
 
 
 def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> list[str]:
-    unknown = UNREAD if all(model_folder(spec, role) for role, spec in _models(pair)) else UNKNOWN
+    absent = [spec for role, spec in _models(pair) if not model_folder(spec, role)]
+    unknown = UNKNOWN if absent else UNREAD
     cells = [cell for cell in plan_cells(config) if cell.pair == pair.name]
     if not cells:
         return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
@@ -246,6 +247,12 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     estimate = time_estimate(config, pair, sizes, prompts)
     if estimate is None:
         lines.append(f"  time: {unknown}")
+        fetch = "; ".join(
+            dict.fromkeys(
+                f"hf download {spec.model}{f' --revision {spec.revision}' if spec.revision else ''}" for spec in absent
+            )
+        )
+        lines += [f"  to know it before the run: {fetch}; then check again"] if absent else []
     else:
         lines.append(
             f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "
@@ -278,9 +285,7 @@ def _how(pair: PairConfig) -> str:
 
 
 def _verify_time(estimate: TimeEstimate) -> str:
-    if estimate.verify_most_s == 0.0:
-        return ""
-    return f", end to end {duration_text(estimate.verify_least_s)} to {duration_text(estimate.verify_most_s)}"
+    return f", end to end {duration_text(estimate.verify_s)}" if estimate.verify_s else ""
 
 
 def _models(pair: PairConfig) -> Iterator[tuple[Role, ModelConfig]]:

@@ -97,7 +97,7 @@ def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
         return AssumedMachine(name="a GPU", bytes_per_s=1e12, flops_per_s=50e12, launch_s=0.5e-3)
     cores = threads or os.cpu_count() or 1
     return AssumedMachine(
-        name=f"{cores} CPU core{'s' if cores > 1 else ''}", bytes_per_s=10e9, flops_per_s=20e9 * cores, launch_s=0.2e-3
+        name=f"{cores} CPU core{'s' if cores > 1 else ''}", bytes_per_s=10e9, flops_per_s=20e9 * cores, launch_s=1e-3
     )
 
 
@@ -194,24 +194,23 @@ def _total(parts: Sequence[int | None]) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for a pair: timing and decoding end to end take between their least and their most, acceptance once."""
+    """Seconds for a pair: timing takes between its least and its most, the rest as long as it does."""
 
     timing_least_s: float
     timing_most_s: float
     acceptance_s: float
     basis: str
-    verify_least_s: float = 0.0
-    verify_most_s: float = 0.0
+    verify_s: float = 0.0
 
     @property
     def least_s(self) -> float:
         """All of it, when every arm is known well enough after its least number of blocks."""
-        return self.timing_least_s + self.acceptance_s + self.verify_least_s
+        return self.timing_least_s + self.acceptance_s + self.verify_s
 
     @property
     def most_s(self) -> float:
         """All of it, when no arm ever is."""
-        return self.timing_most_s + self.acceptance_s + self.verify_most_s
+        return self.timing_most_s + self.acceptance_s + self.verify_s
 
 
 def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
@@ -238,7 +237,7 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
             for rows, own in groupby(places, key=lambda place: place.batch_size)
         ]
         acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
-        verify = _verify_s(config, places, prompts, target_s, draft_s)
+        verify_s = _verify_s(config, places, prompts, target_s, draft_s)
     except UnknownSizeError:
         return None
     bases = dict.fromkeys((target_machine.basis, draft_machine.basis))
@@ -247,8 +246,7 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
         timing_most_s=sum(most for _, most in timing),
         acceptance_s=acceptance_s,
         basis="; ".join(bases),
-        verify_least_s=verify[0],
-        verify_most_s=verify[1],
+        verify_s=verify_s,
     )
 
 
@@ -287,22 +285,20 @@ def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seco
     return len(config.sampling) * total_s
 
 
-def _verify_s(
-    config: Config, places: Sequence[Place], prompts: int, target_s: Seconds, draft_s: Seconds
-) -> tuple[float, float]:
-    """(least, most) seconds of decoding end to end: one block of every cell, or all of them.
+def _verify_s(config: Config, places: Sequence[Place], prompts: int, target_s: Seconds, draft_s: Seconds) -> float:
+    """Seconds of decoding end to end: every block, as far as the limit goes, but the first one of every cell anyway.
 
     A round is taken to commit 1 + γ / 2 tokens, an adaptive policy to draft as the middle γ of the grid does;
     teacher-forcing its texts once is counted.
     """
     verify = config.verify
     if verify is None:
-        return 0.0, 0.0
+        return 0.0
     gammas = decoded_gammas(config)
     gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
     new = verify.max_new_tokens or config.workload.max_new_tokens
     limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
-    least = most = 0.0
+    first_s = all_s = 0.0
     for place in places:
         if not config.is_verified(place):
             continue
@@ -316,8 +312,6 @@ def _verify_s(
             block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
             block_s += target_s(whole) + draft_s(whole)
         with_all = blocks if verify.baseline_blocks is None else min(blocks, verify.baseline_blocks)
-        least += len(config.sampling) * (block_s + len(OF_PLAIN) * plain_s)
-        most += len(config.sampling) * (blocks * block_s + with_all * len(OF_PLAIN) * plain_s)
-    if verify.max_seconds is not None:
-        most = max(least, min(most, verify.max_seconds))
-    return least, most
+        first_s += len(config.sampling) * (block_s + len(OF_PLAIN) * plain_s)
+        all_s += len(config.sampling) * (blocks * block_s + with_all * len(OF_PLAIN) * plain_s)
+    return all_s if verify.max_seconds is None else max(first_s, min(all_s, verify.max_seconds))
