@@ -174,8 +174,8 @@ def _cell_text(cell: ReplayedCell) -> str:
             _range(judged.over_best_fixed),
             *_gap(judged.gap_closed_by_start),
             *_gap(judged.gap_closed_oracle),
-            judged.mean_gamma,
-            judged.switches_per_round,
+            _rounded(judged.mean_gamma),
+            _rounded(judged.switches_per_round),
         ]
         for name, judged in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
@@ -199,8 +199,13 @@ def _as_mapping(closed: Interval | None) -> dict[str, float | None] | None:
 def _gap(closed: Interval | None) -> tuple[float | None, str]:
     """The share of a gap that is closed, and its interval; nothing where there is no gap."""
     if closed is None or closed.low is None or closed.high is None:
-        return None if closed is None else closed.value, "-"
-    return closed.value, f"{closed.low:.3f} to {closed.high:.3f}"
+        return None if closed is None else _rounded(closed.value), "-"
+    return _rounded(closed.value), f"{_rounded(closed.low):.3f} to {_rounded(closed.high):.3f}"
+
+
+def _rounded(value: float) -> float:
+    """To three places, as its interval is: what is left of rounding shows as 0, which has no sign."""
+    return round(value, 3) + 0.0
 
 
 def _range(interval: Interval) -> str:
