@@ -9,6 +9,7 @@ kept. Speed-ups of the γ found are known to ±.5 % then, too.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -100,8 +101,13 @@ def keeps(found: dict[str, float]) -> bool:
     return found["within 1 % of the best"] >= LEAST_SHARE and found["cost, mean"] <= MOST_COST
 
 
-def main() -> int:
+def main(arguments: Iterable[str] = ()) -> int:
     """Print the figures, for quiet and for noisy devices; 1 where a promise is not kept."""
+    argparse.ArgumentParser(
+        prog="python -m specgauge.model.search_benchmark",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args([*arguments])
     runs = search_devices(range(RUNS))
     middle = float(np.median([run.noise for run in runs]))
     groups = {
@@ -120,4 +126,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -22,6 +22,7 @@ Exit code 0 where all hold, 1 where one does not, 2 for a run that cannot be rea
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -312,10 +313,13 @@ def proof_text(cells: Sequence[CellProof]) -> str:
 
 def main(arguments: Iterable[str]) -> int:
     """Check the runs named and print what was found."""
-    paths = [Path(argument) for argument in arguments]
-    if not paths:
-        print("usage: python -m specgauge.sweeps.proof RUN [RUN …]", file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(
+        prog="python -m specgauge.sweeps.proof",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run directory")
+    paths: list[Path] = parser.parse_args([*arguments]).runs
     try:
         cells = [cell for path in paths for cell in prove(Run.open(path))]
         if not cells:

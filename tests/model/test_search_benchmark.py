@@ -85,3 +85,5 @@ def test_the_command_prints_the_figures(monkeypatch: pytest.MonkeyPatch, capsys:
     assert out[-1] == "promised: 95% within 1 %, at most 35% of the cost: kept"
     monkeypatch.setattr(search_benchmark, "search_devices", lambda seeds: [run(0.5, 1.0)] * 2)
     assert search_benchmark.main() == 1
+    with pytest.raises(SystemExit, match="0"):
+        search_benchmark.main(["--help"])

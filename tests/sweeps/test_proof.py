@@ -276,6 +276,10 @@ def test_a_run_of_forced_acceptance_says_so(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_without_a_run_or_with_a_wrong_one_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([])
     assert main([str(tmp_path / "nothing")]) == 2
     assert "nothing: no such run" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "Does the prediction hold?" in capsys.readouterr().out
