@@ -131,15 +131,21 @@ def speedup_figure(data: ReportData) -> Figure:
     return figure
 
 
+def plot_format(out: Path) -> str:
+    """The format that a file's ending asks for; ValueError for one that matplotlib is not asked to write."""
+    kind = out.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise ValueError(f"{out}: found ending {out.suffix!r}; allowed: {', '.join(f'.{name}' for name in FORMATS)}")
+    return kind
+
+
 def write_plot(run_dir: Path, out: Path) -> Path:
     """Draw the run's speed-ups into ``out`` and return it.
 
     Raises ValueError for a format matplotlib is not asked to write, or a run without any predicted speed-up;
     StorageError when the file cannot be written.
     """
-    kind = out.suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise ValueError(f"{out}: found ending {out.suffix!r}; allowed: {', '.join(f'.{name}' for name in FORMATS)}")
+    kind = plot_format(out)
     data = read_report_data(run_dir)
     import matplotlib
 

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.sweeps.files import RUNS
 from specgauge.sweeps.journal import read_journal
 from specgauge.sweeps.reading import read_acceptance, read_environment, read_predictions, read_recommendation
 from specgauge.sweeps.records import JournalLine
@@ -169,6 +170,8 @@ def _refuse_what_is_no_run(path: Path) -> None:
     if path.is_file():
         raise ValueError(f"{path}: is a file, a run directory is expected (for example {path.parent})")
     if not path.is_dir():
+        if (RUNS / path / CONFIG).is_file():
+            raise ValueError(f"{path}: no such run; did you mean {RUNS / path}?")
         siblings = sorted(entry.parent.name for entry in path.parent.glob(f"*/{CELLS}"))
         near = difflib.get_close_matches(path.name, siblings, n=1)
         if near:

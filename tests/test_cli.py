@@ -263,6 +263,7 @@ class TestRecommend:
         ("arguments", "line"),
         [
             (["runs/quickstrat"], "runs/quickstrat: no such run; did you mean runs/quickstart?"),
+            (["quickstart"], "quickstart: no such run; did you mean runs/quickstart?"),
             (["runs/quickstart", "--sampling", "gredy"], "sampling 'gredy' is not in this run, allowed: greedy, t1;"
                                                          " did you mean 'greedy'?"),
         ],
@@ -297,6 +298,10 @@ class TestCompare:
             (["runs/before"], "Missing argument 'RUN'; see specgauge compare --help"),
             (["runs/before", "runs/aftr"], "runs/aftr: no such run; did you mean runs/after?"),
             (
+                ["runs/before", "runs/before/"],
+                "runs/before: found the same run twice, allowed: two runs, such as before and after a change",
+            ),
+            (
                 ["runs/before", "runs/after", "--tolerance", "2"],
                 "tolerance: found 2, allowed: above 0 and below 1, such as 0.01",
             ),
@@ -310,6 +315,10 @@ def test_report_prints_where_it_wrote(command: Run) -> None:
     build_run(Path("runs/quickstart"))
     assert command("report", "runs/quickstart") == (0, "runs/quickstart/report.html\n", "")
     assert command("report", "runs/quickstart", "--out", "page.html") == (0, "page.html\n", "")
+    code, out, err = command("report", "runs/quickstart", "--out", "other.html", "--plot", "speedup.txt")
+    assert (code, out) == (2, "")
+    assert err == "specgauge: speedup.txt: found ending '.txt'; allowed: .png, .svg, .pdf\n"
+    assert not Path("other.html").exists()
     assert Path("page.html").stat().st_size > 1000
 
 

@@ -24,7 +24,6 @@ from specgauge.cli_model import register
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-RUNS = Path("runs")
 
 ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or the name of a shipped one.")]
 SetOption = Annotated[
@@ -85,9 +84,11 @@ def run(
     Takes up an earlier run of the same configuration where it was stopped.
     """
     loaded = _load(config, overrides)
-    folder = RUNS / loaded.name if out is None else out
     from specgauge.reports.html import write_report
+    from specgauge.sweeps.files import RUNS
     from specgauge.sweeps.runner import run as run_sweep
+
+    folder = RUNS / loaded.name if out is None else out
 
     try:
         code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report, apart=True)
@@ -198,11 +199,12 @@ def report(
 ) -> None:
     """Write a run's HTML report, one file without links."""
     from specgauge.reports.html import write_report
+    from specgauge.reports.plot import plot_format, write_plot
 
+    if plot is not None:
+        plot_format(plot)
     print(write_report(run_dir, out))
     if plot is not None:
-        from specgauge.reports.plot import write_plot
-
         print(write_plot(run_dir, plot))
 
 
