@@ -4,8 +4,28 @@ from __future__ import annotations
 
 GLOSSARY: tuple[tuple[str, str], ...] = (
     ("γ", "draft tokens proposed per round; engines say num_speculative_tokens or K. γ = 0 is plain decoding."),
+    (
+        "round",
+        "one turn of speculation: the draft proposes up to γ tokens, one forward of the target checks them all, and "
+        "one token or more are committed.",
+    ),
     ("B, batch", "sequences decoded together."),
     ("s, context", "tokens in the KV cache when a round starts."),
+    ("cell", "one pair, mode and way of sampling at one batch size and context: what has an answer of its own."),
+    (
+        "arm",
+        "one of the things that are measured in turn: a part of a round where parts are timed; plain decoding, a γ or "
+        "a policy where texts are decoded end to end.",
+    ),
+    (
+        "block",
+        "a few samples of every part in turn, or one batch of prompts decoded under every arm. Intervals come from "
+        "drawing blocks and prompts anew.",
+    ),
+    (
+        "drift",
+        "the later half of an arm's samples over the earlier half: a machine that changed while it was measured.",
+    ),
     ("T_decode", "time of one target forward of one token per sequence, up to and including the drawn token."),
     (
         "C(γ), T_draft",
@@ -21,7 +41,8 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     (
         "ε, overhead",
         "wall time of a round beyond its parts: accepting, rolling back, host work. Fitted to what was decoded end to "
-        "end, at other contexts where there are any. Unknown (–) without that, and S is labelled optimistic then.",
+        "end, at other contexts where there are any; on a few texts it is as noisy as they are, and may be below 0. "
+        "Unknown (–) without that, and S is labelled optimistic then.",
     ),
     ("T_round", "C(γ) + π·Δ₂ + T_verify(γ) + ε, with π = A_γ for one sequence and 1 − (1 − A_γ)ᴮ for a batch of B."),
     ("a, acceptance", "probability that a draft token is accepted, given that all before it in its round were."),
@@ -35,6 +56,15 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "expected tokens a round commits, bonus or replacement included: 1 + A_1 + … + A_γ. Accepted drafts are Ω − 1.",
     ),
     ("S, speed-up", "Ω(γ)·T_decode / T_round: tokens per second over plain decoding while the whole batch is active."),
+    (
+        "S measured",
+        "tokens per second over plain decoding of the rounds decoded while every row was at work; it stands beside S "
+        "predicted for the contexts that the texts went through.",
+    ),
+    (
+        "whole requests",
+        "the same of whole texts: prefills count, and in a batch the wait for its longest text. S leaves both out.",
+    ),
     (
         "S from counts",
         "S with the measured parts and ε for the rounds and tokens that were counted; over S measured it is the cost "
