@@ -36,7 +36,7 @@ class TimeUnit:
 
     def text(self, value_s: float | None) -> str:
         """`value_s` (seconds) in this unit, without the unit's name."""
-        return UNKNOWN if value_s is None else f"{value_s / self.seconds:.{self.decimals}f}"
+        return UNKNOWN if value_s is None else _with_minus(f"{value_s / self.seconds:.{self.decimals}f}")
 
     def fitted(self, values_s: Iterable[float | None]) -> TimeUnit:
         """The same unit with the decimals that suit a column of its own."""
@@ -70,7 +70,7 @@ def duration(value_s: float | None) -> str:
 
 def number(value: float | None, decimals: int = 2) -> str:
     """A plain number with a fixed count of decimals."""
-    return UNKNOWN if value is None else f"{value:.{decimals}f}"
+    return UNKNOWN if value is None else _with_minus(f"{value:.{decimals}f}")
 
 
 def percent(share: float | None, decimals: int = 0) -> str:
@@ -88,7 +88,7 @@ def percent(share: float | None, decimals: int = 0) -> str:
 
 def change(share: float | None, decimals: int = 1) -> str:
     """A signed share as a percentage: 0.034 is `+3.4 %`; the minus is a real one, as long as the plus."""
-    return UNKNOWN if share is None else f"{100 * share:+.{decimals}f}{PER_CENT}".replace("-", "−")
+    return UNKNOWN if share is None else _with_minus(f"{100 * share:+.{decimals}f}{PER_CENT}")
 
 
 def change_interval(low: float | None, high: float | None, decimals: int = 1) -> str:
@@ -145,6 +145,11 @@ def sentence(words: str) -> str:
     if not words:
         return words
     return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")
+
+
+def _with_minus(digits: str) -> str:
+    """With a real minus, as long as a plus."""
+    return digits.replace("-", "−")
 
 
 def _decimals(scaled: float) -> int:

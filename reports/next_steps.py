@@ -33,7 +33,7 @@ def _when_it_pays(members: Sequence[Answer], _curves: Curves) -> str:
     faster = sorted({one.best_gamma for one in members if one.best_gamma not in (None, gamma)})
     if faster:
         words += (
-            f" γ = {listed([str(one) for one in faster])} measures highest; γ = {gamma} is within "
+            f" γ = {listed([str(one) for one in faster])} has the largest S; γ = {gamma} is within "
             f"{percent(RECOMMENDED_TOLERANCE)} of it and drafts less."
         )
     return words

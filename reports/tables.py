@@ -102,7 +102,7 @@ def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
         for place, curve in places.items()
     ]
     notes = common_notes(common)
-    notes += [f"every number: {known.copy().pop()}"] if len(known) == 1 else []
+    notes += [f"every time and acceptance: {known.copy().pop()}"] if len(known) == 1 else []
     notes += [f"every speed-up is {labels.copy().pop()}"] if len(labels) == 1 and labels != {""} else []
     return Table(
         caption="; ".join(notes),

@@ -71,8 +71,8 @@ def verification_section(data: ReportData, samplings: Sequence[str]) -> Verifica
 
 
 def _joined(words: str) -> str:
-    """Text in which no line breaks between a number and its per-cent sign."""
-    return words.replace(" %", PER_CENT)
+    """Text in which no line breaks between a number and its per-cent sign, or before the number of a γ."""
+    return words.replace(" %", PER_CENT).replace("γ = ", "γ\u00a0=\u00a0")
 
 
 def _chosen(answers: Iterable[Answer]) -> set[tuple[object, ...]]:

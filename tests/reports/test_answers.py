@@ -78,7 +78,7 @@ def test_one_token_of_context_is_singular() -> None:
 
 def test_a_smaller_gamma_within_one_per_cent_says_so() -> None:
     (group,) = answer_groups([an_answer(1, 64, gamma=2, best_gamma=3)], {}, [1], [64], 0.9)[GREEDY]
-    assert group.following.endswith("γ = 3 measures highest; γ = 2 is within 1\u202f% of it and drafts less.")
+    assert group.following.endswith("γ = 3 has the largest S; γ = 2 is within 1\u202f% of it and drafts less.")
 
 
 def test_do_not_speculate_says_what_is_missing() -> None:
@@ -247,7 +247,10 @@ def test_what_was_measured_stands_beside_what_was_predicted() -> None:
         f"{words}."
     )
     (other,) = answer_groups([an_answer(1, 64, gamma=2)], {}, [1], [64], 0.9, found)[GREEDY]
-    assert other.measured == "", "another γ was decoded"
+    assert other.measured == "γ = 3 measured end to end: 1.50\u202f×", "another γ was decoded"
+    answers = [an_answer(1, context, gamma=2) for context in (64, 256)]
+    (both,) = answer_groups(answers, {}, [1], [64, 256], 0.9, found)[GREEDY]
+    assert both.measured == ""
 
 
 def test_measured_places_of_a_group_are_told_together() -> None:

@@ -100,13 +100,13 @@ def test_every_prediction_is_in_the_table(tmp_path: Path) -> None:
         assert found[9] == f"{1e3 * row['t_draft_total_s']:.2f}"
         assert found[12] == "–", "the overhead is unknown"
     assert body.count('<tr class="chosen">') == 8, "one row to use for each of 2 settings × 2 batch sizes × 2 contexts"
-    assert "every number: measured; every speed-up is optimistic: overhead not measured." in body
+    assert "every time and acceptance: measured; every speed-up is optimistic: overhead not measured." in body
 
 
 def test_how_a_number_is_known_is_told_row_by_row_where_it_differs(tmp_path: Path) -> None:
     _, page = report(tmp_path, replace(ONE, contexts=(16, 64)))
     assert "cost measured, acceptance extrapolated" in page.text
-    assert "every number:" not in page.text
+    assert "every time and acceptance:" not in page.text
 
 
 def test_a_measured_overhead_is_shown_and_nothing_is_called_optimistic(tmp_path: Path) -> None:

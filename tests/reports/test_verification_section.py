@@ -43,9 +43,9 @@ def test_the_findings_are_exact(run: Path) -> None:
     assert dict(section.facts) == {
         "decoded": "2 cells, 3 rows of the table below (a cell at one γ each)",
         "S predicted": "within 5.0\u202f% of measured on average, 10.0\u202f% at worst "
-        "(too high: greedy, batch 1, 64 tokens of context, γ = 2)",
+        "(too high: greedy, batch 1, 64 tokens of context, γ\u00a0=\u00a02)",
         "cost error": "S from the rounds counted within 2.0\u202f% of measured on average, 3.0\u202f% at worst "
-        "(too low: greedy, batch 1, 64 tokens of context, γ = 2)",
+        "(too low: greedy, batch 1, 64 tokens of context, γ\u00a0=\u00a02)",
         "acceptance error": "its 95\u202f% interval holds 0 in 2 of 3 rows",
         "rounds counted": "as many as expected on the very texts, chance aside, in 2 of 3 rows",
         "overhead ε": "fitted at other contexts than the one it is judged at in 2 of 3 rows",
