@@ -61,11 +61,12 @@ class PairBudget:
                 yield cell, reason
 
     def timing_left_s(self, spent_s: Callable[[Cell], float]) -> float | None:
-        """Seconds that the timing may still take, of which each cell has spent some; None where nothing limits it.
+        """Seconds of work that the timing may still take, of which cells have spent some; None where nothing limits it.
 
-        A cell, a batch size and the run have limits of their own; each still gets its least number of blocks.
+        A cell and a batch size have limits of their own; each still gets its least number of blocks. What is left of
+        the run is not in it.
         """
-        precision, left_s = self.config.precision, self.deadline.left_s
+        precision = self.config.precision
         groups: dict[int, list[Cell]] = {}
         for cell in self.fitting:
             groups.setdefault(cell.batch_size, []).append(cell)
@@ -75,9 +76,9 @@ class PairBudget:
             limits_s = [precision.max_seconds, None if own_s is None else own_s * len(cells)]
             known_s = [limit for limit in limits_s if limit is not None]
             if not known_s:
-                return left_s
+                return None
             total_s += max(0.0, min(known_s) - sum(map(spent_s, cells)))
-        return total_s if left_s is None else min(total_s, left_s)
+        return total_s
 
     def leaves_out(self, what: str) -> bool:
         """Whether something is not begun since the seconds are spent, which is kept in words."""

@@ -32,7 +32,7 @@ from specgauge.sweeps.parts import names_of
 from specgauge.sweeps.plan import chains, plan_cells
 from specgauge.sweeps.policy_tuner import PolicyTuner
 from specgauge.sweeps.predictions import recommended_gammas
-from specgauge.sweeps.progress import Progress
+from specgauge.sweeps.progress import Limits, Progress
 from specgauge.sweeps.recording import Recording
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.searching import search_questions
@@ -229,8 +229,9 @@ class PairRun:
         self.mark.stage(f"timing {self.pair.name}")
         recorded = sum(len(self.log.blocks(cell.id, arm)) for cell in cells for arm in self.arms)
         left_s = self.budget.timing_left_s(lambda cell: self.log.spent_s(cell.id, self.arms))
-        grows = not self.config.grid.is_searched
-        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded, limit_s=left_s, is_fewest=grows)
+        is_fewest = not self.config.grid.is_searched
+        limits = Limits(work_s=left_s, wall_s=self.budget.deadline.left_s, is_fewest=is_fewest)
+        self.progress.start(f"timing {self.pair.name}", blocks, done=recorded, limits=limits)
         trouble = self._guarded(partial(self._time_cells, loaded))
         if trouble is not None:
             self.log.give_up(cells, self.arms, *trouble)

@@ -4,7 +4,7 @@ with progress_to(sys.stderr) as progress:
     progress.start("timing", total=120, done=40)
     progress.advance()
     progress.say("batch size 8: out of memory")
-    progress.start("timing", total=120, limit_s=300.0, is_fewest=True)    # or more steps, but no more seconds
+    progress.start("timing", total=120, limits=Limits(work_s=300.0, is_fewest=True))      # or more, while there is time
 """
 
 from __future__ import annotations
@@ -25,23 +25,39 @@ FEWEST_STEPS = 3
 """Steps of a stage that tell its pace."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What ends a stage before, or after, the steps that were foreseen."""
+
+    work_s: float | None = None
+    """Seconds of its own work, without what is set aside; None is no limit."""
+    wall_s: float | None = None
+    """Seconds by the clock; None is no limit."""
+    least: int = 0
+    """Steps that are taken even where `work_s` are spent."""
+    is_fewest: bool = False
+    """Whether all steps foreseen are taken, and more of them until a limit."""
+
+    @property
+    def are_any(self) -> bool:
+        """Whether there is a limit."""
+        return self.work_s is not None or self.wall_s is not None
+
+
+NO_LIMITS = Limits()
+
+
 class Progress(Protocol):
     """What a run tells while it works."""
 
-    def start(
-        self, stage: str, total: int, done: int = 0, limit_s: float | None = None, *, is_fewest: bool = False
-    ) -> None:
-        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended.
-
-        limit_s: seconds after which no more than the least is done, however many steps were foreseen.
-        is_fewest: whether all `total` steps are taken, and more of them until `limit_s`.
-        """
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended."""
 
     def advance(self, steps: int = 1) -> None:
         """So many steps of the stage are done."""
 
     def set_aside(self, seconds: float) -> None:
-        """So many seconds of the stage went into what its other steps do not need: they tell nothing of its pace."""
+        """So many seconds of the stage went into what its other steps do not need: no part of its pace or its work."""
 
     def say(self, text: str) -> None:
         """One line that stays."""
@@ -56,27 +72,61 @@ class _Stage:
     begun: int = 0
     """Steps that an earlier run had done."""
     done: int = 0
-    limit_s: float | None = None
-    is_fewest: bool = False
+    limits: Limits = NO_LIMITS
     started_s: float = 0.0
     aside_s: float = 0.0
 
-    def working_s(self, now_s: float) -> float:
-        """Seconds that tell its pace and count for its limit."""
+    @property
+    def grows(self) -> bool:
+        """Whether it goes on as long as its limits allow."""
+        return self.limits.is_fewest or self.done > self.total
+
+    def pace_s(self, now_s: float) -> float | None:
+        """Seconds a step; None before a few steps tell."""
+        steps = self.done - self.begun
+        return self._working_s(now_s) / steps if steps >= FEWEST_STEPS else None
+
+    def _working_s(self, now_s: float) -> float:
         return max(0.0, now_s - self.started_s - self.aside_s)
 
-    def most_s(self, now_s: float) -> float | None:
-        """Seconds until its limit; None without one."""
-        return None if self.limit_s is None else max(0.0, self.limit_s - self.working_s(now_s))
+    def _limit_s(self, now_s: float) -> float | None:
+        """Seconds until a limit ends what it need not do; None without one."""
+        work_s, wall_s = self.limits.work_s, self.limits.wall_s
+        left_s = [
+            *([] if work_s is None else [work_s - self._working_s(now_s)]),
+            *([] if wall_s is None else [wall_s - (now_s - self.started_s)]),
+        ]
+        return max(0.0, min(left_s)) if left_s else None
 
     def end(self, now_s: float) -> int:
-        """Steps it should have done in the end: as foreseen, or as many as its limit leaves time for at its pace."""
-        foreseen, steps, left_s = max(self.total, self.done), self.done - self.begun, self.most_s(now_s)
-        is_by_limit = self.done > self.total if self.is_fewest else steps >= FEWEST_STEPS
-        if left_s is None or not is_by_limit or not steps or self.working_s(now_s) == 0.0:
+        """Steps it should have done in the end: as foreseen, or as many as its limits leave time for at its pace."""
+        foreseen, pace_s, left_s = max(self.total, self.done), self.pace_s(now_s), self._limit_s(now_s)
+        if left_s is None or not pace_s or (self.limits.is_fewest and self.done <= self.total):
             return foreseen
-        by_limit = self.done + round(steps * left_s / self.working_s(now_s))
-        return by_limit if self.is_fewest else min(foreseen, by_limit)
+        by_limit = self.done + round(left_s / pace_s)
+        return max(foreseen, by_limit) if self.grows else min(foreseen, max(by_limit, self.limits.least, self.done))
+
+    def left(self, now_s: float) -> str:
+        """The time left in words; empty before its pace is known, and where nothing is left of what was foreseen."""
+        pace_s, limit_s = self.pace_s(now_s), self._limit_s(now_s)
+        if pace_s is None or (self.done >= self.total and (limit_s is None or not self.grows)):
+            return ""
+        foreseen_s = pace_s * max(0, self.total - self.done)
+        must_s = foreseen_s if self.limits.is_fewest else pace_s * max(0, self.limits.least - self.done)
+        if limit_s is None:
+            return f"about {duration_text(foreseen_s)} left"
+        most_s = max(must_s, limit_s)
+        if not self.grows:
+            most_s = min(foreseen_s, most_s)
+        if self.limits.wall_s is not None:
+            most_s = min(most_s, max(0.0, self.limits.wall_s - (now_s - self.started_s)))
+        if most_s == 0.0:
+            return "its time is up"
+        if self.done >= self.total:
+            return f"at most {duration_text(most_s)} left"
+        if self.limits.is_fewest and most_s > foreseen_s:
+            return f"{duration_text(foreseen_s)} to {duration_text(most_s)} left"
+        return f"about {duration_text(most_s)} left"
 
 
 class Lines:
@@ -87,47 +137,25 @@ class Lines:
         self._stream, self._now = stream, now
         self._stage, self._last_s = _Stage(), 0.0
 
-    def start(
-        self, stage: str, total: int, done: int = 0, limit_s: float | None = None, *, is_fewest: bool = False
-    ) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         """Print the stage."""
-        self._last_s = self._now()
-        self._stage = _Stage(
-            name=stage,
-            total=total,
-            begun=done,
-            done=done,
-            limit_s=limit_s,
-            is_fewest=is_fewest,
-            started_s=self._last_s,
-        )
+        self._last_s = now_s = self._now()
+        self._stage = _Stage(name=stage, total=total, begun=done, done=done, limits=limits, started_s=now_s)
         self.say(f"{stage} …")
 
     def advance(self, steps: int = 1) -> None:
         """Count, and print when the last line is old enough."""
-        stage = self._stage
-        stage.done += steps
-        if self._now() - self._last_s >= LINE_EVERY_S:
-            self._last_s = self._now()
-            more = stage.done > stage.total and stage.limit_s is not None
-            or_more = " or more" if stage.is_fewest and stage.done < stage.total else ""
-            of = "" if more else f" of {max(stage.total, stage.done)}{or_more}"
-            self.say(f"{stage.name}: {stage.done}{of}{self._left()}")
-
-    def _left(self) -> str:
-        """The time left at the pace of this stage so far, within its limit; nothing before or after that is known."""
         stage, now_s = self._stage, self._now()
-        steps, left, most_s = stage.done - stage.begun, stage.total - stage.done, stage.most_s(now_s)
-        if steps < FEWEST_STEPS:
-            return ""
-        if left <= 0:
-            return f", at most {duration_text(most_s)} left" if left < 0 and most_s else ""
-        left_s = stage.working_s(now_s) / steps * left
-        if most_s is None or (stage.is_fewest and not most_s):
-            return f", about {duration_text(left_s)} left"
-        if stage.is_fewest and most_s > left_s:
-            return f", {duration_text(left_s)} to {duration_text(most_s)} left"
-        return f", about {duration_text(min(left_s, most_s))} left" if most_s else ", its time is nearly up"
+        stage.done += steps
+        if now_s - self._last_s < LINE_EVERY_S:
+            return
+        self._last_s = now_s
+        or_more = " or more" if stage.limits.is_fewest and stage.done < stage.total else ""
+        of = f" of {max(stage.total, stage.done)}{or_more}"
+        if stage.done > stage.total and stage.limits.are_any:
+            of = ""
+        left = stage.left(now_s)
+        self.say(f"{stage.name}: {stage.done}{of}{', ' if left else ''}{left}")
 
     def set_aside(self, seconds: float) -> None:
         """Leave them out of the pace."""
@@ -144,7 +172,7 @@ class Bars:
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
         """Draw on the terminal `stream`; `open` and `close` it around the work. `now` tells the time in seconds."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
         self._bars = RichProgress(
@@ -152,8 +180,7 @@ class Bars:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
             console=Console(file=stream),
         )
         self._task: TaskID | None = None
@@ -167,32 +194,25 @@ class Bars:
         """Leave the bars as they are."""
         self._bars.stop()
 
-    def start(
-        self, stage: str, total: int, done: int = 0, limit_s: float | None = None, *, is_fewest: bool = False
-    ) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         """Add the stage's bar; what the one before it lacked is not to come."""
         self._finish()
-        self._stage = _Stage(
-            name=stage,
-            total=total,
-            begun=done,
-            done=done,
-            limit_s=limit_s,
-            is_fewest=is_fewest,
-            started_s=self._now(),
-        )
-        self._task = self._bars.add_task(stage, total=max(total, done), completed=done)
+        self._stage = _Stage(name=stage, total=total, begun=done, done=done, limits=limits, started_s=self._now())
+        self._task = self._bars.add_task(stage, total=max(total, done), completed=done, left="")
 
     def _finish(self) -> None:
         if self._task is not None:
-            self._bars.update(self._task, total=self._stage.done, completed=self._stage.done)
+            self._bars.update(self._task, total=self._stage.done, completed=self._stage.done, left="")
             self._bars.stop_task(self._task)
 
     def advance(self, steps: int = 1) -> None:
-        """Move the bar, and its end to where the limit should be, if that is what ends the stage."""
+        """Move the bar, and its end to where a limit should be, if that is what ends the stage."""
         assert self._task is not None
+        now_s = self._now()
         self._stage.done += steps
-        self._bars.update(self._task, completed=self._stage.done, total=self._stage.end(self._now()))
+        self._bars.update(
+            self._task, completed=self._stage.done, total=self._stage.end(now_s), left=self._stage.left(now_s)
+        )
 
     def set_aside(self, seconds: float) -> None:
         """Leave them out of the pace."""

@@ -1,12 +1,13 @@
-"""Decode one pair end to end into an open run: every cell that `verify` names, under every arm, block by block.
+"""Decode one pair end to end into an open run: every cell that `verify` names, under its arms, block by block.
 
     key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
 
-Blocks of all cells take turns, so that drift hits them alike; every block holds every arm, so that each comparison is
-between neighbours in time. Where adaptive policies are decoded too, a block's prompts are all of one half, even numbers
-or odd ones, since each half has policies of its own. A cell that runs out of memory is given up, and larger ones are
-not tried; one that was killed says nothing of others, since anything may have killed it. What is kept is not decoded
-again. Calls `bench`; everything it finds is on the disk before the next block starts.
+Blocks of all cells take turns, so that drift hits them alike; every block holds plain decoding and all that is held
+against it, so that each comparison is between neighbours in time; what plain decoding itself is held against may be
+asked for in the first blocks only. Where adaptive policies are decoded too, a block's prompts are all of one half, even
+numbers or odd ones, since each half has policies of its own. A cell that runs out of memory is given up, and larger
+ones are not tried; one that was killed says nothing of others, since anything may have killed it. What is kept is not
+decoded again. Calls `bench`; everything it finds is on the disk before the next block starts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog
 from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.pair_prompts import Numbered
 from specgauge.sweeps.plan import measured_places, settings_of
-from specgauge.sweeps.progress import Progress
+from specgauge.sweeps.progress import Limits, Progress
 from specgauge.sweeps.tuned_policies import TunedCell, half_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from specgauge.configs.verify import VerifyConfig
     from specgauge.model.policies import RoundPolicy
 
+VERIFY_SECONDS = "verify.max_seconds"
 Guard = Callable[[Callable[[], object]], tuple[str, str] | None]
 """Does work; (status, reason) where memory ran out or it failed."""
 
@@ -206,8 +208,9 @@ class Verification:
         blocks = {cell.key: self._batches(cell, prompts_at(cell.key.start_context)) for cell in cells}
         most = max((len(found) for found in blocks.values()), default=0)
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        total, limit_s = sum(map(len, blocks.values())), self._limit_s(log)
-        self.progress.start(f"decoding end to end, {self.pair.name}", total, done=kept, limit_s=limit_s)
+        total, firsts = sum(map(len, blocks.values())), sum(not log.has(key, 0) for key in blocks)
+        stage, limits = f"decoding end to end, {self.pair.name}", self._limits(log, kept + firsts)
+        self.progress.start(stage, total, done=kept, limits=limits)
         benches: dict[DecodedKey, _Bench] = {}
         cut = 0
         for block in range(most):
@@ -220,7 +223,7 @@ class Verification:
                 spent = self._spent(log, block)
                 if spent is not None:
                     left = len(blocks[cell.key]) - log.blocks(cell.key)
-                    cut += left if spent != RUN_SECONDS else 0  # that one is told for the whole run
+                    cut += left if spent == VERIFY_SECONDS else 0  # the other is told for the whole run
                     self.reasons[cell.words] = f"{left} of {len(blocks[cell.key])} blocks left out: {spent} is spent"
                     continue
                 batch = blocks[cell.key][block]
@@ -233,7 +236,7 @@ class Verification:
                         self._skip_larger(cell, cells, log)
                 self.progress.advance()
         if cut:
-            self.progress.say(f"verify.max_seconds is spent: {cut} of {total} blocks are left out")
+            self.progress.say(f"pair {self.pair.name}: {VERIFY_SECONDS} is spent, {cut} of {total} blocks left out")
 
     def _skip_larger(self, smaller: VerifyCell, cells: Sequence[VerifyCell], log: DecodedLog) -> None:
         """Do not try larger cells than one without memory, but for those that have shown that they fit."""
@@ -255,11 +258,11 @@ class Verification:
         )
         return replace(cell, gammas=kept)
 
-    def _limit_s(self, log: DecodedLog) -> float | None:
-        """Seconds until time is up, the run's or the pair's; None without a limit."""
-        limit_s, left_s = self.verify.max_seconds, self.deadline.left_s
+    def _limits(self, log: DecodedLog, least: int) -> Limits:
+        """What ends the decoding before all of it is done: the pair's own seconds, or the run's."""
+        limit_s = self.verify.max_seconds
         own_s = None if limit_s is None else max(0.0, limit_s - log.spent_s(self.pair.name))
-        return min((seconds for seconds in (left_s, own_s) if seconds is not None), default=None)
+        return Limits(work_s=own_s, wall_s=self.deadline.left_s, least=least)
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
@@ -267,7 +270,7 @@ class Verification:
             return RUN_SECONDS
         limit = self.verify.max_seconds
         is_spent = limit is not None and block > 0 and log.spent_s(self.pair.name) >= limit
-        return "verify.max_seconds" if is_spent else None
+        return VERIFY_SECONDS if is_spent else None
 
     def _batches(self, cell: VerifyCell, prompts: Numbered) -> list[Batch]:
         """The batches of every block."""
@@ -287,17 +290,15 @@ class Verification:
         block: int,
         batch: Batch,
     ) -> None:
-        """One batch of prompts under every arm, kept when all are done."""
+        """One batch of prompts under the arms of its block, kept when all are done."""
         from specgauge.bench.endtoend import shuffled
 
         if cell.key not in benches:
             started = time.monotonic()
-            benches[cell.key] = self._warm(loaded, cell, batch)
+            benches[cell.key] = self._warm(loaded, cell, block, batch)
             self.progress.set_aside(time.monotonic() - started)
         own, took_turns = benches[cell.key], benches[cell.key].bench.takes_turns
-        with_all = self.verify.baseline_blocks is None or block < self.verify.baseline_blocks
-        wanted = [arm for arm in own.arms if with_all or arm not in OF_PLAIN]
-        arms = shuffled(wanted, seed=self.run.config.seed, block=block)
+        arms = shuffled(self._arms_of_block(own.arms, block), seed=self.run.config.seed, block=block)
         runs = own.bench.run(
             arms,
             batch.rows,
@@ -316,8 +317,13 @@ class Verification:
             [batch.record(round_) for one in found for round_ in one.rounds],
         )
 
-    def _warm(self, loaded: LoadedPair, cell: VerifyCell, batch: Batch) -> _Bench:
-        """A bench with every arm of the cell warm, and its adaptive policies tuned."""
+    def _arms_of_block(self, arms: Sequence[str], block: int) -> list[str]:
+        """Those of a cell's arms that a block has, and all later ones may have."""
+        limit = self.verify.baseline_blocks
+        return [arm for arm in arms if limit is None or block < limit or arm not in OF_PLAIN]
+
+    def _warm(self, loaded: LoadedPair, cell: VerifyCell, block: int, batch: Batch) -> _Bench:
+        """A bench with every arm warm that the cell needs from a block on, and its adaptive policies tuned."""
         from specgauge.bench.endtoend import EndToEnd
 
         bench = EndToEnd(
@@ -331,7 +337,7 @@ class Verification:
             memory=self.run.config.limits.memory,
         )
         arms, tuned = end_to_end_arms(cell.gammas), None
-        for arm in arms:
+        for arm in self._arms_of_block(arms, block):
             bench.warm_up(arm, batch.rows)
         if self.adaptive is not None:
             arm = adaptive_arm(self.adaptive.names[0])  # under any policy, shapes are those of every γ

@@ -21,6 +21,7 @@ from specgauge.sweeps import estimate, runner
 from specgauge.sweeps.decoded_tables import DecodedKey, DecodedLog, read_decoded
 from specgauge.sweeps.files import StorageError
 from specgauge.sweeps.pair_prompts import Numbered
+from specgauge.sweeps.progress import NO_LIMITS, Limits
 from specgauge.sweeps.rundir import Run
 from specgauge.sweeps.verifying import Verification, neighbours, verify_cells, verify_keys
 from tests.sweeps import made
@@ -41,11 +42,11 @@ class Heard:
         self.steps = 0
         self.said: list[str] = []
         self.aside: list[float] = []
-        self.limit_s: float | None = None
+        self.limits = NO_LIMITS
 
-    def start(self, stage: str, total: int, done: int = 0, limit_s: float | None = None, **_: Any) -> None:
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         self.stages.append((stage, total))
-        self.steps, self.limit_s = done, limit_s
+        self.steps, self.limits = done, limits
 
     def advance(self, steps: int = 1) -> None:
         self.steps += steps
@@ -248,7 +249,8 @@ def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: 
         "greedy, batch size 2, context 64": "1 of 2 blocks left out: verify.max_seconds is spent",
         "greedy, batch size 2, context 65": "1 of 2 blocks left out: verify.max_seconds is spent",
     }
-    assert heard.said == ["verify.max_seconds is spent: 8 of 12 blocks are left out"]
+    assert heard.said == ["pair p: verify.max_seconds is spent, 8 of 12 blocks left out"]
+    assert heard.limits.least == 4
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run", config(max_seconds=30))
     assert bench.decoded == []
@@ -261,7 +263,10 @@ def test_time_counts_over_interruptions(tmp_path: Path, bench: FakeBench) -> Non
     with interrupted(bench, after=len(ARMS)):
         decode(tmp_path / "run", made_of)
     verification, heard = decode(tmp_path / "run", made_of)
-    assert (DecodedLog.open(tmp_path / "run").blocks(key()), heard.limit_s) == (3, 42 - 41.875 / 2)
+    assert (DecodedLog.open(tmp_path / "run").blocks(key()), heard.limits) == (
+        3,
+        Limits(work_s=42 - 41.875 / 2, least=1),
+    )
     assert verification.reasons == {
         "greedy, batch size 1, context 64": "1 of 4 blocks left out: verify.max_seconds is spent"
     }
