@@ -28,7 +28,7 @@ from specgauge.bench.clock import Clock
 from specgauge.bench.memory import free_memory, is_out_of_memory, peak_memory_bytes
 from specgauge.bench.models import LoadedPair
 from specgauge.bench.stopping import StoppingRule
-from specgauge.bench.suspension import undisturbed
+from specgauge.bench.suspension import undisturbed, watched
 from specgauge.configs.precision import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 
@@ -106,8 +106,9 @@ class CellTimer:
         if arm in state.warm:
             return
         before = built()
-        first, taken.device_s = self._sample(bench, state, arm)
-        taken.first_call_s = first[-1]
+        (first, seconds), was_stopped = watched(partial(self._sample, bench, state, arm))
+        if not was_stopped:  # it cannot be taken again: there is one first call
+            taken.first_call_s, taken.device_s = first[-1], seconds
         if not is_prefill(arm):
             warm_up, seconds = undisturbed(partial(self._sample, bench, state, arm))
             taken.warmups_s.append(warm_up)
@@ -116,10 +117,10 @@ class CellTimer:
         state.warm.add(arm)
 
     def _sample(self, bench: Workbench, state: CellState, arm: str) -> tuple[list[float], float]:
-        """One sample of an arm, and the seconds that it took all in all."""
-        started = time.monotonic()
+        """One sample of an arm, and the seconds that it took all in all, but for those that built something."""
+        started, before = time.monotonic(), built()
         sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
-        return sample, time.monotonic() - started
+        return sample, time.monotonic() - started - built().since(before).seconds
 
     def _record(self, bench: Workbench, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
         self.journal.record(
@@ -131,7 +132,7 @@ class CellTimer:
                 samples_s=taken.samples_s,
                 first_call_s=taken.first_call_s,
                 warmup_s=taken.warmups_s,
-                device_s=taken.device_s - taken.building.seconds,
+                device_s=taken.device_s,
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
                     "capacity_target": bench.target_cache.capacity,

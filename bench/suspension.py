@@ -42,11 +42,16 @@ class _Stops:
 _STOPS = _Stops()
 
 
+def watched(work: Callable[[], Result]) -> tuple[Result, bool]:
+    """What `work` returns, and whether the process was stopped meanwhile."""
+    _STOPS.watch()
+    before = _STOPS.count
+    return work(), _STOPS.count != before
+
+
 def undisturbed(work: Callable[[], Result]) -> Result:
     """What `work` returns when the process was not stopped meanwhile; done again as often as it was."""
-    _STOPS.watch()
     while True:
-        before = _STOPS.count
-        found = work()
-        if _STOPS.count == before:
+        found, was_stopped = watched(work)
+        if not was_stopped:
             return found

@@ -8,8 +8,9 @@ from typing import Any
 from specgauge.model.prediction_rows import ASSUMED_FLAT
 from specgauge.model.text_table import cell_text, milliseconds, text_table
 
-LEAST_VERIFY = 0.5
-"""A forward of several tokens a sequence that takes less than this of a forward of one is not believed."""
+LEAST_VERIFY_SHARE, MOST_STEPS = 0.5, 10
+"""Less than this share of a decode step to verify, or over so many decode steps a token to verify or draft, looks like
+a time without its unit."""
 _HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "t_draft_catch_up_s")
 """Columns of a table document that its text leaves out or shows in another form."""
 
@@ -42,15 +43,22 @@ def rows_text(document: Mapping[str, Any]) -> str:
 
 
 def _implausible(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line where verifying takes far less time than a decode step, which a number without its unit does."""
-    shortest = min(rows, key=lambda row: row["t_verify_s"] / row["t_decode_s"])
-    if shortest["t_verify_s"] >= LEAST_VERIFY * shortest["t_decode_s"]:
-        return []
-    verify_ms, decode_ms = (1e3 * shortest[name] for name in ("t_verify_s", "t_decode_s"))
-    return [
-        f"T_verify is {verify_ms:.6g} ms at gamma {shortest['gamma']}, far less than the {decode_ms:.6g} ms of a "
-        "decode step, though it does more: check the units (19 is 19 s, 19ms is 19 ms)."
-    ]
+    """A line for T_verify and one for C where they are nowhere near what as many decode steps take."""
+    lines = []
+    for name, column, more, least in (
+        ("T_verify", "t_verify_s", 1, LEAST_VERIFY_SHARE),
+        ("C", "t_draft_total_s", 0, 0.0),
+    ):
+        for row in rows:
+            value_s, decode_s, steps = row[column], row["t_decode_s"], row["gamma"] + more
+            if least * decode_s <= value_s <= MOST_STEPS * steps * decode_s:
+                continue
+            lines.append(
+                f"{name} is {1e3 * value_s:.6g} ms at gamma {row['gamma']}, a decode step {1e3 * decode_s:.6g} ms: "
+                "check the units (19 is 19 s, 19ms is 19 ms)."
+            )
+            break
+    return lines
 
 
 def table_text(document: Mapping[str, Any]) -> str:

@@ -105,8 +105,7 @@ def main(arguments: Iterable[str] = ()) -> int:
     """Print the figures, for quiet and for noisy devices; 1 where a promise is not kept."""
     argparse.ArgumentParser(
         prog="python -m specgauge.model.search_benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=(__doc__ or "").partition("\n")[0],
     ).parse_args([*arguments])
     runs = search_devices(range(RUNS))
     middle = float(np.median([run.noise for run in runs]))

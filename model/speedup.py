@@ -15,6 +15,8 @@ one in which some row accepted everything.  Everything broadcasts over arrays; o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -207,6 +209,11 @@ def recommended_gamma(
 ) -> IntArray:
     """The smallest gamma whose S is at least (1 - tolerance) of the largest; shapes and errors as `best_gamma`."""
     return _choose(speedups, gammas, allowed, tolerance=tolerance)
+
+
+def nearest_gamma(gamma: int, gammas: Iterable[int]) -> int:
+    """The one of `gammas` that is nearest to a γ, the smaller of two; ValueError where there is none."""
+    return min(gammas, key=lambda one: (abs(one - gamma), one))
 
 
 def _choose(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None, *, tolerance: float) -> IntArray:

@@ -39,6 +39,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def rounded(value: float, places: int = 3) -> float:
+    """To so many decimals; what rounds to 0 has no sign."""
+    return round(value, places) + 0.0
+
+
 def milliseconds(seconds: float | None) -> float | None:
     """Seconds as printed: in milliseconds, None kept."""
     return None if seconds is None else seconds * 1e3

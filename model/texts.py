@@ -86,9 +86,9 @@ def pad_texts(
 
 
 def batch_numbers(prompts: Iterable[Iterable[int]]) -> IntArray:
-    """(blocks,) a number for each set of prompts, in order of appearance; `prompts` are those of each block's rows.
+    """(blocks,) a number for each block, the same for the same set of prompts, in order of appearance.
 
-    Blocks of the same prompts have the same number: what they came to is no independent evidence.
+    prompts: those of each block's rows. What blocks of the same prompts came to is no independent evidence.
     """
     numbers: dict[frozenset[int], int] = {}
     return np.array([numbers.setdefault(frozenset(own), len(numbers)) for own in prompts], dtype=np.int64)

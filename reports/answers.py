@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from specgauge.model.speedup import nearest_gamma
 from specgauge.reports.formatting import (
     TIMES,
     count,
@@ -49,7 +50,8 @@ class AnswerGroup:
     gain: str
     """Its speed-up with the interval, as predicted."""
     measured: str
-    """The speed-up measured where this gamma was decoded end to end; empty where it was not."""
+    """The speed-up measured where this gamma was decoded end to end, else, of a place alone, that of the nearest one
+    that was; empty where there is none."""
     doubt: str
     """How sure it is; empty when nothing is known about that."""
     following: str
@@ -276,13 +278,12 @@ def _intervals(answers: Sequence[Answer], confidence: float) -> str:
 
 def _nearest_measured(member: Answer, gamma: int | None, measured: Measured) -> str:
     """`γ = 4 measured end to end: 1.27 ×` of the decoded gamma next to one that was not; empty of none."""
-    here = [
-        one for (strategy, place, _), one in measured.items() if (strategy, place) == (member.strategy, member.place)
-    ]
+    here = [decoded for strategy, place, decoded in measured if (strategy, place) == (member.strategy, member.place)]
     if gamma is None or not here:
         return ""
-    nearest = min(here, key=lambda one: abs(one.gamma - gamma))
-    return f"γ = {nearest.gamma} measured end to end: {speedup(nearest.speedup_measured)}"
+    nearest = nearest_gamma(gamma, here)
+    one = measured[member.strategy, member.place, nearest]
+    return f"γ = {nearest} measured end to end: {speedup(one.speedup_measured)}"
 
 
 def _labels(members: Sequence[Answer], curves: Curves) -> list[str]:

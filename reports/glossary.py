@@ -19,7 +19,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ),
     (
         "block",
-        "a few samples of every part in turn, or one batch of prompts decoded under every arm. Intervals come from "
+        "a few samples of every part in turn, or one batch of prompts decoded under several arms. Intervals come from "
         "drawing blocks and prompts anew.",
     ),
     (
@@ -63,7 +63,8 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ),
     (
         "whole requests",
-        "the same of whole texts: prefills count, and in a batch the wait for its longest text. S leaves both out.",
+        "tokens per second over plain decoding of whole texts: prefills count, and in a batch the wait for its longest "
+        "text. S leaves both out.",
     ),
     (
         "S from counts",

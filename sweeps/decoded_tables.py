@@ -3,7 +3,7 @@
     requests    one row per row of a batch under an arm: token ids, seconds, why it ended, rounds taken and expected
     rounds      one row per row and round: drafted, accepted, emitted, and the batch's phase times; plain steps included
 
-A block is one batch of prompts under every arm; its key says where it was taken. Both files are replaced whole after
+A block is one batch of prompts under its arms; its key says where it was taken. Both files are replaced whole after
 every block, rounds first: a block counts once its requests are there, so a kill loses at most the block under way.
 
     log = DecodedLog.open(run.path)

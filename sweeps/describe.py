@@ -197,7 +197,8 @@ def _verify_lines(config: Config, prompts: int) -> list[str]:
     adaptive = "" if verify.policies is None else f" and policies ({_listed(verify.policies)})"
     beside = _listed(BASELINES)
     if verify.baseline_blocks is not None:
-        beside = f"{PLAIN}; in {_count(verify.baseline_blocks, 'block')} of each also {_listed(OF_PLAIN)}"
+        first = "the first block" if verify.baseline_blocks == 1 else f"the first {verify.baseline_blocks} blocks"
+        beside = f"{PLAIN}, in {first} of a cell also {_listed(OF_PLAIN)}"
     seconds = "" if verify.max_seconds is None else f", {verify.max_seconds:g} s for a pair"
     forced = "" if verify.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
     return [
@@ -252,7 +253,8 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
                 f"hf download {spec.model}{f' --revision {spec.revision}' if spec.revision else ''}" for spec in absent
             )
         )
-        lines += [f"  to know it before the run: {fetch}; then check again"] if absent else []
+        is_readable = not any(spec.gguf_file for _, spec in _models(pair))  # sizes are not read off such files
+        lines += [f"  to know it before the run: {fetch}; then check again"] if absent and is_readable else []
     else:
         lines.append(
             f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "

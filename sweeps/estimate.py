@@ -194,7 +194,7 @@ def _total(parts: Sequence[int | None]) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for a pair: timing takes between its least and its most, the rest as long as it does."""
+    """Seconds for a pair: of timing the least and the most, of the rest one figure."""
 
     timing_least_s: float
     timing_most_s: float

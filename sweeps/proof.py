@@ -315,8 +315,7 @@ def main(arguments: Iterable[str]) -> int:
     """Check the runs named and print what was found."""
     parser = argparse.ArgumentParser(
         prog="python -m specgauge.sweeps.proof",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=(__doc__ or "").partition("\n")[0],
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run directory")
     paths: list[Path] = parser.parse_args([*arguments]).runs

@@ -18,6 +18,7 @@ from typing import Any
 
 from specgauge.model.checks import positive_times_s
 from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.speedup import nearest_gamma
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.predictions import recommendation
 from specgauge.sweeps.rounds import answer_cell
@@ -57,17 +58,16 @@ class Answers:
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry's place at its γ or the one nearest to it; None where there is none.
 
-        It is another γ where ε, known since, has moved the recommendation.
+        It is another γ where others were asked for, where a latency limit moved the recommendation, or where ε did,
+        which is known once the γ were decoded.
         """
         gamma = entry["recommended_gamma"]
-        rows = [
-            row
+        here = {
+            row["gamma"]: row
             for row in self.verification
-            if cell_of(row) == cell_of(entry)
-            and row["lossless"]
-            and None not in (row["gamma"], row["speedup_measured"])
-        ]
-        return None if gamma is None else min(rows, key=lambda row: abs(row["gamma"] - gamma), default=None)
+            if cell_of(row) == cell_of(entry) and row["lossless"] and row["speedup_measured"] is not None
+        }
+        return here[nearest_gamma(gamma, here)] if here and gamma is not None else None
 
 
 def recommend(
@@ -148,16 +148,16 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
                 overhead_s = None if overhead is None else overhead.t_overhead_s
                 answer = answer_cell(run.config, cell, rounds, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
             entry = recommendation(way, cell, answer)
-            if answer is not None and min(answer.t_round_s) > max_itl_s:
-                entry["reason"] = _out_of_reach(min(answer.t_round_s), answer.parts.t_decode_s[0], max_itl_s)
+            if answer is not None and (shortest_s := float(answer.t_round_s.min())) > max_itl_s:
+                entry["reason"] = _out_of_reach(shortest_s, float(answer.parts.t_decode_s[0]), max_itl_s)
             yield entry
 
 
 def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:
     """Why no γ keeps a limit on the time between tokens, and whether plain decoding does."""
-    plain = f"a plain step takes {1e3 * t_decode_s:.1f} ms"
+    plain = f"a plain step takes {1e3 * t_decode_s:.4g} ms"
     return (
-        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.1f} ms; {plain}"
+        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.4g} ms; {plain}"
         f"{', which is over it too' if t_decode_s > max_itl_s else ''}"
     )
 
@@ -246,7 +246,8 @@ def _standing(answers: Answers) -> Iterable[str]:
     unverified = "no speed-up was verified end to end"
     if summary is not None:
         yield f"{summary.text()}."
-    if any(row["lossless"] and row["speedup_whole"] is not None for row in answers.verification):
+    shown = [row for entry in answers.entries if (row := answers.nearest_measured(entry)) is not None]
+    if any(row["speedup_whole"] is not None for row in shown):
         yield (
             "S counts rounds with every row at work; whole requests count prefills and, in a batch, the wait for its "
             "longest text."

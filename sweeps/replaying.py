@@ -18,7 +18,7 @@ from specgauge.model.policy_costs import RoundCosts
 from specgauge.model.policy_tuning import MAKERS, PolicyMaker
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.replay import Interval, ReplayResult, replay
-from specgauge.model.text_table import printable, text_table
+from specgauge.model.text_table import printable, rounded, text_table
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.replay_inputs import replayed_texts, round_costs
@@ -174,8 +174,8 @@ def _cell_text(cell: ReplayedCell) -> str:
             _range(judged.over_best_fixed),
             *_gap(judged.gap_closed_by_start),
             *_gap(judged.gap_closed_oracle),
-            _rounded(judged.mean_gamma),
-            _rounded(judged.switches_per_round),
+            rounded(judged.mean_gamma),
+            rounded(judged.switches_per_round),
         ]
         for name, judged in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
@@ -199,13 +199,8 @@ def _as_mapping(closed: Interval | None) -> dict[str, float | None] | None:
 def _gap(closed: Interval | None) -> tuple[float | None, str]:
     """The share of a gap that is closed, and its interval; nothing where there is no gap."""
     if closed is None or closed.low is None or closed.high is None:
-        return None if closed is None else _rounded(closed.value), "-"
-    return _rounded(closed.value), f"{_rounded(closed.low):.3f} to {_rounded(closed.high):.3f}"
-
-
-def _rounded(value: float) -> float:
-    """To three places, as its interval is: what is left of rounding shows as 0, which has no sign."""
-    return round(value, 3) + 0.0
+        return None if closed is None else rounded(closed.value), "-"
+    return rounded(closed.value), f"{rounded(closed.low):.3f} to {rounded(closed.high):.3f}"
 
 
 def _range(interval: Interval) -> str:

@@ -172,11 +172,13 @@ def _refuse_what_is_no_run(path: Path) -> None:
     if not path.is_dir():
         if (RUNS / path / CONFIG).is_file():
             raise ValueError(f"{path}: no such run; did you mean {RUNS / path}?")
-        siblings = sorted(entry.parent.name for entry in path.parent.glob(f"*/{CELLS}"))
+        is_bare = path.parent == Path() and not any(Path().glob(f"*/{CELLS}"))
+        folder = RUNS if is_bare else path.parent
+        siblings = sorted(entry.parent.name for entry in folder.glob(f"*/{CELLS}"))
         near = difflib.get_close_matches(path.name, siblings, n=1)
         if near:
-            raise ValueError(f"{path}: no such run; did you mean {path.parent / near[0]}?")
-        there = f"; runs in {path.parent}: {', '.join(siblings)}" if siblings else ""
+            raise ValueError(f"{path}: no such run; did you mean {folder / near[0]}?")
+        there = f"; runs in {folder}: {', '.join(siblings)}" if siblings else ""
         raise ValueError(f"{path}: no such run{there}; make one with `specgauge run`")
     if not (path / CONFIG).is_file():
         raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")

@@ -264,6 +264,7 @@ class TestRecommend:
         [
             (["runs/quickstrat"], "runs/quickstrat: no such run; did you mean runs/quickstart?"),
             (["quickstart"], "quickstart: no such run; did you mean runs/quickstart?"),
+            (["quickstrat"], "quickstrat: no such run; did you mean runs/quickstart?"),
             (["runs/quickstart", "--sampling", "gredy"], "sampling 'gredy' is not in this run, allowed: greedy, t1;"
                                                          " did you mean 'greedy'?"),
         ],

@@ -276,14 +276,15 @@ def test_an_arm_that_compiles_while_it_is_timed_fails_with_the_reason(run: Any, 
 def test_what_a_stop_took_is_no_part_of_the_seconds_spent(
     run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call takes a second; a stop of 100 falls into the warm-up and into the first sample, both taken again."""
+    """Every call takes a second; stops of 100 fall into the first call of one arm, and into the warm-up and the first
+    sample of another, which are taken again."""
     now, calls = [0.0], Counter[str]()
     monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def stopping(arm: str, batch_size: int, context: int) -> Exception | None:
         calls[arm] += 1
         now[0] += 1.0
-        if arm == "decode" and calls[arm] in (2, 4):
+        if (arm, calls[arm]) in (("decode", 2), ("decode", 4), ("verify:1", 1)):
             now[0] += 100.0
             os.kill(os.getpid(), signal.SIGCONT)
         return None
@@ -292,6 +293,9 @@ def test_what_a_stop_took_is_no_part_of_the_seconds_spent(
     for arm in ("decode", "verify:2"):
         assert [block.device_s for block in memory_journal.blocks("draw-1-32", arm).values()] == [4.0, 2.0, 2.0]
     assert (calls["decode"], calls["verify:2"]) == (10, 8)
+    blocks = memory_journal.blocks("draw-1-32", "verify:1")
+    assert [block.device_s for block in blocks.values()] == [3.0, 2.0, 2.0]
+    assert (blocks[0].first_call_s, calls["verify:1"]) == (None, 8)
 
 
 def test_what_fails_in_one_arm_leaves_the_others_what_they_have(run: Any, memory_journal: Any) -> None:

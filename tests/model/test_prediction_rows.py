@@ -1,7 +1,6 @@
 """The document of `predict` by gamma: every number against the formula, the choice, and what is refused."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -91,16 +90,27 @@ def test_text_shows_the_choice_the_doubts_and_the_marks() -> None:
     assert "acceptance: counts, taken at gamma 2; maximum-likelihood alpha 0.733" in extrapolated
 
 
-def test_a_time_without_its_unit_is_pointed_out() -> None:
-    """19.05 for 19.05ms is 19.05 s, beside which any T_verify in milliseconds is nothing."""
-    times = RoundTimes(t_decode_s=19.05, t_verify_s=[0.041], draft=AutoregressiveDraft(t_draft_s=0.0016))
-    assert (
-        "T_verify is 41 ms at gamma 1, far less than the 19050 ms of a decode step, though it does more: check the "
-        "units (19 is 19 s, 19ms is 19 ms)." in rows_text(predict_rows(ALPHA, times))
-    )
-    for t_verify_s, is_odd in ((0.49, True), (0.5, False)):
-        text = rows_text(predict_rows(ALPHA, replace(TIMES, t_decode_s=1.0, t_verify_s=[t_verify_s])))
-        assert ("check the units" in text) == is_odd
+@pytest.mark.parametrize(
+    ("t_decode_s", "t_verify_s", "t_draft_s", "found"),
+    [
+        (19.05, 0.041, 0.0016, "T_verify is 41 ms at gamma 1, a decode step 19050 ms: check the units"),
+        (0.01905, 41.0, 0.0016, "T_verify is 41000 ms at gamma 1, a decode step 19.05 ms: check the units"),
+        (0.01905, 0.041, 1.6, "C is 1600 ms at gamma 1, a decode step 19.05 ms: check the units"),
+        (1.0, 0.49, 0.1, "T_verify is 490 ms at gamma 1"),
+        (1.0, 0.5, 10.0, None),
+        (1.0, 20.0, 0.0, None),
+        (1.0, 20.1, 0.0, "T_verify is 20100 ms at gamma 1"),
+        (1.0, 1.0, 10.1, "C is 10100 ms at gamma 1"),
+    ],
+)
+def test_a_time_without_its_unit_is_pointed_out(
+    t_decode_s: float, t_verify_s: float, t_draft_s: float, found: str | None
+) -> None:
+    draft = AutoregressiveDraft(t_draft_s=t_draft_s)
+    text = rows_text(predict_rows(ALPHA, RoundTimes(t_decode_s=t_decode_s, t_verify_s=[t_verify_s], draft=draft)))
+    lines = [line for line in text.splitlines() if "check the units" in line]
+    assert len(lines) == (found is not None)
+    assert (found or "") in "".join(lines)
 
 
 @pytest.mark.parametrize(

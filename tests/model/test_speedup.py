@@ -9,6 +9,7 @@ from specgauge.model.speedup import (
     accepted_draft_tokens,
     best_gamma,
     catch_up_probability,
+    nearest_gamma,
     recommended_gamma,
     round_time_s,
     speedup,
@@ -154,3 +155,10 @@ def test_bad_input_is_one_clear_line(call, message: str) -> None:  # type: ignor
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "gammas", "found"), [(3, (1, 3, 5), 3), (3, (5, 1), 1), (6, (5, 1), 5), (2, (9,), 9)]
+)
+def test_the_nearest_gamma_is_the_smaller_of_two(gamma: int, gammas: tuple[int, ...], found: int) -> None:
+    assert nearest_gamma(gamma, gammas) == found

@@ -221,8 +221,9 @@ def test_what_would_be_decoded_is_told(folder: Path) -> None:
     )
     text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "policies": ["renewal", "svip"]}))
     assert "γ = 2 and policies (svip, renewal) beside plain, loop, generate\n" in text
-    text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "baseline_blocks": 1}))
-    assert "γ = 2 beside plain; in 1 block of each also loop, generate\n" in text
+    for blocks, words in ((1, "block"), (4, "4 blocks")):
+        text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "baseline_blocks": blocks}))
+        assert f"γ = 2 beside plain, in the first {words} of a cell also loop, generate\n" in text
 
 
 def test_a_text_without_room_is_refused_before_anything_is_measured(folder: Path) -> None:
@@ -282,6 +283,8 @@ def test_models_that_are_not_here_are_unknown_until_downloaded(folder: Path) -> 
     assert fetch in text
     revised = {"model": "some-organisation/not-in-the-cache", "revision": "v2"}
     assert f"{fetch.partition(';')[0]} --revision v2; " in describe(with_models(folder, draft=revised))
+    packed = {"model": "some-organisation/not-in-the-cache", "gguf_file": "q4.gguf"}
+    assert "hf download" not in describe(with_models(folder, draft=packed))
 
 
 def test_many_cells_are_cut_short(folder: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_latency_limit_bounds_the_round(run: Run) -> None:
     assert (bound["p_gamma_best"], bound["expected_loss"]) == (1.0, 0.0)
     none_left = entry(1.0)
     assert (none_left["decision"], none_left["gamma"]) == ("do not speculate", None)
-    shortest = "no gamma keeps the limit: the shortest round takes 1406.2 ms; a plain step takes 1000.0 ms"
+    shortest = "no gamma keeps the limit: the shortest round takes 1406 ms; a plain step takes 1000 ms"
     assert none_left["reason"] == shortest
     assert entry(0.5)["reason"] == f"{shortest}, which is over it too"
 
@@ -141,7 +141,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[.
 
 def test_where_another_gamma_was_decoded_the_nearest_is_named(verified: Callable[..., Run]) -> None:
     """ε, known once the γ were decoded, has moved the recommendation to γ = 2; JSON keeps to what it recommends."""
-    rows = [verification_row(gamma=gamma, speedup_measured=gamma / 2) for gamma in (1, 4, 3)]
+    rows = [verification_row(gamma=gamma, speedup_measured=gamma / 2) for gamma in (3, 4, 1)]
     answers = recommend(verified(*rows), sampling="greedy", batch_size=1, context=64)
     assert answers.entries[0]["recommended_gamma"] == 2
     line = answers_text(answers).splitlines()[1]

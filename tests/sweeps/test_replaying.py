@@ -18,7 +18,7 @@ from specgauge.model.policy_tuning import MAKERS
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.reading import read_rollouts
 from specgauge.sweeps.replay_inputs import replayed_texts, rollouts_of, round_costs
-from specgauge.sweeps.replaying import ReplayedCell, _rounded, replay_run, replays_json, replays_text
+from specgauge.sweeps.replaying import ReplayedCell, replay_run, replays_json, replays_text
 from specgauge.sweeps.rundir import ROLLOUTS, Run
 from specgauge.sweeps.timings import CellTimings, collect_timings
 from specgauge.sweeps.ways import Way, ways
@@ -179,13 +179,6 @@ def strict(text: str) -> dict[str, Any]:
 
     loaded: dict[str, Any] = json.loads(text, parse_constant=refuse)
     return loaded
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(3.332e-17, "0.0"), (-2e-4, "0.0"), (-0.0126, "-0.013"), (5.3491, "5.349")]
-)
-def test_what_is_left_of_rounding_has_no_digits_and_no_sign(value: float, shown: str) -> None:
-    assert str(_rounded(value)) == shown
 
 
 def test_the_text_and_the_json_say_the_same(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def test_an_interrupted_run_goes_on_as_it_would_have(tmp_path: Path, bench: Fake
     with interrupted(bench, after=len(bench.decoded) + 2 * len(ARMS) + 1):  # in the second block of the first cell
         decode(tmp_path / "run", asked)
     assert len(arms_by_block(tmp_path / "run")) == 2
+    bench.warmed_up.clear()
     decode(tmp_path / "run", asked)
+    assert sorted(bench.warmed_up) == sorted(2 * FEW), "first blocks are kept, the others have no baselines"
     assert arms_by_block(tmp_path / "run") == arms_by_block(tmp_path / "whole")
 
 
