@@ -40,6 +40,8 @@ from specgauge.bench.divergence import divergences
 from specgauge.bench.environment import use_threads
 from specgauge.bench.models import LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.configs.cells import LARGEST_CONTEXT, LARGEST_REPETITIONS
+from specgauge.configs.grid import LARGEST_GAMMA
 from specgauge.configs.pairs import PairConfig
 from specgauge.configs.workload import WorkloadConfig
 from specgauge.model.bootstrap import draw_prompts
@@ -115,8 +117,10 @@ def measure(
     options: argparse.Namespace,
 ) -> tuple[list[Line], dict[str, TextCheck], dict[str, Split], dict[str, Runs]]:
     """(ratios, text checks, time splits, all runs) of the command's options; raises ValueError for what cannot run."""
-    if options.gamma < 1 or options.tokens < 2 or options.repeats < 1:
-        raise ValueError("--gamma and --repeats: allowed is 1 or more; --tokens: allowed is 2 or more")
+    most = {"gamma": (1, LARGEST_GAMMA), "tokens": (2, LARGEST_CONTEXT), "repeats": (1, LARGEST_REPETITIONS)}
+    for name, (least, largest) in most.items():
+        if not least <= (found := getattr(options, name)) <= largest:
+            raise ValueError(f"--{name}: found {found}, allowed: from {least} to {largest}")
     use_threads(1 if options.processor_seconds else options.threads)
     pair = load_pair(
         PairConfig.model_validate(

@@ -8,7 +8,7 @@ many follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,22 @@ EFFORT = {
 """Fields that say how much is measured and not what, by section: a run that is there takes new ones and goes on."""
 
 
+LATER = {"verify": {"baseline_blocks": None}}
+"""Fields that earlier releases did not have, by section, with the value that means the same as not having them."""
+
+
+def without_later(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a configuration without those of `LATER` that say what is so without them."""
+    found = dict(fields)
+    for section, later in LATER.items():
+        if isinstance(own := found.get(section), Mapping):
+            found[section] = {name: value for name, value in own.items() if name not in later or value != later[name]}
+    return found
+
+
 def config_hash(config: Config) -> str:
     """12 hexadecimal digits that change with anything a result depends on; the run's name and effort are left out."""
-    return short_hash(config.model_dump(mode="json", exclude={"name": True, **EFFORT}))
+    return short_hash(without_later(config.model_dump(mode="json", exclude={"name": True, **EFFORT})))
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,8 +9,8 @@ from specgauge.model.prediction_rows import ASSUMED_FLAT
 from specgauge.model.text_table import cell_text, milliseconds, text_table
 
 LEAST_VERIFY_SHARE, MOST_STEPS = 0.5, 10
-"""Less than this share of a decode step to verify, or over so many decode steps a token to verify or draft, looks like
-a time without its unit."""
+"""Less than this share of a decode step to verify, or over so many decode steps for each token of a round in any part,
+looks like a time without its unit."""
 _HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "t_draft_catch_up_s")
 """Columns of a table document that its text leaves out or shows in another form."""
 
@@ -43,15 +43,17 @@ def rows_text(document: Mapping[str, Any]) -> str:
 
 
 def _implausible(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for T_verify and one for C where they are nowhere near what as many decode steps take."""
+    """A line for each part of a round that is nowhere near what as many decode steps take."""
     lines = []
-    for name, column, more, least in (
-        ("T_verify", "t_verify_s", 1, LEAST_VERIFY_SHARE),
-        ("C", "t_draft_total_s", 0, 0.0),
+    for name, column, least in (
+        ("T_verify", "t_verify_s", LEAST_VERIFY_SHARE),
+        ("C", "t_draft_total_s", 0.0),
+        ("the catch-up", "t_draft_catch_up_s", 0.0),
+        ("overhead", "t_overhead_s", 0.0),
     ):
         for row in rows:
-            value_s, decode_s, steps = row[column], row["t_decode_s"], row["gamma"] + more
-            if least * decode_s <= value_s <= MOST_STEPS * steps * decode_s:
+            value_s, decode_s, tokens = row[column], row["t_decode_s"], row["gamma"] + 1
+            if value_s is None or least * decode_s <= value_s <= MOST_STEPS * tokens * decode_s:
                 continue
             lines.append(
                 f"{name} is {1e3 * value_s:.6g} ms at gamma {row['gamma']}, a decode step {1e3 * decode_s:.6g} ms: "

@@ -132,10 +132,13 @@ def speedup_figure(data: ReportData) -> Figure:
 
 
 def plot_format(out: Path) -> str:
-    """The format that a file's ending asks for; ValueError for one that matplotlib is not asked to write."""
+    """The format that a file's ending asks for; ValueError for one that is not written, or without its folder."""
     kind = out.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise ValueError(f"{out}: found ending {out.suffix!r}; allowed: {', '.join(f'.{name}' for name in FORMATS)}")
+    if out.is_dir() or not out.parent.is_dir():
+        what = f"{out} is a directory" if out.is_dir() else f"there is no directory {out.parent}"
+        raise ValueError(f"{out}: cannot be written, {what}; make it, or name another file")
     return kind
 
 

@@ -130,6 +130,9 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     shared = [key for key in figures[0] if key in figures[1]]
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
     left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
+    left_out += [
+        f"{key.words}: {why}; only plain decoding is compared" for key in shared if (why := _one_sided(key, *figures))
+    ]
     if not shared:
         raise ValueError(
             f"{first.path} and {second.path}: nothing to compare: "
@@ -141,7 +144,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
             key,
             figures[0][key],
             figures[1][key],
-            same_texts=key.pair not in other_texts,
+            same_texts=key.pair not in other_texts and not _one_sided(key, *figures),
             tolerance=tolerance,
             confidence=confidence,
         )
@@ -168,6 +171,8 @@ class _Figures:
     gamma: int | None
     trouble: str
     """Why no γ is known."""
+    is_optimistic: bool = False
+    """Whether ε is unknown."""
 
 
 def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[Place, _Figures]:
@@ -202,7 +207,7 @@ def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedC
         return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
     gamma = answer.doubt.recommended_gamma
     speculative = plain * answer.speedups[:, answer.gammas.index(gamma)]
-    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="")
+    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead is None)
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
@@ -210,6 +215,14 @@ def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
     blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
     seed = (config.seed, int(cell.cell.id, 16))
     return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
+
+
+def _one_sided(key: Place, first: Mapping[Place, _Figures], second: Mapping[Place, _Figures]) -> str:
+    """Why the speeds with speculation of a cell are not of one kind; empty where they are, or one is unknown."""
+    one, two = first[key], second[key]
+    if one.speculative is None or two.speculative is None or one.is_optimistic == two.is_optimistic:
+        return ""
+    return f"overhead was measured in the {'second' if one.is_optimistic else 'first'} only"
 
 
 def _alone(which: str, own: Mapping[Place, _Figures], other: Mapping[Place, _Figures]) -> list[str]:

@@ -114,7 +114,8 @@ def prove(run: Run) -> Iterator[CellProof]:
     """
     predictions = predict(run)
     if not predictions.verification:
-        raise ValueError(f"{run.path}: nothing was decoded end to end; give the configuration a verify section")
+        remedy = "give the configuration a verify section" if run.config.verify is None else "run it again, it goes on"
+        raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
     cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
     decoded = DecodedCells.read(run, cells, list(ways(run, {})))
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}

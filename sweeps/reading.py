@@ -207,6 +207,13 @@ def _cell(path: Path, name: str, value: str) -> float | int | bool:
     return number
 
 
+_ENTRY_KEYS = (
+    "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "decision", "best_gamma",
+    "recommended_gamma", "speedup", "expected_loss", "reason",
+)  # fmt: skip
+_ENDS = frozenset({"value", "low", "high"})
+
+
 def read_recommendation(path: Path) -> dict[str, Any]:
     """The mapping of a recommendation.yaml, with the lists `recommendations` and `warnings`.
 
@@ -221,8 +228,23 @@ def read_recommendation(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{path}: truncated or not YAML: {what}; make it anew with `specgauge run`") from error
-    lists = content.get("recommendations") if isinstance(content, dict) else None
-    if not isinstance(lists, list) or not all(isinstance(entry, dict) for entry in lists):
-        raise ValueError(f"{path}: a list under `recommendations:` is expected; make it anew with `specgauge run`")
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: truncated or no recommendation; make it anew with `specgauge run`")
     _check_release(path, content)
+    if not text.endswith("\n"):
+        raise ValueError(f"{path}: truncated: its last line is not whole; make it anew with `specgauge run`")
+    for name, keys in (("recommendations", _ENTRY_KEYS), ("warnings", ("message", "remedy"))):
+        entries = content.get(name)
+        if not isinstance(entries, list):
+            raise ValueError(f"{path}: a list under `{name}:` is expected; make it anew with `specgauge run`")
+        for number, entry in enumerate(entries, start=1):
+            lacking = [key for key in keys if not isinstance(entry, dict) or key not in entry]
+            speedup = entry.get("speedup", {}) if isinstance(entry, dict) else {}
+            if "speedup" in keys and not lacking and not (isinstance(speedup, dict) and set(speedup) >= _ENDS):
+                lacking = ["speedup.low"]
+            if lacking:
+                raise ValueError(
+                    f"{path}: truncated or damaged: entry {number} of `{name}:` lacks {lacking[0]!r}; make it anew "
+                    "with `specgauge run`"
+                )
     return dict(content)

@@ -21,6 +21,14 @@ _WHOLE = frozenset({"batch_size", "context", "gamma", "tokens", "rounds_counted"
 _WHOLE_OR_NOTHING = frozenset(
     {"blocks", "rounds", "gamma_switches", "looks", "best_fixed_gamma", "texts_same", "texts_tied", "texts_differ"}
 )
+_FROM_ONE = frozenset({"batch_size", "context", "gamma", "best_fixed_gamma"})
+_ABOVE_ZERO = frozenset(
+    {
+        "speedup_predicted", "speedup_from_counts", "speedup_measured", "speedup_measured_low", "speedup_measured_high",
+        "speedup_whole", "tokens_per_round_predicted", "tokens_per_round_counted", "plain_over_generate",
+        "plain_over_loop",
+    }
+)  # fmt: skip
 _WORDS = {"True": True, "False": False}
 
 
@@ -56,9 +64,12 @@ def _value(path: Path, line: int, name: str, field: str, *, adaptive: bool) -> A
         if name in _FLAGS | _FLAGS_OR_NOTHING:
             return _WORDS[field]
         if name in _WHOLE | _WHOLE_OR_NOTHING:
-            return int(field)
+            whole = int(field)
+            if whole < (1 if name in _FROM_ONE else 0):
+                raise ValueError(field)
+            return whole
         number = float(field)
-        if not math.isfinite(number):
+        if not math.isfinite(number) or (name in _ABOVE_ZERO and number <= 0.0):
             raise ValueError(field)
     except (KeyError, ValueError) as error:
         raise ValueError(
@@ -71,4 +82,6 @@ def _value(path: Path, line: int, name: str, field: str, *, adaptive: bool) -> A
 def _allowed(name: str) -> str:
     if name in _FLAGS | _FLAGS_OR_NOTHING:
         return "True or False"
-    return "a whole number" if name in _WHOLE | _WHOLE_OR_NOTHING else "a number"
+    if name in _WHOLE | _WHOLE_OR_NOTHING:
+        return f"a whole number of at least {1 if name in _FROM_ONE else 0}"
+    return "a number above 0" if name in _ABOVE_ZERO else "a number"

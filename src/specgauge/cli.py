@@ -18,7 +18,16 @@ import typer
 from typer.core import TyperGroup
 
 from specgauge import __version__
-from specgauge.cli_errors import BAD_INPUT, PROGRAM, Interrupted, ReaderLeft, debug_for_workers, debug_wanted, tell
+from specgauge.cli_errors import (
+    BAD_INPUT,
+    PROGRAM,
+    Interrupted,
+    ReaderLeft,
+    debug_for_workers,
+    debug_wanted,
+    ended_like_ctrl_c,
+    tell,
+)
 from specgauge.cli_model import register
 
 if TYPE_CHECKING:
@@ -91,7 +100,8 @@ def run(
     folder = RUNS / loaded.name if out is None else out
 
     try:
-        code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report, apart=True)
+        with ended_like_ctrl_c():
+            code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report, apart=True)
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
         again += [part for override in overrides or () for part in ("--set", override)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -76,6 +77,16 @@ def debug_for_workers(debug: bool) -> Iterator[None]:
             del os.environ[DEBUG_VARIABLE]
         else:
             os.environ[DEBUG_VARIABLE] = before
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """Take the signal by which schedulers end a job for a Ctrl-C, so that it says as well what is kept."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def tell(error: BaseException, *, debug: bool) -> int:

@@ -83,7 +83,9 @@ def test_the_command_prints_ratios_splits_and_text_checks(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--gamma", "0"], "--gamma and --repeats: allowed is 1 or more; --tokens: allowed is 2 or more"),
+        (["--gamma", "0"], "--gamma: found 0, allowed: from 1 to 64"),
+        (["--gamma", "99999999"], "--gamma: found 99999999, allowed: from 1 to 64"),
+        (["--tokens", "1"], "--tokens: found 1, allowed: from 2 to 16777216"),
         (["--target", "/nowhere/at/all"], "'/nowhere/at/all' is neither a directory nor a hub id"),
     ],
 )

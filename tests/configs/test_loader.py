@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgauge.configs.canonical import short_hash
 from specgauge.configs.limits import LimitsConfig
-from specgauge.configs.loader import EFFORT, ConfigError, config_hash, config_to_yaml, load_config, shipped_configs
+from specgauge.configs.loader import (
+    EFFORT,
+    ConfigError,
+    config_hash,
+    config_to_yaml,
+    load_config,
+    shipped_configs,
+    without_later,
+)
 from specgauge.configs.schema import Config
 from specgauge.configs.shipped import shipped_text
 from specgauge.configs.verify import VerifyConfig
@@ -115,6 +124,20 @@ def test_effort_does_not_change_the_hash() -> None:
         "precision.relative_ci", "precision.max_blocks", "precision.max_seconds", "precision.max_cell_seconds",
         "verify.max_seconds", "verify.repetitions", "limits.run_seconds",
     }  # fmt: skip
+
+
+def test_a_field_of_a_later_release_changes_the_hash_only_where_it_says_something() -> None:
+    """`verify.baseline_blocks`: null is what runs had before there was such a field."""
+    config = load_config("quickstart")
+    one, none = (
+        config.model_copy(update={"verify": VerifyConfig(prompts=3, baseline_blocks=blocks)}) for blocks in (1, None)
+    )
+    assert config_hash(one) != config_hash(none)
+    fields = none.model_dump(mode="json", exclude={"name": True, **EFFORT})
+    assert fields["verify"].pop("baseline_blocks") is None
+    assert config_hash(none) == short_hash(fields)
+    assert without_later({"verify": None, "seed": 1}) == {"verify": None, "seed": 1}
+    assert without_later({"verify": {"baseline_blocks": 2}}) == {"verify": {"baseline_blocks": 2}}
 
 
 def test_every_field_but_the_name_changes_the_hash() -> None:

@@ -100,7 +100,7 @@ def test_text_shows_the_choice_the_doubts_and_the_marks() -> None:
         (1.0, 0.5, 10.0, None),
         (1.0, 20.0, 0.0, None),
         (1.0, 20.1, 0.0, "T_verify is 20100 ms at gamma 1"),
-        (1.0, 1.0, 10.1, "C is 10100 ms at gamma 1"),
+        (1.0, 1.0, 20.1, "C is 20100 ms at gamma 1"),
     ],
 )
 def test_a_time_without_its_unit_is_pointed_out(
@@ -111,6 +111,14 @@ def test_a_time_without_its_unit_is_pointed_out(
     lines = [line for line in text.splitlines() if "check the units" in line]
     assert len(lines) == (found is not None)
     assert (found or "") in "".join(lines)
+
+
+def test_so_is_one_of_a_part_that_may_be_left_out() -> None:
+    draft = AutoregressiveDraft(t_draft_s=0.1)
+    times = RoundTimes(t_decode_s=1.0, t_verify_s=[1.0], draft=draft, t_draft_catch_up_s=21.0, t_overhead_s=30.0)
+    text = rows_text(predict_rows(ALPHA, times))
+    assert "the catch-up is 21000 ms at gamma 1, a decode step 1000 ms: check the units" in text
+    assert "overhead is 30000 ms at gamma 1, a decode step 1000 ms: check the units" in text
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     if shape.with_predictions:
         rows = prediction_rows(shape)
         _write_predictions(folder / "predictions.csv", rows)
-        answers = {"recommendations": recommendation_rows(shape, rows)}
+        answers = {"recommendations": recommendation_rows(shape, rows), "warnings": []}
         (folder / "recommendation.yaml").write_text(yaml.safe_dump(answers, allow_unicode=True), encoding="utf-8")
     return folder
 

@@ -43,7 +43,7 @@ def test_what_the_run_warned_of_is_not_said_again(tmp_path: Path) -> None:
     answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
     answers["warnings"] = [
         {"code": "optimistic", "message": "too good", "remedy": "wait!"},
-        {"code": "x", "message": "y"},
+        {"code": "x", "message": "y", "remedy": ""},
     ]
     (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
     assert list(found_in(read_report_data(run)).values()) == [

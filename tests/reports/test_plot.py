@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specgauge.reports.data import ReportData, read_report_data
-from specgauge.reports.plot import line_labels, speedup_figure, write_plot
+from specgauge.reports.plot import line_labels, plot_format, speedup_figure, write_plot
 from specgauge.reports.records import SPECULATE, Strategy
 from tests.reports.synthetic import Shape, build_run
 
@@ -39,6 +39,13 @@ def test_the_same_run_gives_the_same_bytes(run: Path, written: dict[str, bytes],
 def test_another_format_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found ending '\.gif'; allowed: \.png, \.svg, \.pdf$"):
         write_plot(run, tmp_path / "speedup.gif")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / "d.png").mkdir()
+    for name, what in (("no/x.png", "there is no directory .*no"), ("d.png", "d.png is a directory")):
+        with pytest.raises(ValueError, match=f"cannot be written, .*{what}; make it, or name another file"):
+            plot_format(tmp_path / name)
 
 
 def test_labels_say_only_what_differs() -> None:

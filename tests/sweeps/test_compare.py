@@ -13,6 +13,7 @@ from specgauge.configs.schema import Config
 from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
 from specgauge.sweeps.rundir import Run
 from tests.sweeps import made
+from tests.sweeps.decoded import Batch, key, write_blocks
 
 HALF = made.acceptance_frame(8, 16, 0.5)
 ROUND_2_S = 2 * made.T_DRAFT_S + 0.25 * made.CATCH_UP_S + made.T_VERIFY_S
@@ -305,6 +306,17 @@ def test_other_texts_leave_plain_decoding(tmp_path: Path, changes: dict[str, Any
     comparison = compare(write(tmp_path / "a"), second)
     assert figures(ratios(comparison)) == {"plain": (2.0, "faster")}
     assert comparison.left_out == (f"pair p: {why}; only plain decoding is compared",)
+
+
+def test_speeds_with_and_without_overhead_are_not_compared(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    write_blocks(second.path, {key(): [Batch(overhead_s=0.5)]}, (2,))
+    comparison = compare(first, second)
+    assert set(ratios(comparison)) == {"plain"}
+    (found,) = comparison.left_out
+    assert found.endswith(": overhead was measured in the second only; only plain decoding is compared")
+    write_blocks(first.path, {key(): [Batch(overhead_s=0.5)]}, (2,))
+    assert set(ratios(compare(first, second))) == {"plain", "speculative", "speed-up"}
 
 
 def test_other_prompts_leave_plain_decoding(tmp_path: Path) -> None:

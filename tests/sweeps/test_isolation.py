@@ -153,12 +153,12 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("to_whom", ["everybody", "the parent alone"])
+@pytest.mark.parametrize("to_whom", ["everybody", "the parent alone", "the parent, by a scheduler"])
 def test_an_interruption_keeps_whole_lines_and_the_run_goes_on(to_whom: str, paused: Paused, bench: FakeBench) -> None:
     if to_whom == "everybody":
         os.killpg(paused.process.pid, signal.SIGINT)
     else:
-        paused.process.send_signal(signal.SIGINT)
+        paused.process.send_signal(signal.SIGINT if to_whom == "the parent alone" else signal.SIGTERM)
     errors, run = paused.wait(), paused.run
     assert paused.process.returncode == 130
     assert errors.splitlines()[-1].startswith(

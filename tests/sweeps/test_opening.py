@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_other_effort_is_taken_over(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"precision.block_samples was 5, is now 9"):
         OpenRun.open(path, made.config(precision=effort(max_seconds=1.0, block_samples=9)), fresh=False)
     assert load_config(path / "config.yaml").precision.max_seconds == 999.0
+
+
+def test_a_run_of_a_release_without_a_field_is_taken_up(tmp_path: Path) -> None:
+    """Its config.yaml lacks `verify.baseline_blocks`, which is as good as null, and no other."""
+    config = made.config(verify={"gamma": 2})
+    with made.begin(tmp_path / "made", config) as run:
+        run.journal.append(made.line("decode", [[0.5]]))
+    path = tmp_path / "made" / "config.yaml"
+    whole = path.read_text(encoding="utf-8")
+    older = re.sub(r"(, )?baseline_blocks: null|^ *baseline_blocks: null\n", "", whole, flags=re.MULTILINE)
+    assert len(older) < len(whole)
+    path.write_text(older, encoding="utf-8")
+    with made.begin(tmp_path / "made", config) as run:
+        assert len(run.journal.lines) == 1
+    with pytest.raises(ValueError, match=r"verify\.baseline_blocks was absent, is now 1"):
+        OpenRun.open(tmp_path / "made", made.config(verify={"gamma": 2, "baseline_blocks": 1}), fresh=False)
 
 
 def test_a_run_without_results_takes_a_corrected_config(tmp_path: Path) -> None:

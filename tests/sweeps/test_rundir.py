@@ -166,10 +166,13 @@ def test_predictions_files(tmp_path: Path, content: str, found: str) -> None:
     ("content", "found"),
     [
         ("recommendations: [{", "truncated or not YAML"),
-        ("[]", "a list under `recommendations:` is expected"),
+        ("[]", "truncated or no recommendation"),
         ("recommendations: 3\n", "a list under `recommendations:` is expected"),
-        ("recommendations: [3]\n", "a list under `recommendations:` is expected"),
+        ("recommendations: [3]\n", "entry 1 of `recommendations:` lacks 'pair'"),
         ("schema: 2\nrecommendations: []\n", "schema 2 was written by another release"),
+        ("recommendations: []\n", "a list under `warnings:` is expected"),
+        ("recommendations: []\nwarnings: [{message: m}]\n", "entry 1 of `warnings:` lacks 'remedy'"),
+        ("recommendations: []\nwarnings: []", "its last line is not whole"),
     ],
 )
 def test_recommendation_files(tmp_path: Path, content: str, found: str) -> None:
@@ -180,9 +183,26 @@ def test_recommendation_files(tmp_path: Path, content: str, found: str) -> None:
     assert "\n" not in str(error.value)
 
 
+ENTRY = dict.fromkeys(
+    ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "decision", "best_gamma",
+     "recommended_gamma", "speedup", "expected_loss", "reason")
+) | {"speedup": {"value": None, "low": None, "high": None}}  # fmt: skip
+
+
+@pytest.mark.parametrize("lacking", [*ENTRY, "speedup.low"])
+def test_a_recommendation_that_lacks_something_is_one_line(path: Path, lacking: str) -> None:
+    entry = {name: value for name, value in ENTRY.items() if name != lacking}
+    if lacking == "speedup.low":
+        entry["speedup"] = {"value": 1.5}
+    content = {"recommendations": [ENTRY, entry], "warnings": []}
+    (path / "recommendation.yaml").write_text(json.dumps(content) + "\n")
+    with pytest.raises(ValueError, match=f"entry 2 of `recommendations:` lacks '{lacking}'; make it anew"):
+        Run.open(path).recommendations()
+
+
 def test_recommendations_and_warnings(path: Path) -> None:
-    content = {"recommendations": [{"gamma": 3}], "warnings": [{"code": "x", "message": "m", "remedy": "r"}]}
-    (path / "recommendation.yaml").write_text(json.dumps(content))
+    content = {"recommendations": [ENTRY], "warnings": [{"code": "x", "message": "m", "remedy": "r"}]}
+    (path / "recommendation.yaml").write_text(json.dumps(content) + "\n")
     run = Run.open(path)
-    assert run.recommendations() == ({"gamma": 3},)
+    assert run.recommendations() == (ENTRY,)
     assert run.warnings == ({"code": "x", "message": "m", "remedy": "r"},)

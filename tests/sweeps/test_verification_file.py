@@ -42,10 +42,15 @@ def changed(**fields: Any) -> str:
         ("a,b\n1,2\n", "not a table of verification of this release: the column 'pair' is missing"),
         (changed()[:-3], "truncated"),
         (changed() + "x\n", f"line 3: found 1 fields, {len(COLUMNS)} are expected"),
-        (changed(gamma="four"), "line 2, column gamma: found 'four', allowed: a whole number; "),
-        (changed(gamma=None), "line 2, column gamma: found '', allowed: a whole number; "),
-        (changed(blocks=1.5), "line 2, column blocks: found '1.5', allowed: a whole number, or nothing; "),
+        (changed(gamma="four"), "line 2, column gamma: found 'four', allowed: a whole number of at least 1; "),
+        (changed(gamma=None), "line 2, column gamma: found '', allowed: a whole number of at least 1; "),
+        (
+            changed(blocks=1.5),
+            "line 2, column blocks: found '1.5', allowed: a whole number of at least 0, or nothing; ",
+        ),
         (changed(cost_error="nan"), "line 2, column cost_error: found 'nan', allowed: a number, or nothing; "),
+        (changed(gamma=-3), "line 2, column gamma: found '-3', allowed: a whole number of at least 1; "),
+        (changed(speedup_measured=-1.0), "speedup_measured: found '-1.0', allowed: a number above 0, or nothing; "),
         (changed(lossless="yes"), "line 2, column lossless: found 'yes', allowed: True or False; "),
         (changed(lossless=None), "line 2, column lossless: found '', allowed: True or False; "),
         (changed(rounds_agree=1), "line 2, column rounds_agree: found '1', allowed: True or False, or nothing; "),
@@ -94,8 +99,14 @@ def test_rows_of_policies_come_back_beside_those_of_gammas(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (verification_csv([], [policy_row(looks="many")]), "column looks: found 'many', allowed: a whole number, or"),
-        (verification_csv([], [policy_row(policy=None)]), "column gamma: found '', allowed: a whole number; "),
+        (
+            verification_csv([], [policy_row(looks="many")]),
+            "column looks: found 'many', allowed: a whole number of at least 0, or",
+        ),
+        (
+            verification_csv([], [policy_row(policy=None)]),
+            "column gamma: found '', allowed: a whole number of at least 1; ",
+        ),
         (verification_csv([], [policy_row()]).replace(",looks,", ",glances,"), "the column 'looks' is missing"),
     ],
 )
