@@ -117,8 +117,8 @@ def measure(
     options: argparse.Namespace,
 ) -> tuple[list[Line], dict[str, TextCheck], dict[str, Split], dict[str, Runs]]:
     """(ratios, text checks, time splits, all runs) of the command's options; raises ValueError for what cannot run."""
-    most = {"gamma": (1, LARGEST_GAMMA), "tokens": (2, LARGEST_CONTEXT), "repeats": (1, LARGEST_REPETITIONS)}
-    for name, (least, largest) in most.items():
+    bounds = {"gamma": (1, LARGEST_GAMMA), "tokens": (2, LARGEST_CONTEXT), "repeats": (1, LARGEST_REPETITIONS)}
+    for name, (least, largest) in bounds.items():
         if not least <= (found := getattr(options, name)) <= largest:
             raise ValueError(f"--{name}: found {found}, allowed: from {least} to {largest}")
     use_threads(1 if options.processor_seconds else options.threads)

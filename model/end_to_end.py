@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable
 
 PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
-BASELINES = (PLAIN, LOOP, GENERATE)
 OF_PLAIN = (LOOP, GENERATE)
 """What plain decoding itself is held against."""
+BASELINES = (PLAIN, *OF_PLAIN)
 SAME, TIE, DIFFERS = "same", "tie", "differs"
 """How a greedy text stands to the plain loop's: the same; leaves it where rounding decides; leaves it elsewhere."""
 _SPECULATE, _ADAPTIVE = "speculate:", "adaptive:"

@@ -51,16 +51,19 @@ def _implausible(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         ("the catch-up", "t_draft_catch_up_s", 0.0),
         ("overhead", "t_overhead_s", 0.0),
     ):
-        for row in rows:
-            value_s, decode_s, tokens = row[column], row["t_decode_s"], row["gamma"] + 1
-            if value_s is None or least * decode_s <= value_s <= MOST_STEPS * tokens * decode_s:
-                continue
+        odd = next((row for row in rows if not _is_plausible(row, row[column], least)), None)
+        if odd is not None:
             lines.append(
-                f"{name} is {1e3 * value_s:.6g} ms at gamma {row['gamma']}, a decode step {1e3 * decode_s:.6g} ms: "
-                "check the units (19 is 19 s, 19ms is 19 ms)."
+                f"{name} is {1e3 * odd[column]:.6g} ms at gamma {odd['gamma']}, a decode step "
+                f"{1e3 * odd['t_decode_s']:.6g} ms: check the units (19 is 19 s, 19ms is 19 ms)."
             )
-            break
     return lines
+
+
+def _is_plausible(row: Mapping[str, Any], value_s: float | None, least_share: float) -> bool:
+    """Whether a part of a row's round takes about as long as decode steps do; one that is unknown does."""
+    decode_s, tokens = row["t_decode_s"], row["gamma"] + 1
+    return value_s is None or least_share * decode_s <= value_s <= MOST_STEPS * tokens * decode_s
 
 
 def table_text(document: Mapping[str, Any]) -> str:

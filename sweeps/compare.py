@@ -130,9 +130,8 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     shared = [key for key in figures[0] if key in figures[1]]
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
     left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
-    left_out += [
-        f"{key.words}: {why}; only plain decoding is compared" for key in shared if (why := _one_sided(key, *figures))
-    ]
+    one_sided = {key: why for key in shared if (why := _one_sided(figures[0][key], figures[1][key]))}
+    left_out += [f"{key.words}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
     if not shared:
         raise ValueError(
             f"{first.path} and {second.path}: nothing to compare: "
@@ -144,7 +143,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
             key,
             figures[0][key],
             figures[1][key],
-            same_texts=key.pair not in other_texts and not _one_sided(key, *figures),
+            is_plain_alone=key.pair in other_texts or key in one_sided,
             tolerance=tolerance,
             confidence=confidence,
         )
@@ -217,12 +216,11 @@ def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
     return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
 
 
-def _one_sided(key: Place, first: Mapping[Place, _Figures], second: Mapping[Place, _Figures]) -> str:
-    """Why the speeds with speculation of a cell are not of one kind; empty where they are, or one is unknown."""
-    one, two = first[key], second[key]
-    if one.speculative is None or two.speculative is None or one.is_optimistic == two.is_optimistic:
+def _one_sided(first: _Figures, second: _Figures) -> str:
+    """Why a cell's speeds with speculation are not of one kind in both runs; empty where they are or one is unknown."""
+    if first.speculative is None or second.speculative is None or first.is_optimistic == second.is_optimistic:
         return ""
-    return f"overhead was measured in the {'second' if one.is_optimistic else 'first'} only"
+    return f"overhead was measured in the {'second' if first.is_optimistic else 'first'} only"
 
 
 def _alone(which: str, own: Mapping[Place, _Figures], other: Mapping[Place, _Figures]) -> list[str]:
@@ -251,10 +249,10 @@ def _count(keys: Sequence[Place]) -> str:
 
 
 def _cell_ratios(
-    key: Place, first: _Figures, second: _Figures, *, same_texts: bool, tolerance: float, confidence: float
+    key: Place, first: _Figures, second: _Figures, *, is_plain_alone: bool, tolerance: float, confidence: float
 ) -> CellRatios:
     ratios = [_ratio(PLAIN, first.plain, second.plain, None, None, tolerance, confidence)]
-    if same_texts and first.speculative is not None and second.speculative is not None:
+    if not is_plain_alone and first.speculative is not None and second.speculative is not None:
         gammas = first.gamma, second.gamma
         ratios.append(_ratio(SPECULATIVE, first.speculative, second.speculative, *gammas, tolerance, confidence))
         speedups = first.speculative / first.plain, second.speculative / second.plain

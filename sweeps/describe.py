@@ -247,14 +247,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     lines += _turns_lines(config, pair, sizes)
     estimate = time_estimate(config, pair, sizes, prompts)
     if estimate is None:
-        lines.append(f"  time: {unknown}")
-        fetch = "; ".join(
-            dict.fromkeys(
-                f"hf download {spec.model}{f' --revision {spec.revision}' if spec.revision else ''}" for spec in absent
-            )
-        )
-        is_readable = not any(spec.gguf_file for _, spec in _models(pair))  # sizes are not read off such files
-        lines += [f"  to know it before the run: {fetch}; then check again"] if absent and is_readable else []
+        lines += [f"  time: {unknown}", *_fetch_lines(pair, absent)]
     else:
         lines.append(
             f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "
@@ -263,6 +256,15 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
             f"{estimate.basis}"
         )
     return lines
+
+
+def _fetch_lines(pair: PairConfig, absent: Sequence[ModelConfig]) -> list[str]:
+    """How to fetch the models of a pair that are not here; none where that would tell no size, as of GGUF files."""
+    if not absent or any(spec.gguf_file for _, spec in _models(pair)):
+        return []
+    names = [f"{spec.model} --revision {spec.revision}" if spec.revision else spec.model for spec in absent]
+    fetch = "; ".join(f"hf download {name}" for name in dict.fromkeys(names))
+    return [f"  to know it before the run: {fetch}; then check again"]
 
 
 def _turns_lines(config: Config, pair: PairConfig, sizes: PairSizes) -> list[str]:

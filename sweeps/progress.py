@@ -9,11 +9,12 @@ with progress_to(sys.stderr) as progress:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from specgauge.sweeps.units import duration_text
 
@@ -76,6 +77,11 @@ class _Stage:
     started_s: float = 0.0
     aside_s: float = 0.0
 
+    @classmethod
+    def begin(cls, name: str, total: int, done: int, limits: Limits, now_s: float) -> Self:
+        """One that begins now, so many steps of which an earlier run had done."""
+        return cls(name=name, total=total, begun=done, done=done, limits=limits, started_s=now_s)
+
     @property
     def grows(self) -> bool:
         """Whether it goes on as long as its limits allow."""
@@ -89,14 +95,18 @@ class _Stage:
     def _working_s(self, now_s: float) -> float:
         return max(0.0, now_s - self.started_s - self.aside_s)
 
+    def _wall_s(self, now_s: float) -> float:
+        """Seconds by the clock until nothing more is done; infinite without such a limit."""
+        wall_s = self.limits.wall_s
+        return math.inf if wall_s is None else max(0.0, wall_s - (now_s - self.started_s))
+
     def _limit_s(self, now_s: float) -> float | None:
         """Seconds until a limit ends what it need not do; None without one."""
-        work_s, wall_s = self.limits.work_s, self.limits.wall_s
-        left_s = [
-            *([] if work_s is None else [work_s - self._working_s(now_s)]),
-            *([] if wall_s is None else [wall_s - (now_s - self.started_s)]),
-        ]
-        return max(0.0, min(left_s)) if left_s else None
+        if not self.limits.are_any:
+            return None
+        work_s = self.limits.work_s
+        own_s = math.inf if work_s is None else max(0.0, work_s - self._working_s(now_s))
+        return min(own_s, self._wall_s(now_s))
 
     def end(self, now_s: float) -> int:
         """Steps it should have done in the end: as foreseen, or as many as its limits leave time for at its pace."""
@@ -118,8 +128,7 @@ class _Stage:
         most_s = max(must_s, limit_s)
         if not self.grows:
             most_s = min(foreseen_s, most_s)
-        if self.limits.wall_s is not None:
-            most_s = min(most_s, max(0.0, self.limits.wall_s - (now_s - self.started_s)))
+        most_s = min(most_s, self._wall_s(now_s))
         if most_s == 0.0:
             return "its time is up"
         if self.done >= self.total:
@@ -140,7 +149,7 @@ class Lines:
     def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         """Print the stage."""
         self._last_s = now_s = self._now()
-        self._stage = _Stage(name=stage, total=total, begun=done, done=done, limits=limits, started_s=now_s)
+        self._stage = _Stage.begin(stage, total, done, limits, now_s)
         self.say(f"{stage} …")
 
     def advance(self, steps: int = 1) -> None:
@@ -151,9 +160,8 @@ class Lines:
             return
         self._last_s = now_s
         or_more = " or more" if stage.limits.is_fewest and stage.done < stage.total else ""
-        of = f" of {max(stage.total, stage.done)}{or_more}"
-        if stage.done > stage.total and stage.limits.are_any:
-            of = ""
+        is_open = stage.done > stage.total and stage.limits.are_any
+        of = "" if is_open else f" of {max(stage.total, stage.done)}{or_more}"
         left = stage.left(now_s)
         self.say(f"{stage.name}: {stage.done}{of}{', ' if left else ''}{left}")
 
@@ -197,7 +205,7 @@ class Bars:
     def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         """Add the stage's bar; what the one before it lacked is not to come."""
         self._finish()
-        self._stage = _Stage(name=stage, total=total, begun=done, done=done, limits=limits, started_s=self._now())
+        self._stage = _Stage.begin(stage, total, done, limits, self._now())
         self._task = self._bars.add_task(stage, total=max(total, done), completed=done, left="")
 
     def _finish(self) -> None:

@@ -209,9 +209,9 @@ def _cell(path: Path, name: str, value: str) -> float | int | bool:
 
 _ENTRY_KEYS = (
     "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "decision", "best_gamma",
-    "recommended_gamma", "speedup", "expected_loss", "reason",
+    "recommended_gamma", "speedup", "speedup.value", "speedup.low", "speedup.high", "expected_loss", "reason",
 )  # fmt: skip
-_ENDS = frozenset({"value", "low", "high"})
+_WARNING_KEYS = ("message", "remedy")
 
 
 def read_recommendation(path: Path) -> dict[str, Any]:
@@ -233,18 +233,20 @@ def read_recommendation(path: Path) -> dict[str, Any]:
     _check_release(path, content)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: truncated: its last line is not whole; make it anew with `specgauge run`")
-    for name, keys in (("recommendations", _ENTRY_KEYS), ("warnings", ("message", "remedy"))):
-        entries = content.get(name)
-        if not isinstance(entries, list):
+    for name, keys in (("recommendations", _ENTRY_KEYS), ("warnings", _WARNING_KEYS)):
+        if not isinstance(content.get(name), list):
             raise ValueError(f"{path}: a list under `{name}:` is expected; make it anew with `specgauge run`")
-        for number, entry in enumerate(entries, start=1):
-            lacking = [key for key in keys if not isinstance(entry, dict) or key not in entry]
-            speedup = entry.get("speedup", {}) if isinstance(entry, dict) else {}
-            if "speedup" in keys and not lacking and not (isinstance(speedup, dict) and set(speedup) >= _ENDS):
-                lacking = ["speedup.low"]
-            if lacking:
+        for number, entry in enumerate(content[name], start=1):
+            lacking = next((key for key in keys if not _has(entry, key)), None)
+            if lacking is not None:
                 raise ValueError(
-                    f"{path}: truncated or damaged: entry {number} of `{name}:` lacks {lacking[0]!r}; make it anew "
-                    "with `specgauge run`"
+                    f"{path}: truncated or damaged: entry {number} of `{name}:` lacks {lacking!r}; make it anew with "
+                    "`specgauge run`"
                 )
     return dict(content)
+
+
+def _has(entry: Any, key: str) -> bool:
+    """Whether a mapping has a key; one with a dot is a key inside another mapping."""
+    name, dot, inner = key.partition(".")
+    return isinstance(entry, dict) and name in entry and (not dot or _has(entry[name], inner))

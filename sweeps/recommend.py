@@ -14,6 +14,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
@@ -61,13 +62,17 @@ class Answers:
         It is another γ where others were asked for, where a latency limit moved the recommendation, or where ε did,
         which is known once the γ were decoded.
         """
-        gamma = entry["recommended_gamma"]
-        here = {
-            row["gamma"]: row
-            for row in self.verification
-            if cell_of(row) == cell_of(entry) and row["lossless"] and row["speedup_measured"] is not None
-        }
+        gamma, here = entry["recommended_gamma"], self._decoded.get(cell_of(entry))
         return here[nearest_gamma(gamma, here)] if here and gamma is not None else None
+
+    @cached_property
+    def _decoded(self) -> Mapping[tuple[Any, ...], Mapping[int, Mapping[str, Any]]]:
+        """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
+        found: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
+        for row in self.verification:
+            if row["lossless"] and row["speedup_measured"] is not None:
+                found.setdefault(cell_of(row), {})[row["gamma"]] = row
+        return found
 
 
 def recommend(

@@ -297,7 +297,8 @@ class Verification:
             started = time.monotonic()
             benches[cell.key] = self._warm(loaded, cell, block, batch)
             self.progress.set_aside(time.monotonic() - started)
-        own, took_turns = benches[cell.key], benches[cell.key].bench.takes_turns
+        own = benches[cell.key]
+        took_turns = own.bench.takes_turns
         arms = shuffled(self._arms_of_block(own.arms, block), seed=self.run.config.seed, block=block)
         runs = own.bench.run(
             arms,
