@@ -25,7 +25,7 @@ from specgauge.bench.cell_timer import CellState, CellTimer
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.measure import check_contexts, measure_groups
 from specgauge.bench.models import LoadedPair
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arm_levels import ArmLevels, BlockSummary, summarise_block
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import CostCell

@@ -29,7 +29,7 @@ from specgauge.bench.memory import free_memory, is_out_of_memory, peak_memory_by
 from specgauge.bench.models import LoadedPair
 from specgauge.bench.stopping import StoppingRule
 from specgauge.bench.suspension import undisturbed, watched
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 
 

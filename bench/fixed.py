@@ -36,7 +36,7 @@ from specgauge.bench.fixed_step import fixed_step
 from specgauge.bench.loading import one_line
 from specgauge.bench.memory import is_out_of_memory
 from specgauge.bench.slots import Shape, Slots
-from specgauge.configs.variants import Mode
+from specgauge.configs.fields import Mode
 
 BACKEND = "inductor"
 """What torch.compile compiles with."""

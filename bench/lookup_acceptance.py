@@ -27,7 +27,7 @@ from specgauge.bench.models import LoadedModel
 from specgauge.bench.ngram import NgramIndex
 from specgauge.bench.nonfinite import refuse_places
 from specgauge.bench.sampling import are_no_numbers, probabilities
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from specgauge.bench.cell_timer import CellState, CellTimer, skip_reason
 from specgauge.bench.clock import Clock, clock_for
 from specgauge.bench.memory import free_memory
 from specgauge.bench.models import LoadedPair
-from specgauge.configs.contexts import check_context
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig, check_context
 
 
 def measure_cells(

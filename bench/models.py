@@ -30,9 +30,8 @@ from specgauge.bench.loading import (
     reading,
     refuse_incomplete_weights,
 )
-from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
-from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
+from specgauge.configs.fields import Mode
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 
 EMBEDDED = Path(__file__).parent / "embedded"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgauge.bench.blocks import BlockJournal, BlockRecord, TimingCell
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, is_prefill
 from specgauge.model.checks import FloatArray
 from specgauge.model.precision import worst_half_width

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from specgauge.bench.ngram import IndexState, NgramDrafter
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 
 
 def committed_by_a_round(gamma: int) -> int:

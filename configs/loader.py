@@ -98,7 +98,7 @@ def config_to_yaml(config: Config) -> str:
 
 EFFORT = {
     "precision": {"relative_ci", "max_blocks", "max_seconds", "max_cell_seconds"},
-    "validation": {"max_seconds", "repetitions"},
+    "validate": {"max_seconds", "repetitions"},
     "limits": {"run_seconds"},
 }
 """Fields that say how much is measured and not what, by section: a run that is there takes new ones and is resumed."""
@@ -118,7 +118,11 @@ def without_later(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def config_hash(config: Config) -> str:
     """12 hexadecimal digits that change with anything a result depends on; the run's name and effort are left out."""
-    return short_hash(without_later(config.model_dump(mode="json", exclude={"name": True, **EFFORT})))
+    fields = without_later(config.model_dump(mode="json", exclude={"name"}))
+    for section, effort in EFFORT.items():
+        if fields[section] is not None:
+            fields[section] = {name: value for name, value in fields[section].items() if name not in effort}
+    return short_hash(fields)
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.cells import LARGEST_REPETITIONS
+from specgauge.configs.fields import LARGEST_REPETITIONS
 
 if TYPE_CHECKING:
     from specgauge.bench.arm_runs import Request, Round

@@ -1,4 +1,4 @@
-"""Decode one pair end to end into an open run: every cell that `verify` names, under its arms, block by block.
+"""Decode one pair end to end into an open run: every cell that `validate` names, under its arms, block by block.
 
     key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.configs.contexts import check_text_context
+from specgauge.configs.schema import check_text_context
 from specgauge.model.end_to_end import OF_PLAIN, adaptive_arm, arm_policy, end_to_end_arms
 from specgauge.sweeps.adaptive_arms import AdaptiveArms
 from specgauge.sweeps.batches import Batch, batches
@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     from specgauge.bench.endtoend import EndToEnd
     from specgauge.bench.models import LoadedPair
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
-    from specgauge.configs.verify import VerifyConfig
+    from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
     from specgauge.model.policies import RoundPolicy
 
-VERIFY_SECONDS = "verify.max_seconds"
+VERIFY_SECONDS = "validate.max_seconds"
 Guard = Callable[[Callable[[], object]], tuple[str, str] | None]
 """Does work; (status, reason) where memory ran out or it failed."""
 
@@ -76,8 +74,8 @@ class VerifyCell:
 
 
 def verify_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
-    """The cells of a pair that are measured and that `verify` names; the first draft sampling and rule are decoded."""
-    if config.verify is None:
+    """The cells of a pair that are measured and `validate` names; the first draft sampling and rule are decoded."""
+    if config.validation is None:
         return
     places = [place for place in measured_places(config, pair) if config.is_verified(place)]
     for sampling in config.sampling:
@@ -110,9 +108,9 @@ def verify_cells(
     recommended: the γ that the measured parts recommend in each cell, where they are known.
     """
     cells, reasons = [], {}
-    assert config.verify is not None
+    assert config.validation is not None
     for key, sampling in verify_keys(config, pair):
-        gammas = config.verify.gamma
+        gammas = config.validation.gamma
         if gammas == "recommended":
             gamma = recommended.get(key)
             gammas = () if gamma is None else neighbours(gamma, config.grid.gamma)
@@ -164,7 +162,7 @@ class Verification:
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
-        if self.run.config.verify is None:
+        if self.run.config.validation is None:
             return
         for key, _ in verify_keys(self.run.config, self.pair.name):
             check_text_context(
@@ -175,10 +173,10 @@ class Verification:
             )
 
     @property
-    def verify(self) -> VerifyConfig:
+    def verify(self) -> ValidateConfig:
         """What is asked for."""
-        assert self.run.config.verify is not None
-        return self.run.config.verify
+        assert self.run.config.validation is not None
+        return self.run.config.validation
 
     @property
     def max_new_tokens(self) -> int:

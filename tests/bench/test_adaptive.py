@@ -15,7 +15,7 @@ from specgauge.bench.adaptive import AdaptiveCellTimer, batch_order, measure_ada
 from specgauge.bench.blocks import BlockRecord, TimingCell
 from specgauge.bench.clock import timed_marks
 from specgauge.bench.models import LoadedPair
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.search import SEARCH_NOTE
 from specgauge.model.search_standing import SearchQuestion

@@ -16,8 +16,8 @@ from specgauge.bench.decoder import SpeculativeDecoder
 from specgauge.bench.drafters import ModelDrafter
 from specgauge.bench.endtoend import EndToEnd
 from specgauge.bench.models import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.pairs import NgramConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice, MemoryJournal
 

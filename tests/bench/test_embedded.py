@@ -18,7 +18,7 @@ from specgauge.bench.generate import Text, generate_plain, pad_right
 from specgauge.bench.models import EMBEDDED, LoadedModel, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.text_checks import repeated_ngram_share
 

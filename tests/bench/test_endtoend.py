@@ -22,7 +22,7 @@ from specgauge.bench.host_costs import HostCosts
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.verification import Verifier
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.end_to_end import adaptive_arm, end_to_end_arms
 from specgauge.model.policies import FixedPolicy, GammaPolicy, HeuristicPolicy
 from specgauge.model.policies_entropy import SvipPolicy

@@ -21,7 +21,7 @@ from specgauge.bench.nonfinite import NonFiniteLogitsError
 from specgauge.bench.pair_acceptance import pair_acceptance
 from specgauge.bench.pair_drafter import drafter_for
 from specgauge.bench.round_check import expected_counts
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.texts import pad_texts

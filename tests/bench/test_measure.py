@@ -21,7 +21,7 @@ from specgauge.bench.clock import timed_marks
 from specgauge.bench.measure import check_contexts, measure_cells
 from specgauge.bench.memory import is_out_of_memory
 from specgauge.bench.models import LoadedModel, LoadedPair
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
 

@@ -29,9 +29,9 @@ from specgauge.bench.generate import generate_plain
 from specgauge.bench.measure import measure_cells
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
+from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.precision import PrecisionConfig
-from specgauge.configs.variants import Mode
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.test_decoder_families import FAMILIES, NEW, PROMPTS, nearly, network
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from specgauge.bench.blocks import BlockRecord, TimingCell
 from specgauge.bench.stopping import StoppingRule
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 

@@ -18,8 +18,8 @@ from specgauge.bench.measure import measure_cells
 from specgauge.bench.models import LoadedModel, LoadedPair
 from specgauge.bench.ngram import NgramDrafter, NgramIndex
 from specgauge.bench.timed_lookups import TimedLookups, committed_by_a_round
-from specgauge.configs.drafts import NgramConfig
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.pairs import NgramConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specgauge.configs.grid import LARGEST_GAMMA, GridConfig
+from specgauge.configs.fields import LARGEST_GAMMA
+
+from specgauge.configs.schema import GridConfig
 
 BOUNDS = st.tuples(st.integers(1, 64), st.integers(1, 64), st.integers(1, 70))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.configs.cells import CellRule, Place, is_measured
+from specgauge.configs.variants import CellRule, Place, is_measured
 from specgauge.configs.loader import load_config
 from tests.configs.texts import error_of, write
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specgauge.configs.contexts import check_context, check_text_context
+from specgauge.configs.schema import check_context, check_text_context
 
 
 def test_a_round_fits_exactly_and_not_with_one_token_more() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
+from specgauge.configs.pairs import LayersDraft, NgramConfig, NgramDraft
 from specgauge.configs.loader import config_hash, config_to_yaml, json_schema, load_config
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.yaml_reader import Source, read_yaml

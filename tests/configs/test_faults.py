@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from specgauge.configs.faults import missing_key, nearest, place_name, shown, unknown_key, value_fault
+from specgauge.configs.faults import missing_key, unknown_key
+
+from specgauge.configs.errors import nearest, place_name, shown, value_fault
 
 
 @pytest.mark.parametrize(

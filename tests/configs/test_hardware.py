@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from specgauge.configs.faults import ConfigError
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.hardware import (
     Count,
     HardwareEntry,

@@ -8,7 +8,7 @@ import pytest
 
 from specgauge.configs.loader import json_schema, load_config, shipped_configs
 from specgauge.configs.schema import Config
-from specgauge.configs.shipped import shipped_text
+from specgauge.configs.loader import shipped_text
 from specgauge.configs.yaml_reader import Source, read_yaml
 from tests.configs.test_bad_configs import KEYS, KINDS, VALUES
 

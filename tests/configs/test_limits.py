@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.configs.limits import LARGEST_BYTES, LimitsConfig
+from specgauge.configs.fields import LARGEST_BYTES
+
+from specgauge.configs.schema import LimitsConfig
 from specgauge.configs.loader import load_config
 from tests.configs.texts import MINIMAL, error_of, write
 

@@ -10,19 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.configs.canonical import short_hash
-from specgauge.configs.limits import LimitsConfig
-from specgauge.configs.loader import (
-    EFFORT,
-    ConfigError,
-    config_hash,
-    config_to_yaml,
-    load_config,
-    shipped_configs,
-    without_later,
-)
+from specgauge.configs.schema import LimitsConfig
+from specgauge.configs.loader import EFFORT, config_hash, config_to_yaml, load_config, shipped_configs, without_later
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.schema import Config
-from specgauge.configs.shipped import shipped_text
-from specgauge.configs.verify import VerifyConfig
+from specgauge.configs.loader import shipped_text
+from specgauge.configs.schema import ValidateConfig
 from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")

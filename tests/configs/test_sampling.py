@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from specgauge.configs.sampling import SamplingConfig
+from specgauge.configs.schema import SamplingConfig
 
 
 def test_whole_numbers_become_floats_where_a_number_is_meant() -> None:

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from specgauge.configs.pairs import ModelConfig
-from specgauge.configs.sampling import SamplingConfig
+from specgauge.configs.schema import SamplingConfig
 from specgauge.configs.schema import Config
 
 PAIR = {"name": "a", "target": "embedded", "draft": {"model": "org/name"}}

@@ -8,8 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from specgauge.configs.grid import GridConfig
-from specgauge.configs.loader import ConfigError, config_hash, config_to_yaml, json_schema, load_config
+from specgauge.configs.schema import GridConfig
+from specgauge.configs.errors import ConfigError
+from specgauge.configs.loader import config_hash, config_to_yaml, json_schema, load_config
 from specgauge.configs.schema import Config
 
 HEAD = "name: x\npairs: [{name: p, target: embedded, draft: embedded}]\ngrid:\n"

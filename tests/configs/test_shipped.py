@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.configs.loader import ConfigError, load_config, shipped_configs
-from specgauge.configs.shipped import shipped_text
+from specgauge.configs.errors import ConfigError
+
+from specgauge.configs.loader import load_config, shipped_configs
+from specgauge.configs.loader import shipped_text
 from tests.configs.texts import MINIMAL, error_of, write
 
 SHIPPED = "gpu, proof, quickstart, wide"

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.pairs import NgramDraft
 from specgauge.configs.loader import load_config
-from specgauge.configs.names import NAME, part_of_name
+from specgauge.configs.names import NAME
+from specgauge.configs.fields import part_of_name
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.schema import Config
 from specgauge.configs.variants import MOST_VARIANTS, spread

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from specgauge.configs.loader import config_to_yaml, load_config
-from specgauge.configs.verify import VerifyConfig
+from specgauge.configs.schema import ValidateConfig
 from specgauge.model.policy_tuning import MAKERS
 
 KEYS = ", ".join(VerifyConfig.model_fields)

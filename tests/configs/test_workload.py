@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 
 
 def test_own_prompts_take_any_format() -> None:

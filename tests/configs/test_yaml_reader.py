@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.configs.faults import ConfigError
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.yaml_reader import MOST_VALUES, Dumper, Source, read_yaml
 
 FILE = Source("file.yaml")
