@@ -90,13 +90,12 @@ def explain(
     details = error.errors(include_url=False)
     misspelt = {_meant_key(model, detail, written) for detail in details if detail["type"] == "extra_forbidden"}
     # pydantic asks for the key that a misspelt one stands for: one mistake is one fault
-    faults = [
-        fault
-        for detail in details
-        if detail["type"] != "missing" or detail["loc"] not in misspelt
-        for fault in _faults(model, detail, written, place)
-    ]
-    return list(dict.fromkeys(faults))
+    faults: dict[tuple[Keys, str], Fault] = {}  # the members of a union may all refuse the same, variants too
+    for detail in details:
+        if detail["type"] != "missing" or detail["loc"] not in misspelt:
+            for fault in _faults(model, detail, written, place):
+                faults.setdefault((fault.keys, fault.words), fault)
+    return list(faults.values())
 
 
 def _faults(
@@ -138,7 +137,7 @@ class _Spot:
         words = self.within or words_for(self.kind, self.about)
         if self.written in ([], ()):
             return f"at least one: {words}"
-        if isinstance(self.written, int | float) and _unwrapped(self.kind, self.about)[0] is str:
+        if isinstance(self.written, int | float) and {*_alternatives(self.kind, self.about)} <= {str, NoneType}:
             return f"{words}; put it in quotes if it is meant as text"
         return words
 
@@ -148,12 +147,14 @@ def _walk(model: type[BaseModel], loc: Keys, written: object) -> _Spot:
     spot = _Spot(keys=(), kind=model, about=(), written=written)
     for key in loc:
         if (member := _tagged(spot.kind, spot.about, key)) is not None:
-            spot = _Spot(keys=spot.keys, kind=member[0], about=member[1], written=spot.written)
+            expected = words_for(spot.kind, spot.about)
+            spot = _Spot(keys=spot.keys, kind=member[0], about=member[1], written=spot.written, within=expected)
             continue
         inner = _inner(spot, key)
         if inner is None:
             break
-        if not isinstance(spot.written, (Mapping, list, tuple, BaseModel)):  # a shorthand, which has no such part
+        if not isinstance(spot.written, (list, tuple) if isinstance(key, int) else (Mapping, BaseModel)):
+            # a shorthand, which has no such part
             within = "" if isinstance(key, int) else _part_words(spot, key, words_for(*inner))
             return _Spot(keys=spot.keys, kind=spot.kind, about=spot.about, written=spot.written, within=within)
         spot = _Spot(keys=(*spot.keys, key), kind=inner[0], about=inner[1], written=_part(spot.written, key))

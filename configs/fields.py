@@ -24,6 +24,7 @@ from pydantic import (
     TypeAdapter,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from specgauge.configs.errors import Words, fail, meant_section, nearest, refused
 
@@ -52,7 +53,7 @@ class Section(BaseModel):
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise refused(text, "printable text on one line")
+        raise PydanticCustomError("unprintable", "expected printable text on one line")
     return text
 
 
