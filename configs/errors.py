@@ -57,9 +57,9 @@ class Words:
     unit: str = ""
 
 
-def refused(value: object, expected: str, *, got: str = "") -> PydanticCustomError:
+def refused(value: object, expected: str, *, got: str = "", hint: str = "") -> PydanticCustomError:
     """The error that a validator raises for a value; ``got`` says in words what it is, where showing it does not."""
-    context = {"expected": expected, "got": got or shown(value)}
+    context = {"expected": expected, "got": f"{got or shown(value)}{'; ' if hint else ''}{hint}"}
     return PydanticCustomError("refused", "expected {expected}, got {got}", context)
 
 
@@ -117,7 +117,7 @@ def _faults(
             yield Fault(code=code, keys=(*parent, key), words=words)
     elif code != "too_short" or not detail["input"]:  # pydantic also counts the entries that are wrong as absent
         spot = _walk(model, keys, written)
-        told = detail["ctx"] if code == "refused" else {"got": shown(spot.written), "expected": spot.expected}
+        told = detail["ctx"] if code == "refused" else {"got": spot.got, "expected": spot.expected}
         yield value_fault(code, place(spot.keys), told["got"], told["expected"])
 
 
@@ -137,9 +137,12 @@ class _Spot:
         words = self.within or words_for(self.kind, self.about)
         if self.written in ([], ()):
             return f"at least one: {words}"
-        if isinstance(self.written, int | float) and {*_alternatives(self.kind, self.about)} <= {str, NoneType}:
-            return f"{words}; put it in quotes if it is meant as text"
         return words
+
+    @property
+    def got(self) -> str:
+        is_text = isinstance(self.written, int | float) and {*_alternatives(self.kind, self.about)} <= {str, NoneType}
+        return shown(self.written) + ("; put it in quotes if it is meant as text" if is_text else "")
 
 
 def _walk(model: type[BaseModel], loc: Keys, written: object) -> _Spot:

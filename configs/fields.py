@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeGuard, TypeVar, Union
 
 from annotated_types import MinLen
 from pydantic import (
@@ -57,12 +57,13 @@ def _printable(text: str) -> str:
     return text
 
 
+ONE_LINE = AfterValidator(_printable)
 _NAME = r"^(?!.*--)[A-Za-z0-9_]([A-Za-z0-9._-]{0,98}[A-Za-z0-9_])?$"
-Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(_printable)]
+Text = Annotated[str, StringConstraints(pattern=r"\S"), ONE_LINE]
 Name = Annotated[
     str,
     StringConstraints(pattern=_NAME),
-    AfterValidator(_printable),
+    ONE_LINE,
     Words(text="a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end"),
 ]
 Seconds = Annotated[float, Field(gt=0), Words(unit="seconds")]
@@ -77,7 +78,7 @@ Threads = Annotated[int, Field(ge=1, le=4096)]
 Attention = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9_./@:|-]+$"),
-    AfterValidator(_printable),
+    ONE_LINE,
     Words(text="the name of one of transformers' attention implementations, such as sdpa or eager"),
 ]
 BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH_SIZE)]
@@ -86,7 +87,7 @@ Gamma = Annotated[int, Field(ge=1, le=LARGEST_GAMMA)]
 Repetitions = Annotated[int, Field(ge=1, le=LARGEST_REPETITIONS)]
 
 
-def is_name(value: object) -> bool:
+def is_name(value: object) -> TypeGuard[str]:
     """Whether a value can name a pair, a sampling setting or a run."""
     return isinstance(value, str) and value.isprintable() and re.search(_NAME, value) is not None
 
@@ -97,11 +98,15 @@ def part_of_name(value: object) -> str:
     return re.sub(r"-{2,}", "-", plain).strip(".-") or "_"
 
 
+def _some(item: Any) -> Any:
+    return Annotated[list[item], MinLen(1)]
+
+
 def listed(item: Any) -> BeforeValidator:
     """One value of ``item`` for a tuple of it."""
     return BeforeValidator(
         lambda written: tuple(written) if isinstance(written, (list, tuple)) else (written,),
-        json_schema_input_type=item | Annotated[list[item], MinLen(1)],
+        json_schema_input_type=item | _some(item),
     )
 
 
@@ -140,7 +145,7 @@ def one_of(field: str) -> BeforeValidator:
         return written if values is None else values[0]
 
     kind = VARYING[field]
-    return BeforeValidator(read, json_schema_input_type=kind | Annotated[list[kind], MinLen(1)])
+    return BeforeValidator(read, json_schema_input_type=kind | _some(kind))
 
 
 T = TypeVar("T", bound=int)
@@ -173,12 +178,24 @@ class Range(Section, Generic[T]):
         return tuple(range(self.start, self.to + 1, self.step))
 
 
-class Search(Section, Generic[T]):
-    """Values from 1 on that need not all be measured."""
+class BatchSizeRange(Range[BatchSize]):
+    """A range of batch sizes; both ends belong to it where the step reaches them."""
+
+
+class ContextRange(Range[Context]):
+    """A range of contexts; both ends belong to it where the step reaches them."""
+
+
+class GammaRange(Range[Gamma]):
+    """A range of gammas; both ends belong to it where the step reaches them."""
+
+
+class SearchedGammaRange(Section):
+    """Gammas from 1 on that need not all be measured."""
 
     form: ClassVar[str] = "{max: 16, search: adaptive}"
 
-    max: T
+    max: Gamma
     """The largest value."""
     search: Annotated[Literal["adaptive"], Words(text="adaptive (a list or a range has every value measured)")]
     """How the best value is found."""
@@ -196,40 +213,33 @@ _RangeText = Annotated[
 ]
 
 
-def axis(item: Any, *others: Any) -> BeforeValidator:
-    """The values of an axis for one, a list, a range as text or mapping, or a mapping of ``others``."""
-    sections: tuple[Any, ...] = (Range[item], *(other[item] for other in others))
+def axis(item: Any, ranges: type[Range[Any]], *others: type[SearchedGammaRange]) -> BeforeValidator:
+    """The values of an axis for one, a list, a range as text or as a mapping, or a mapping of ``others``."""
+    sections = (ranges, *others)
 
     def read(written: object) -> object:
         if isinstance(written, str) and (match := _RANGE_TEXT.fullmatch(written.strip())):
             first, last, step = map(int, match.groups(default="1"))
-            return Range[item].model_validate({"from": first, "to": last, "step": step}).values()
+            written = {"from": first, "to": last, "step": step}
         if isinstance(written, Mapping):
             return meant_section(sections, written).model_validate(dict(written)).values()
-        return (
-            tuple(written)
-            if isinstance(written, (list, tuple))
-            else written
-            if isinstance(written, str)
-            else (written,)
-        )
+        if isinstance(written, str):
+            return written
+        return tuple(written) if isinstance(written, (list, tuple)) else (written,)
 
-    kinds = item | Annotated[list[item], MinLen(1)] | _RangeText
-    for section in sections:
-        kinds = kinds | section
-    return BeforeValidator(read, json_schema_input_type=kinds)
+    return BeforeValidator(read, json_schema_input_type=Union[item, _some(item), _RangeText, *sections])
 
 
 _ASCENDING = AfterValidator(lambda values: tuple(sorted(set(values))))
-BatchSizes = Annotated[tuple[BatchSize, ...], MinLen(1), axis(BatchSize), _ASCENDING]
-Contexts = Annotated[tuple[Context, ...], MinLen(1), axis(Context), _ASCENDING]
-Gammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma), _ASCENDING]
-SearchedGammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, Search), _ASCENDING]
+BatchSizes = Annotated[tuple[BatchSize, ...], MinLen(1), axis(BatchSize, BatchSizeRange), _ASCENDING]
+Contexts = Annotated[tuple[Context, ...], MinLen(1), axis(Context, ContextRange), _ASCENDING]
+Gammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, GammaRange), _ASCENDING]
+SearchedGammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, GammaRange, SearchedGammaRange), _ASCENDING]
 
 
 def is_search(written: object) -> bool:
     """Whether gamma is written as a search, however misspelt."""
-    return isinstance(written, Mapping) and meant_section([Range[Gamma], Search[Gamma]], written) is Search[Gamma]
+    return meant_section((GammaRange, SearchedGammaRange), written) is SearchedGammaRange
 
 
 _UNIT_BYTES = {
@@ -252,7 +262,7 @@ def _bytes(written: object) -> object:
         return int(Decimal(number) * _UNIT_BYTES[unit])
     guess = nearest(unit, _UNIT_BYTES) if unit else None
     if guess:
-        raise refused(written, f"{_BYTES}, or null (no limit); did you mean {number}{guess}?")
+        raise refused(written, f"{_BYTES}, or null (no limit)", hint=f"did you mean {number}{guess}?")
     return written
 
 

@@ -148,7 +148,7 @@ def _find(source: str | Path, folder: Path, suffix: str, what: str, names: list[
     if str(source) and path.exists():
         return path
     guess = nearest(str(source), names)
-    hint = f" (nearest: {guess!r})" if guess else ""
+    hint = f"; did you mean {guess!r}?" if guess else ""
     raise ConfigError(f"{what}: expected a file that exists, or {', '.join(names)}, got {str(source)!r}{hint}")
 
 

@@ -74,12 +74,11 @@ def _validate(written: Mapping[str, Any], pairs: Spread) -> tuple[Config | None,
         faults = explain(error, Config, pairs.value, pairs.place)
         settings = written.get("sampling")
         errors = errors + sampling_name_errors(settings if isinstance(settings, list) else [])
-    told = {fault.keys for fault in faults}
     try:
         fail(errors)
     except ValidationError as error:
-        names = explain(error, Config, pairs.value, pairs.place)
-        return None, faults + [fault for fault in names if fault.keys not in told]
+        names = {fault.keys: fault for fault in explain(error, Config, pairs.value, pairs.place)}
+        return None, [*names.values(), *(fault for fault in faults if fault.keys not in names)]
     return config, faults
 
 
@@ -136,7 +135,7 @@ def _resolve_paths(config: Config, pairs: Spread, written: Written, folder: Path
     content = config.model_dump()
     absent: list[Fault] = []
     for keys, holder, key, must_exist in _paths(config, content):
-        place, text = pairs.place(keys), holder[key]
+        place, text = written.place(pairs.place(keys)), holder[key]
         folders = (Path(), folder) if written.from_option(place) else (folder, Path())
         path = Path(text).expanduser()
         exists = Path.is_dir if key == "model" else Path.exists

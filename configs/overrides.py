@@ -82,6 +82,10 @@ class Written:
             container[key] = inner
             container = inner
 
+    def place(self, keys: Keys) -> Keys:
+        """``keys``, or those around them that are written; a shorthand has none within it."""
+        return next(keys[:n] for n in range(len(keys), -1, -1) if keys[:n] in self._origins)
+
     def from_option(self, keys: Keys) -> bool:
         """Whether the value at ``keys`` was set on the command line."""
         return self._origin(keys).rank > 0
@@ -102,7 +106,7 @@ class Written:
         return replace(fault, line=line if origin.source.has_lines else None)
 
     def _origin(self, keys: Keys) -> _Origin:
-        return next(self._origins[keys[:n]] for n in range(len(keys), -1, -1) if keys[:n] in self._origins)
+        return self._origins[self.place(keys)]
 
 
 def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:

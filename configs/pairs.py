@@ -17,7 +17,7 @@ from annotated_types import MinLen
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
 from specgauge.configs.errors import Errors, Words, fail, fields_by_key, nearest, refused
-from specgauge.configs.fields import EMBEDDED, Attention, Dtype, Mode, Name, Section, Text, Threads, one_of
+from specgauge.configs.fields import EMBEDDED, ONE_LINE, Attention, Dtype, Mode, Name, Section, Text, Threads, one_of
 
 NGRAM = "ngram"
 LARGEST_NGRAM = 64
@@ -38,7 +38,10 @@ class ModelConfig(Section):
     dtype: Annotated[Dtype, one_of("dtype")] = "auto"
     """Type of the weights; auto is the type they are stored in. Several make a variant of the pair each."""
     device: Annotated[
-        Text, StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$"), Words(text="auto | cpu | cuda | cuda:0")
+        str,
+        StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$"),
+        ONE_LINE,
+        Words(text="auto | cpu | cuda | cuda:0"),
     ] = "auto"
     """Where the model runs; auto is cuda where there is one, else cpu."""
     device_map: Annotated[

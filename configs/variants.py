@@ -145,7 +145,7 @@ def _name_errors(pairs: Sequence[Any], variants: Sequence[Any], indices: Sequenc
     taken: dict[str, int] = {}
     for at, (variant, index) in enumerate(zip(variants, indices, strict=True)):
         base, name = _name_of(pairs[index]), _name_of(variant)
-        if base is None or name is None or index in errors:
+        if not is_name(base) or name is None or index in errors:
             continue
         earlier, other = first.setdefault(base.casefold(), index), taken.get(name.casefold())
         taken.setdefault(name.casefold(), index)
@@ -164,7 +164,7 @@ def _name_errors(pairs: Sequence[Any], variants: Sequence[Any], indices: Sequenc
 
 
 def _name_of(pair: object) -> str | None:
-    """The name of a pair; None where it has none that may stand for itself or, in a variant, for its pair."""
+    """The name of a pair, if it has any."""
     name = pair.get("name") if isinstance(pair, Mapping) else getattr(pair, "name", None)
     return name if isinstance(name, str) else None
 
@@ -239,29 +239,29 @@ def rule_errors(places: Sequence[Place], include: Sequence[CellRule], exclude: S
             given = {axis: values for axis in AXES if (values := getattr(rule, axis)) is not None}
             outside = {axis: [one for one in values if one not in known[axis]] for axis, values in given.items()}
             unknown: Errors = [
-                ((*keys, axis), refused(values[0], _known_values(axis, known[axis], values[0])))
+                ((*keys, axis), _not_in_grid(axis, known[axis], values[0]))
                 for axis, values in outside.items()
                 if values
             ]
             errors += unknown
             if not unknown and not any(rule.matches(place) for place in places):
                 got = ", ".join(f"{axis} {' or '.join(map(str, values))}" for axis, values in given.items())
-                errors.append((keys, refused(None, f"a rule that some cell matches; {modes}", got=got)))
+                errors.append((keys, refused(None, "a rule that some cell matches", got=got, hint=modes)))
     if not errors and not any(is_measured(place, include, exclude) for place in places):
         error = refused(None, "rules that leave at least one cell", got="rules that leave none")
         errors.append((("grid", "exclude" if exclude else "include"), error))
     return errors
 
 
-def _known_values(axis: str, known: list[Any], value: object) -> str:
-    """The values that the grid has, and the nearest of them."""
+def _not_in_grid(axis: str, known: list[Any], value: object) -> PydanticCustomError:
+    """The error of a value that the grid does not have, with the nearest that it has."""
     if isinstance(value, int):
         near = min(known, key=lambda one: (abs(one - value), one))
         what = f"values of grid.{axis}"
     else:
         near = max(known, key=lambda name: _likeness(name, str(value)))
         what = f"{axis}s of this configuration"
-    return f"{what}, which are {', '.join(map(str, known))}; the nearest is {near}"
+    return refused(value, f"{what}, which are {', '.join(map(str, known))}", hint=f"the nearest is {near}")
 
 
 def _likeness(name: str, other: str) -> tuple[int, float]:

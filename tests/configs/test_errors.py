@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from specgauge.configs.faults import missing_key, unknown_key
-
-from specgauge.configs.errors import nearest, place_name, shown, value_fault
+from specgauge.configs.errors import ConfigError, nearest, place_name, shown, words_for
+from specgauge.configs.fields import Contexts, Seconds
+from specgauge.configs.hardware import Peaks
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,22 @@ def test_places_are_keys_joined_by_dots_and_indices_in_brackets() -> None:
     assert place_name(("pairs", 0, "draft", "dtype")) == "pairs[0].draft.dtype"
 
 
-def test_words_name_the_place_once() -> None:
-    assert value_fault(("grid", "gamma", 1), 0, "x").words == "grid.gamma[1]: found 0, allowed: x"
-    assert value_fault((), 0, "x").words == "found 0, allowed: x"
-    assert unknown_key((), "sed", ["seed"]).words == (
-        "unknown key 'sed' at the top level; did you mean 'seed'? allowed: seed"
-    )
-    assert missing_key(("pairs", 0), "draft", "y").words == "missing key 'draft' in pairs[0]; it takes y"
-    assert value_fault(("gamma",), 0, "x").under(("grid",)).words == "grid.gamma: found 0, allowed: x"
+def test_types_have_words() -> None:
+    assert words_for(Seconds | None) == "a number above 0 seconds, or null"
+    assert words_for(Contexts).startswith("an integer from 1 to 16777216, a list of these, or a range such as 1:8")
+    assert words_for(tuple[bool, ...]) == "a list, each true or false"
+    assert words_for(Peaks).startswith("a mapping with the keys float64, float32, ")
 
 
 def test_nearest_ignores_case_completes_beginnings_and_gives_up_on_strangers() -> None:
     assert nearest("GAMA", ["gamma", "context"]) == "gamma"
     assert nearest("quikstart", ["gpu", "quickstart", "wide"]) == "quickstart"
     assert nearest("temp", ["temperature", "top_k"]) == "temperature"
+    assert nearest("verify", ["validate", "seed"]) == "validate"
     assert nearest("to", ["top_k_limit", "top_p_limit"]) is None
     assert nearest("", ["gamma"]) is None
     assert nearest("zzz", ["gamma", "context"]) is None
+
+
+def test_errors_are_value_errors() -> None:
+    assert issubclass(ConfigError, ValueError)
