@@ -3,8 +3,9 @@
     grid.batch_size[1]: expected an integer from 1 to 65536, got 0
     unknown key 'gama' in grid; did you mean 'gamma'? expected one of: batch_size, context, gamma, …
 
-`explain` turns pydantic's ValidationError into such faults. What is expected it reads off the annotations: bounds,
-words of a Literal, the forms of a shorthand (``json_schema_input_type``), and `Words` where the type does not say it.
+`explain` turns pydantic's ValidationError into such faults. What is expected it reads off the model's JSON Schema,
+where ``x-expected`` says it of a pattern or a shorthand, ``x-null`` what null means, and ``x-part`` what is expected of
+a key of a mapping that is written as text.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, BeforeValidator, Tag, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, PydanticUndefined
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 Keys = tuple[str | int, ...]
 """A place in a configuration: mapping keys and list indices, outermost first; () is the top level."""
@@ -46,15 +46,6 @@ class Fault:
     keys: Keys
     words: str
     line: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Words:
-    """Beside a type in ``Annotated``: what errors call it, what null means, and the unit of a number."""
-
-    text: str = ""
-    null: str = ""
-    unit: str = ""
 
 
 def refused(value: object, expected: str, *, got: str = "", hint: str = "") -> PydanticCustomError:
@@ -88,79 +79,87 @@ def explain(
     ``place`` gives the keys under which a person wrote what stands at some keys of ``written``.
     """
     details = error.errors(include_url=False)
-    misspelt = {_meant_key(model, detail, written) for detail in details if detail["type"] == "extra_forbidden"}
+    spots = [_walk(model, detail, written) for detail in details]
     # pydantic asks for the key that a misspelt one stands for: one mistake is one fault
+    meant = {
+        (spot.keys, nearest(str(detail["loc"][-1]), spot.fields))
+        for spot, detail in zip(spots, details, strict=True)
+        if detail["type"] == "extra_forbidden"
+    }
     faults: dict[tuple[Keys, str], Fault] = {}  # the members of a union may all refuse the same, variants too
-    for detail in details:
-        if detail["type"] != "missing" or detail["loc"] not in misspelt:
-            for fault in _faults(model, detail, written, place):
+    for spot, detail in zip(spots, details, strict=True):
+        if detail["type"] != "missing" or (spot.keys, detail["loc"][-1]) not in meant:
+            for fault in _faults(replace(spot, keys=place(spot.keys)), detail):
                 faults.setdefault((fault.keys, fault.words), fault)
     return list(faults.values())
 
 
-def _faults(
-    model: type[BaseModel], detail: ErrorDetails, written: object, place: Callable[[Keys], Keys]
-) -> Iterator[Fault]:
-    code, keys = detail["type"], detail["loc"]
+def _faults(spot: _Spot, detail: ErrorDetails) -> Iterator[Fault]:
+    code = detail["type"]
     if code in ("extra_forbidden", "missing"):
-        spot, fields = _section_at(model, keys[:-1], written)
-        parent, key = place(spot.keys), str(keys[-1])
-        where = f" in {place_name(parent)}" if parent else ""
+        key = str(detail["loc"][-1])
+        where = f" in {place_name(spot.keys)}" if spot.keys else ""
         if code == "missing":
-            field = fields[key]
-            expected = words_for(field.annotation, field.metadata)
-            yield Fault(code=code, keys=parent, words=f"missing key {key!r}{where}: expected {expected}")
+            words = f"missing key {key!r}{where}: expected {_words(spot.fields[key])}"
+            yield Fault(code=code, keys=spot.keys, words=words)
         else:
-            guess = nearest(key, fields)
+            guess = nearest(key, spot.fields)
             hint = f"; did you mean {guess!r}?" if guess else ","
-            words = f"unknown key {shown(key)}{where}{hint} expected one of: {', '.join(fields)}"
-            yield Fault(code=code, keys=(*parent, key), words=words)
+            words = f"unknown key {shown(key)}{where}{hint} expected one of: {', '.join(spot.fields)}"
+            yield Fault(code=code, keys=(*spot.keys, key), words=words)
+    elif code == "refused":
+        yield value_fault(code, spot.keys, detail["ctx"]["got"], detail["ctx"]["expected"])
     elif code != "too_short" or not detail["input"]:  # pydantic also counts the entries that are wrong as absent
-        spot = _walk(model, keys, written)
-        told = detail["ctx"] if code == "refused" else {"got": spot.got, "expected": spot.expected}
-        yield value_fault(code, place(spot.keys), told["got"], told["expected"])
+        expected = spot.expected or _words(spot.schema)
+        many = "at least one: " if spot.written in ([], ()) else ""
+        is_text = {form.get("type") for form in _forms(spot.schema)} <= {"string", "null"}
+        quotes = (
+            "; put it in quotes if it is meant as text" if is_text and isinstance(spot.written, int | float) else ""
+        )
+        yield value_fault(code, spot.keys, shown(spot.written) + quotes, many + expected)
+
+
+_Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Spot:
-    """Something written: its place, its type with what stands beside it in Annotated, and what errors expect there."""
+    """Something written, its place and the JSON Schema of what may stand there."""
 
     keys: Keys
-    kind: Any
-    about: tuple[Any, ...]
+    schema: _Schema
     written: object
-    within: str = ""
-    """What is expected instead of the type, where an error is about a part of a value written without parts."""
+    expected: str = ""
+    """What is expected, where it is more or less than the schema."""
 
     @property
-    def expected(self) -> str:
-        words = self.within or words_for(self.kind, self.about)
-        if self.written in ([], ()):
-            return f"at least one: {words}"
-        return words
-
-    @property
-    def got(self) -> str:
-        is_text = isinstance(self.written, int | float) and {*_alternatives(self.kind, self.about)} <= {str, NoneType}
-        return shown(self.written) + ("; put it in quotes if it is meant as text" if is_text else "")
+    def fields(self) -> dict[str, _Schema]:
+        """The fields of the section that is meant."""
+        sections = [form["properties"] for form in _forms(self.schema) if "properties" in form]
+        return sections[most_like(sections, self.written)] if sections else {}
 
 
-def _walk(model: type[BaseModel], loc: Keys, written: object) -> _Spot:
+def _walk(model: type[BaseModel], detail: ErrorDetails, written: object) -> _Spot:
     """What is written at the place of an error, or the nearest around it that a person wrote."""
-    spot = _Spot(keys=(), kind=model, about=(), written=written)
+    spot = _Spot(keys=(), schema=_schema_of(model), written=written)
+    loc = detail["loc"][:-1] if detail["type"] in ("extra_forbidden", "missing") else detail["loc"]
     for key in loc:
-        if (member := _tagged(spot.kind, spot.about, key)) is not None:
-            expected = words_for(spot.kind, spot.about)
-            spot = _Spot(keys=spot.keys, kind=member[0], about=member[1], written=spot.written, within=expected)
-            continue
-        inner = _inner(spot, key)
-        if inner is None:
-            break
-        if not isinstance(spot.written, (list, tuple) if isinstance(key, int) else (Mapping, BaseModel)):
-            # a shorthand, which has no such part
-            within = "" if isinstance(key, int) else _part_words(spot, key, words_for(*inner))
-            return _Spot(keys=spot.keys, kind=spot.kind, about=spot.about, written=spot.written, within=within)
-        spot = _Spot(keys=(*spot.keys, key), kind=inner[0], about=inner[1], written=_part(spot.written, key))
+        forms = _forms(spot.schema)
+        if isinstance(key, int):
+            inner = next((form["items"] for form in forms if "items" in form), None)
+            is_written = isinstance(spot.written, (list, tuple))
+        else:
+            inner = spot.fields.get(key)
+            is_written = isinstance(spot.written, (Mapping, BaseModel))
+        if inner is None:  # pydantic's name for a member of a union, which may be that of a section
+            named = next((form for form in forms if form.get("title") == key), spot.schema)
+            spot = replace(spot, schema=named, expected=_words(spot.schema))
+        elif is_written:
+            spot = _Spot(keys=(*spot.keys, key), schema=inner, written=_part(spot.written, key))
+        else:  # a shorthand, which has no such part
+            template = next((form["x-part"] for form in forms if "x-part" in form), "{words}")
+            words = _words(spot.schema) if isinstance(key, int) else template.format(key=key, words=_words(inner))
+            return replace(spot, expected=words)
     return spot
 
 
@@ -172,54 +171,11 @@ def _part(written: Any, key: str | int) -> object:
     return written[key] if isinstance(key, int) and key < len(written) else None
 
 
-def _part_words(spot: _Spot, key: str, words: str) -> str:
-    """What is expected of a part of a section that is written as text."""
-    section = _section(spot)
-    assert section is not None, f"no section at {spot.keys}"
-    template: str = getattr(section, "of_part", "{words}")
-    return template.format(key=key, words=words)
-
-
-def _inner(spot: _Spot, key: str | int) -> tuple[Any, tuple[Any, ...]] | None:
-    """The type at a key or index of a spot; None within what has no places of its own."""
-    if isinstance(key, str):
-        section = _section(spot)
-        field = None if section is None else fields_by_key(section).get(key)
-        return None if field is None else (field.annotation, tuple(field.metadata))
-    lists = [kind for kind in _alternatives(spot.kind, spot.about) if get_origin(kind) in (list, tuple)]
-    return (get_args(lists[0])[0], ()) if lists else None
-
-
-def _tagged(kind: Any, about: Sequence[Any], tag: str | int) -> tuple[Any, tuple[Any, ...]] | None:
-    """The member of a union that pydantic names by its tag in the place of an error."""
-    kind, _ = _unwrapped(kind, about)
-    for member in get_args(kind) if _is_union(kind) else ():
-        inner, beside = _unwrapped(member, ())
-        if any(isinstance(one, Tag) and one.tag == tag for one in beside):
-            return inner, beside
-        if (found := _tagged(inner, (), tag)) is not None:
-            return found
-    return None
-
-
-def _section(spot: _Spot) -> type[BaseModel] | None:
-    """The section that is meant at a spot, if any is."""
-    kinds = _alternatives(spot.kind, spot.about)
-    sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return meant_section(sections, spot.written) if sections else None
-
-
-def _section_at(model: type[BaseModel], loc: Keys, written: object) -> tuple[_Spot, dict[str, FieldInfo]]:
-    spot = _walk(model, loc, written)
-    section = _section(spot)
-    assert section is not None, f"no section at {loc}"
-    return spot, fields_by_key(section)
-
-
-def meant_section(sections: Sequence[type[BaseModel]], written: object) -> type[BaseModel]:
-    """The section whose keys are most like those of a written mapping; the first of several alike."""
+def most_like(sections: Sequence[Iterable[str]], written: object) -> int:
+    """Of several sections' keys, the index of those most like the keys of a written mapping; the first of several."""
     keys = [str(key) for key in written] if isinstance(written, Mapping) else []
-    return max(sections, key=lambda section: sum(nearest(key, fields_by_key(section)) is not None for key in keys))
+    known = [list(section) for section in sections]
+    return max(range(len(known)), key=lambda n: sum(nearest(key, known[n]) is not None for key in keys))
 
 
 def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -227,97 +183,72 @@ def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
-def _meant_key(model: type[BaseModel], detail: ErrorDetails, written: object) -> Keys | None:
-    """The place of the known key that an unknown one most resembles."""
-    *outer, key = detail["loc"]
-    guess = nearest(str(key), _section_at(model, tuple(outer), written)[1])
-    return None if guess is None else (*outer, guess)
+@cache
+def _schema_of(model: type[BaseModel]) -> _Schema:
+    """The JSON Schema of what may be written, its definitions put where they are named."""
+    whole = model.model_json_schema(mode="validation")
+
+    def inlined(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [inlined(one) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        name = schema.get("$ref", "").removeprefix("#/$defs/") if isinstance(schema.get("$ref"), str) else ""
+        own = {key: inlined(value) for key, value in schema.items() if key not in ("$ref", "$defs", "default")}
+        return inlined(whole["$defs"][name]) | own if name else own
+
+    found: _Schema = inlined(whole)
+    return found
 
 
-def words_for(kind: Any, about: Sequence[Any] = ()) -> str:
-    """What a type takes, in words that follow "expected "; ``about`` is what stands beside it in Annotated."""
-    kind, beside = _unwrapped(kind, about)
-    forms = _forms(kind, beside)
-    if NoneType in get_args(kind):
-        meaning = _words(beside).null
-        forms.append(f"null ({meaning})" if meaning else "null")
-    *first, last = forms
+def _forms(schema: _Schema) -> list[_Schema]:
+    """The schemas of the forms that something may be written in."""
+    members = schema.get("anyOf") or schema.get("oneOf") or []
+    return [form for member in members for form in _forms(member)] or [schema]
+
+
+def words_for(model: type[BaseModel]) -> str:
+    """What a section is, in words that follow "expected "."""
+    return _words(_schema_of(model))
+
+
+def _words(schema: _Schema) -> str:
+    """What a schema takes, in words that follow "expected "."""
+    words = [word for word in _form_words(schema) if word]
+    if any(form.get("type") == "null" for form in _forms(schema)):
+        words.append(f"null ({schema['x-null']})" if "x-null" in schema else "null")
+    *first, last = words
     return f"{', '.join(first)}, or {last}" if first else last
 
 
-def _forms(kind: Any, about: Sequence[Any]) -> list[str]:
-    """The ways to write a value of a type, null aside."""
-    kind, beside = _unwrapped(kind, about)
-    words = _words(beside)
-    if words.text:
-        return [words.text]
-    if (written := _input_type(beside)) is not None:
-        return _forms(written, ())
-    if _is_union(kind):
-        forms: list[str] = []
-        for member in get_args(kind):
-            is_list = get_origin(_unwrapped(member, ())[0]) in (list, tuple)
-            forms += (
-                ["a list of these"]
-                if forms and is_list and _input_type(_unwrapped(member, ())[1]) is None
-                else _forms(member, ())
-            )
-        return forms
-    if get_origin(kind) is Literal:
-        return [" | ".join(get_args(kind))]
-    if get_origin(kind) in (list, tuple):
-        return [f"a list, each {words_for(get_args(kind)[0])}"]
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        form: str = getattr(kind, "form", f"a mapping with the keys {', '.join(fields_by_key(kind))}")
-        return [form] if form else []
-    if kind in (int, float):
-        return [_number_form(kind, beside, words.unit)]
-    return [{bool: "true or false", str: "text"}[kind]] if kind in (bool, str) else []
+def _form_words(schema: _Schema) -> list[str]:
+    """The forms that something may be written in, in words, null aside."""
+    if "x-expected" in schema:
+        return [schema["x-expected"]]
+    if members := schema.get("anyOf") or schema.get("oneOf"):
+        words: list[str] = []
+        for member in members:
+            words += ["a list of these"] if words and member.get("type") == "array" else _form_words(member)
+        return words
+    if "enum" in schema or "const" in schema:
+        return [" | ".join(schema.get("enum") or [schema["const"]])]
+    match schema["type"]:
+        case "null":
+            return []
+        case "object":
+            return [f"a mapping with the keys {', '.join(schema['properties'])}"]
+        case "array":
+            return [f"a list, each {_words(schema['items'])}"]
+        case "integer" if "minimum" in schema and "maximum" in schema:
+            return [f"an integer from {schema['minimum']} to {schema['maximum']}"]
+        case "integer" | "number" as kind:
+            bounds = " and ".join(f"{word} {schema[end]:g}" for end, word in _BOUNDS.items() if end in schema)
+            return [f"{'an integer' if kind == 'integer' else 'a number'} {bounds}"]
+        case kind:
+            return [{"boolean": "true or false", "string": "text"}[kind]]
 
 
-def _words(about: Sequence[Any]) -> Words:
-    return next((one for one in about if isinstance(one, Words)), Words())
-
-
-def _input_type(about: Sequence[Any]) -> Any:
-    """The type that a shorthand says is written; None without one."""
-    types = [one.json_schema_input_type for one in about if isinstance(one, BeforeValidator)]
-    return next((one for one in types if one is not PydanticUndefined), None)
-
-
-def _alternatives(kind: Any, about: Sequence[Any] = ()) -> list[Any]:
-    """The types that something may be written as."""
-    kind, beside = _unwrapped(kind, about)
-    if (written := _input_type(beside)) is not None:
-        return _alternatives(written)
-    if _is_union(kind):
-        return [found for member in get_args(kind) for found in _alternatives(member)]
-    return [kind]
-
-
-def _unwrapped(kind: Any, about: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
-    if get_origin(kind) is Annotated:
-        inner, *more = get_args(kind)
-        return _unwrapped(inner, (*more, *about))
-    return kind, tuple(part for one in about for part in (one.metadata if isinstance(one, FieldInfo) else [one]))
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, UnionType)
-
-
-def _number_form(kind: type, about: Sequence[Any], unit: str) -> str:
-    least, most = (next((getattr(one, name) for one in about if isinstance(one, of)), None) for name, of in _INCLUSIVE)
-    if kind is int and least is not None:
-        return f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
-    above, below = (next((getattr(one, name) for one in about if isinstance(one, of)), None) for name, of in _EXCLUSIVE)
-    words = {"of at least": least, "above": above, "at most": most, "below": below}
-    ends = " and ".join(f"{word} {end:g}" for word, end in words.items() if end is not None)
-    return " ".join(part for part in ("an integer" if kind is int else "a number", ends, unit) if part)
-
-
-_INCLUSIVE: tuple[tuple[str, type], ...] = (("ge", Ge), ("le", Le))
-_EXCLUSIVE: tuple[tuple[str, type], ...] = (("gt", Gt), ("lt", Lt))
+_BOUNDS = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 
 
 def place_name(keys: Keys) -> str:

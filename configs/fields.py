@@ -9,9 +9,9 @@ A shorthand is a BeforeValidator; what it takes is its ``json_schema_input_type`
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeGuard, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union
 
 from annotated_types import MinLen
 from pydantic import (
@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from specgauge.configs.errors import Words, fail, meant_section, nearest, refused
+from specgauge.configs.errors import fail, fields_by_key, most_like, nearest, refused
 
 EMBEDDED = "embedded"
 """The pair that ships with specgauge, and its prompts."""
@@ -51,6 +51,16 @@ class Section(BaseModel):
     )
 
 
+def expects(words: str) -> Any:
+    """Beside a type in ``Annotated``: what errors say is expected, where JSON Schema does not say it."""
+    return Field(json_schema_extra={"x-expected": words})
+
+
+def null_means(words: str) -> Any:
+    """Beside a type that takes null: what errors say that null means."""
+    return Field(json_schema_extra={"x-null": words})
+
+
 def _printable(text: str) -> str:
     if not text.isprintable():
         raise PydanticCustomError("unprintable", "expected printable text on one line")
@@ -64,9 +74,9 @@ Name = Annotated[
     str,
     StringConstraints(pattern=_NAME),
     ONE_LINE,
-    Words(text="a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end"),
+    expects("a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end"),
 ]
-Seconds = Annotated[float, Field(gt=0), Words(unit="seconds")]
+Seconds = Annotated[float, Field(gt=0), expects("a number above 0 seconds")]
 ZERO = AfterValidator(lambda number: number + 0.0)
 """Zero for a negative zero, so that both make the same configuration."""
 Share = Annotated[float, Field(ge=0, le=1), ZERO]
@@ -79,7 +89,7 @@ Attention = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9_./@:|-]+$"),
     ONE_LINE,
-    Words(text="the name of one of transformers' attention implementations, such as sdpa or eager"),
+    expects("the name of one of transformers' attention implementations, such as sdpa or eager"),
 ]
 BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH_SIZE)]
 Context = Annotated[int, Field(ge=1, le=LARGEST_CONTEXT)]
@@ -148,14 +158,16 @@ def one_of(field: str) -> BeforeValidator:
     return BeforeValidator(read, json_schema_input_type=kind | _some(kind))
 
 
+S = TypeVar("S", bound="Range[Any] | SearchedGammaRange")
 T = TypeVar("T", bound=int)
 
 
 class Range(Section, Generic[T]):
     """A range of an axis; both ends belong to it where the step reaches them."""
 
-    form: ClassVar[str] = ""
-    of_part: ClassVar[str] = "a range whose '{key}' is {words}"
+    model_config = ConfigDict(
+        json_schema_extra={"x-expected": "", "x-part": "a range whose '{key}' is {words}"}  # told as _RangeText
+    )
 
     start: Annotated[T, Field(alias="from")]
     """The first value."""
@@ -193,11 +205,11 @@ class GammaRange(Range[Gamma]):
 class SearchedGammaRange(Section):
     """Gammas from 1 on that need not all be measured."""
 
-    form: ClassVar[str] = "{max: 16, search: adaptive}"
+    model_config = ConfigDict(json_schema_extra={"x-expected": "{max: 16, search: adaptive}"})
 
     max: Gamma
     """The largest value."""
-    search: Annotated[Literal["adaptive"], Words(text="adaptive (a list or a range has every value measured)")]
+    search: Annotated[Literal["adaptive"], expects("adaptive (a list or a range has every value measured)")]
     """How the best value is found."""
 
     def values(self) -> tuple[int, ...]:
@@ -209,8 +221,12 @@ _RANGE_TEXT = re.compile(r"(-?[0-9]{1,18}):(-?[0-9]{1,18})(?::(-?[0-9]{1,18}))?"
 _RangeText = Annotated[
     str,
     StringConstraints(pattern=r"^[0-9]+:[0-9]+(:[0-9]+)?$"),
-    Words(text="a range such as 1:8 or 1:8:2"),
+    expects("a range such as 1:8 or 1:8:2"),
 ]
+
+
+def _meant(sections: Sequence[type[S]], written: object) -> type[S]:
+    return sections[most_like([fields_by_key(section) for section in sections], written)]
 
 
 def axis(item: Any, ranges: type[Range[Any]], *others: type[SearchedGammaRange]) -> BeforeValidator:
@@ -222,7 +238,7 @@ def axis(item: Any, ranges: type[Range[Any]], *others: type[SearchedGammaRange])
             first, last, step = map(int, match.groups(default="1"))
             written = {"from": first, "to": last, "step": step}
         if isinstance(written, Mapping):
-            return meant_section(sections, written).model_validate(dict(written)).values()
+            return _meant(sections, written).model_validate(dict(written)).values()
         if isinstance(written, str):
             return written
         return tuple(written) if isinstance(written, (list, tuple)) else (written,)
@@ -239,7 +255,7 @@ SearchedGammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, GammaRange,
 
 def is_search(written: object) -> bool:
     """Whether gamma is written as a search, however misspelt."""
-    return meant_section((GammaRange, SearchedGammaRange), written) is SearchedGammaRange
+    return _meant((GammaRange, SearchedGammaRange), written) is SearchedGammaRange
 
 
 _UNIT_BYTES = {
@@ -267,5 +283,5 @@ def _bytes(written: object) -> object:
 
 
 ByteCount = Annotated[
-    _ByteCount, BeforeValidator(_bytes, json_schema_input_type=_ByteCount | _SizeText), Words(text=_BYTES)
+    _ByteCount, BeforeValidator(_bytes, json_schema_input_type=_ByteCount | _SizeText), expects(_BYTES)
 ]

@@ -16,14 +16,27 @@ from typing import Annotated
 from annotated_types import MinLen
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
-from specgauge.configs.errors import Errors, Words, fail, fields_by_key, nearest, refused
-from specgauge.configs.fields import EMBEDDED, ONE_LINE, Attention, Dtype, Mode, Name, Section, Text, Threads, one_of
+from specgauge.configs.errors import Errors, fail, fields_by_key, nearest, refused
+from specgauge.configs.fields import (
+    EMBEDDED,
+    ONE_LINE,
+    Attention,
+    Dtype,
+    Mode,
+    Name,
+    Section,
+    Text,
+    Threads,
+    expects,
+    null_means,
+    one_of,
+)
 
 NGRAM = "ngram"
 LARGEST_NGRAM = 64
 LARGEST_LAYERS = 4096
 _OF_THE_RUN = "the configuration's"
-_ModelName = Annotated[Text, Words(text=f"{EMBEDDED}, a hub id or a local directory")]
+_ModelName = Annotated[Text, expects(f"{EMBEDDED}, a hub id or a local directory")]
 
 
 class ModelConfig(Section):
@@ -31,9 +44,9 @@ class ModelConfig(Section):
 
     model: _ModelName
     """`embedded` (the pair that ships with specgauge), a hub id, or a local directory."""
-    revision: Annotated[Text, Words(text="a branch, tag or commit")] | None = None
+    revision: Annotated[Text, expects("a branch, tag or commit")] | None = None
     """Branch, tag or commit on the hub; null is the default branch."""
-    gguf_file: Annotated[Text, Words(text="a file name in the model's folder")] | None = None
+    gguf_file: Annotated[Text, expects("a file name in the model's folder")] | None = None
     """A GGUF file in the model's repository or directory; its weights are dequantised when loaded."""
     dtype: Annotated[Dtype, one_of("dtype")] = "auto"
     """Type of the weights; auto is the type they are stored in. Several make a variant of the pair each."""
@@ -41,20 +54,20 @@ class ModelConfig(Section):
         str,
         StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$"),
         ONE_LINE,
-        Words(text="auto | cpu | cuda | cuda:0"),
+        expects("auto | cpu | cuda | cuda:0"),
     ] = "auto"
     """Where the model runs; auto is cuda where there is one, else cpu."""
     device_map: Annotated[
         Text | Annotated[dict[str, int | str], MinLen(1)] | None,
-        Words(text="auto or another of transformers' names, or a mapping of modules to devices"),
+        expects("auto or another of transformers' names, or a mapping of modules to devices"),
     ] = None
     """Spreads one model over several devices, as transformers takes it; null keeps it on `device`."""
     quantization: Annotated[
         Annotated[dict[str, JsonValue], MinLen(1)] | None,
-        Words(text="a mapping as transformers' quantization_config takes it"),
+        expects("a mapping as transformers' quantization_config takes it"),
     ] = None
     """Quantization settings, as transformers takes them; null loads the weights as they are stored."""
-    attention: Annotated[Annotated[Attention, one_of("attention")] | None, Words(null="the model's default")] = None
+    attention: Annotated[Annotated[Attention, one_of("attention")] | None, null_means("the model's default")] = None
     """Attention implementation: eager, sdpa, flash_attention_2, …; null is the model's default. Several make a variant
     of the pair each."""
     trust_remote_code: bool = False
@@ -128,14 +141,14 @@ def _model(written: object) -> object:
 def _draft(written: object) -> object:
     if written == NGRAM:
         return {NGRAM: {}}
-    if isinstance(written, Mapping) and (kind := draft_kind(written)) in written and kind != "model":
+    if isinstance(written, Mapping) and (kind := _kind(written)) in written and kind != "model":
         beside = [key for key in written if key != kind and key in _DRAFT_KEYS]
         if beside:
             raise refused(written, f"{kind} alone, without {', '.join(beside)}")
     return _model(written)
 
 
-def draft_kind(written: object) -> str:
+def _kind(written: object) -> str:
     """``ngram`` or ``layers`` where a draft's mapping has that key or one that is meant to be it, else ``model``."""
     for kind, section in _KINDS.items():
         if isinstance(written, section):
@@ -155,22 +168,22 @@ class PairConfig(Section):
     target: Annotated[
         ModelConfig,
         BeforeValidator(_model, json_schema_input_type=_ModelName | ModelConfig),
-        Words(text=f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"),
+        expects(f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"),
     ]
     """The model whose text is wanted: `embedded`, a hub id, a local directory, or a mapping."""
     draft: Annotated[
-        Annotated[ModelConfig, Tag("model")]
-        | Annotated[NgramDraft, Tag(NGRAM)]
-        | Annotated[LayersDraft, Tag("layers")],
-        Discriminator(draft_kind),
+        Annotated[ModelConfig, Tag("ModelConfig")]
+        | Annotated[NgramDraft, Tag("NgramDraft")]
+        | Annotated[LayersDraft, Tag("LayersDraft")],
+        Discriminator(lambda written: _KINDS[_kind(written)].__name__),
         BeforeValidator(_draft, json_schema_input_type=_ModelName | ModelConfig | NgramDraft | LayersDraft),
-        Words(
-            text=f"{EMBEDDED}, a hub id, a local directory, {NGRAM}, or a mapping with the key model, {NGRAM} or layers"
+        expects(
+            f"{EMBEDDED}, a hub id, a local directory, {NGRAM}, or a mapping with the key model, {NGRAM} or layers"
         ),
     ]
     """What proposes tokens: a small model (`embedded`, a hub id, a local directory, or a mapping), `ngram` (lookups in
     the text itself), or {layers: N} (the target's own first layers)."""
-    mode: Annotated[Annotated[Mode, one_of("mode")] | None, Words(null=_OF_THE_RUN)] = None
+    mode: Annotated[Annotated[Mode, one_of("mode")] | None, null_means(_OF_THE_RUN)] = None
     """How this pair's forwards run; null is as the configuration says. Several make a variant of the pair each."""
-    threads: Annotated[Annotated[Threads, one_of("threads")] | None, Words(null=_OF_THE_RUN)] = None
+    threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means(_OF_THE_RUN)] = None
     """Torch's threads for this pair; null is as the configuration says. Several make a variant of the pair each."""

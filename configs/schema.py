@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import MinLen
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from specgauge.configs.errors import Errors, Words, fail, refused
+from specgauge.configs.errors import Errors, fail, refused
 from specgauge.configs.fields import (
     EMBEDDED,
     LARGEST_BATCH_SIZE,
@@ -36,9 +36,11 @@ from specgauge.configs.fields import (
     Share,
     Text,
     Threads,
+    expects,
     in_order_of,
     is_search,
     listed,
+    null_means,
     one_of,
 )
 from specgauge.configs.pairs import PairConfig
@@ -47,22 +49,22 @@ from specgauge.configs.variants import CellRule, Place, is_measured, rule_errors
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
 LARGEST_SEED = (1 << 63) - 1
-NO_LIMIT = Words(null="no limit")
-OFF = Words(null="off")
+NO_LIMIT = null_means("no limit")
+OFF = null_means("off")
 
 
 class WorkloadConfig(Section):
     """The prompts, and how much text the target writes for each when acceptance is measured."""
 
-    prompts: Annotated[Text, Words(text=f"{EMBEDDED} or the path of a prompts file")] = EMBEDDED
+    prompts: Annotated[Text, expects(f"{EMBEDDED} or the path of a prompts file")] = EMBEDDED
     """`embedded` (prompts that ship with the embedded pair) or a file of your own traffic."""
     format: Literal["auto", "jsonl", "spec-bench", "sharegpt"] = "auto"
     """Form of the prompts file; auto tells it by its content."""
     chat_template: Literal["auto", "always", "never"] = "auto"
     """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
-    limit: Annotated[Annotated[int, Field(ge=1)] | None, Words(null="every prompt")] = None
+    limit: Annotated[Annotated[int, Field(ge=1)] | None, null_means("every prompt")] = None
     """Use only this many prompts, from the first; null uses all."""
-    prompt_tokens: Annotated[Contexts | None, Words(null="each as long as it is")] = None
+    prompt_tokens: Annotated[Contexts | None, null_means("each as long as it is")] = None
     """Brings every prompt to exactly this length, or to each of several: its end, after the ends of the prompts before
     it. Acceptance at a context of grid.context is then read off the texts that start there."""
     max_new_tokens: Context = 64
@@ -181,25 +183,25 @@ class ValidateConfig(Section):
         Discriminator(lambda written: "word" if isinstance(written, str) and ":" not in written else "axis"),
     ] = "recommended"
     """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours."""
-    batch_size: Annotated[BatchSizes | None, Words(null="those of grid.batch_size")] = None
+    batch_size: Annotated[BatchSizes | None, null_means("those of grid.batch_size")] = None
     """Batch sizes that are decoded, each one of grid.batch_size; null is all of them."""
-    context: Annotated[Contexts | None, Words(null="those of grid.context")] = None
+    context: Annotated[Contexts | None, null_means("those of grid.context")] = None
     """Contexts the texts start from, each one of grid.context; null is all of them."""
     policies: Annotated[
         Annotated[tuple[Policy, ...], MinLen(1), listed(Policy), in_order_of(get_args(Policy))] | None,
-        Words(null="γ is fixed"),
+        null_means("γ is fixed"),
     ] = None
     """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
     every other prompt, so that no prompt is decoded by a policy that has seen it."""
-    prompts: Annotated[Annotated[int, Field(ge=1)] | None, Words(null="every prompt")] = 16
+    prompts: Annotated[Annotated[int, Field(ge=1)] | None, null_means("every prompt")] = 16
     """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
     max_new_tokens: Annotated[
-        Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, Words(null="workload.max_new_tokens")
+        Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
     ] = None
     """Tokens written for each prompt; null is as many as workload.max_new_tokens."""
     repetitions: Repetitions = 1
     """Texts written for each prompt and arm, each with its own random numbers."""
-    baseline_blocks: Annotated[Annotated[int, Field(ge=1)] | None, Words(null="all of them")] = None
+    baseline_blocks: Annotated[Annotated[int, Field(ge=1)] | None, null_means("all of them")] = None
     """Blocks (batches of prompts) of each cell, from the first, in which plain decoding is held against transformers'
     generate and the speculative loop without drafts; null is all of them. Fewer leave time for more texts."""
     acceptance: Annotated[
@@ -209,7 +211,7 @@ class ValidateConfig(Section):
             Discriminator(lambda written: "several" if isinstance(written, (list, tuple)) else "one"),
         ]
         | None,
-        Words(null="the models decide"),
+        null_means("the models decide"),
     ] = None
     """Accept by coin at this rate, or at these rates by place in a round, to check the cost model alone; the texts are
     then not the target's."""
@@ -263,7 +265,7 @@ class Config(Section):
     mode: Annotated[Mode, one_of("mode")] = "eager"
     """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs. Several
     make a variant of every pair each."""
-    threads: Annotated[Annotated[Threads, one_of("threads")] | None, Words(null="torch's own choice")] = None
+    threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means("torch's own choice")] = None
     """Torch's threads within one operation on the CPU; null leaves torch's own choice. Several make a variant of every
     pair each."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0

@@ -23,7 +23,7 @@ from annotated_types import MinLen
 from pydantic import ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from specgauge.configs.errors import Errors, Keys, Words, fail, refused
+from specgauge.configs.errors import Errors, Keys, fail, refused
 from specgauge.configs.fields import (
     LONGEST_NAME,
     UNIQUE,
@@ -34,13 +34,14 @@ from specgauge.configs.fields import (
     Section,
     is_name,
     listed,
+    null_means,
     part_of_name,
     several,
 )
 
 MOST_VARIANTS = 1000
 """Of one pair."""
-_ANY = Words(null="any")
+_ANY = null_means("any")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import pytest
+from pydantic import BaseModel, ValidationError
 
-from specgauge.configs.errors import ConfigError, nearest, place_name, shown, words_for
+from specgauge.configs.errors import ConfigError, explain, nearest, place_name, shown
 from specgauge.configs.fields import Contexts, Seconds
 from specgauge.configs.hardware import Peaks
 
@@ -34,11 +33,24 @@ def test_places_are_keys_joined_by_dots_and_indices_in_brackets() -> None:
     assert place_name(("pairs", 0, "draft", "dtype")) == "pairs[0].draft.dtype"
 
 
-def test_types_have_words() -> None:
-    assert words_for(Seconds | None) == "a number above 0 seconds, or null"
-    assert words_for(Contexts).startswith("an integer from 1 to 16777216, a list of these, or a range such as 1:8")
-    assert words_for(tuple[bool, ...]) == "a list, each true or false"
-    assert words_for(Peaks).startswith("a mapping with the keys float64, float32, ")
+class Shown(BaseModel):
+    one: Seconds | None
+    axis: Contexts
+    flags: tuple[bool, ...]
+    peaks: Peaks
+    text: str
+
+
+def test_what_is_expected_is_read_off_the_json_schema() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Shown.model_validate({"one": 0, "axis": "x", "peaks": {"int8": {"value": 1}}, "text": 1})
+    assert [fault.words for fault in explain(caught.value, Shown, {"one": 0, "axis": "x", "peaks": {}, "text": 1})] == [
+        "one: expected a number above 0 seconds, or null, got 0",
+        "axis: expected an integer from 1 to 16777216, a list of these, or a range such as 1:8 or 1:8:2, got 'x'",
+        "missing key 'flags': expected a list, each true or false",
+        "missing key 'source' in peaks.int8: expected text",
+        "text: expected text, got 1; put it in quotes if it is meant as text",
+    ]
 
 
 def test_nearest_ignores_case_completes_beginnings_and_gives_up_on_strangers() -> None:
