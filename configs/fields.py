@@ -46,8 +46,8 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False, regex_engine="python-re")
 class Section(BaseModel):
     """A mapping of the configuration: frozen, and without room for keys it does not know."""
 
-    model_config = ConfigDict(
-        _STRICT, frozen=True, extra="forbid", serialize_by_alias=True, use_attribute_docstrings=True
+    model_config = _STRICT | ConfigDict(
+        frozen=True, extra="forbid", serialize_by_alias=True, use_attribute_docstrings=True
     )
 
 
@@ -129,8 +129,8 @@ UNIQUE = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 
 VARYING: dict[str, Any] = {"dtype": Dtype, "attention": Attention, "mode": Mode, "threads": Threads}
 """Fields of which a list makes a variant of a pair for each value, with the type of one."""
-_SEVERAL: dict[str, TypeAdapter[tuple[Any, ...]]] = {
-    field: TypeAdapter(Annotated[tuple[kind, ...], MinLen(1)], config=_STRICT) for field, kind in VARYING.items()
+_SEVERAL: dict[str, TypeAdapter[list[Any]]] = {
+    field: TypeAdapter(_some(kind), config=_STRICT) for field, kind in VARYING.items()
 }
 
 
@@ -142,7 +142,7 @@ def several(field: str, written: object) -> tuple[Any, ...] | None:
     """
     if not isinstance(written, (list, tuple)):
         return None
-    return tuple(dict.fromkeys(_SEVERAL[field].validate_python(tuple(written))))
+    return tuple(dict.fromkeys(_SEVERAL[field].validate_python(list(written))))
 
 
 def one_of(field: str) -> BeforeValidator:
@@ -158,7 +158,6 @@ def one_of(field: str) -> BeforeValidator:
     return BeforeValidator(read, json_schema_input_type=kind | _some(kind))
 
 
-S = TypeVar("S", bound="Range[Any] | SearchedGammaRange")
 T = TypeVar("T", bound=int)
 
 
@@ -225,7 +224,7 @@ _RangeText = Annotated[
 ]
 
 
-def _meant(sections: Sequence[type[S]], written: object) -> type[S]:
+def _meant(sections: Sequence[type[Any]], written: object) -> type[Any]:
     return sections[most_like([fields_by_key(section) for section in sections], written)]
 
 

@@ -67,6 +67,7 @@ class Written:
 
     def _put(self, keys: Keys, value: object, source: Source) -> None:
         container: Any = self.value
+        key: Any
         for depth, key in enumerate(keys):
             _check_key(container, key, keys[:depth], source)
             if depth == len(keys) - 1:

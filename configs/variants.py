@@ -75,7 +75,9 @@ def spread(written: Mapping[str, Any]) -> Spread:
     pairs = written.get("pairs")
     if not isinstance(pairs, (list, tuple)):
         return Spread(value=written, errors=[])
-    common = {(field,): values for field in ("mode", "threads") if (values := _values(field, written.get(field)))}
+    common: Choices = {
+        (field,): values for field in ("mode", "threads") if (values := _values(field, written.get(field)))
+    }
     variants: list[Any] = []
     indices: list[int] = []
     names: dict[str, list[str]] = {}
@@ -176,7 +178,7 @@ def _with_variants_named(grid: Mapping[str, Any], names: Mapping[str, list[str]]
     def renamed(rule: Any) -> Any:
         plain = rule.model_dump() if isinstance(rule, Section) else rule
         named = plain.get("pair") if isinstance(plain, Mapping) else None
-        wanted = named if isinstance(named, (list, tuple)) else [named]
+        wanted: list[Any] = list(named) if isinstance(named, (list, tuple)) else [named]
         if not any(isinstance(one, str) and one in names for one in wanted):
             return rule
         return {**plain, "pair": [name for one in wanted for name in names.get(one, [one])]}

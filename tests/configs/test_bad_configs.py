@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 
 import pytest
@@ -360,7 +360,20 @@ def error_of(name: str, folder: Path) -> ConfigError:
 
 
 def test_no_two_cases_share_a_name() -> None:
-    tables = (FORM, KEYS, KINDS, VALUES, SEVERAL, OPTIONS, DRAFTS, RULES, SEARCHES, SIZES, VALIDATIONS, WITH_OPTIONS)
+    tables: tuple[Sized, ...] = (
+        FORM,
+        KEYS,
+        KINDS,
+        VALUES,
+        SEVERAL,
+        OPTIONS,
+        DRAFTS,
+        RULES,
+        SEARCHES,
+        SIZES,
+        VALIDATIONS,
+        WITH_OPTIONS,
+    )
     assert len(ALL) == sum(map(len, tables))
 
 
