@@ -1,7 +1,7 @@
 """Types of the configuration's fields: bounds and words that several share, and the shorthands that may be written.
 
-    gamma: Gammas            # 4, [1, 2, 4], 1:8, 1:8:2 and {from: 1, to: 8}, kept as a sorted tuple
-    mode: OneOf…             # see `one_of`: a list here makes a variant of every pair (`specgauge.configs.variants`)
+    gamma: Gammas                                # 4, [1, 2, 4], 1:8, 1:8:2 and {from: 1, to: 8}, kept as a sorted tuple
+    mode: Annotated[Mode, one_of("mode")]        # a list makes a variant of every pair (`specgauge.configs.variants`)
 
 A shorthand is a BeforeValidator; what it takes is its ``json_schema_input_type``, for JSON Schema and for errors alike.
 """
@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from specgauge.configs.errors import fail, fields_by_key, most_like, nearest, refused
+from specgauge.configs.errors import fields_by_key, most_like, nearest, refused
 
 EMBEDDED = "embedded"
 """The pair that ships with specgauge, and its prompts."""
@@ -179,9 +179,9 @@ class Range(Section, Generic[T]):
     def _check_together(self) -> Range[T]:
         written = f"{self.start}:{self.to}:{self.step}"
         if self.to < self.start:
-            fail([((), refused(written, "a range that ends where it starts or later, such as 1:8"))])
-        if len(self.values()) > MOST_VALUES:
-            fail([((), refused(written, f"a range of at most {MOST_VALUES} values"))])
+            raise refused(written, "a range that ends where it starts or later, such as 1:8")
+        if len(range(self.start, self.to + 1, self.step)) > MOST_VALUES:
+            raise refused(written, f"a range of at most {MOST_VALUES} values")
         return self
 
     def values(self) -> tuple[int, ...]:

@@ -15,17 +15,15 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from specgauge.configs.errors import ConfigError, explain, nearest, shown, words_for
 from specgauge.configs.fields import Section
 from specgauge.configs.overrides import Written
-from specgauge.configs.yaml_reader import Dumper, Source, read_yaml
+from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
 
 _HARDWARE = Path(__file__).parent / "hardware"
 _SHAPES = Path(__file__).parent / "shapes"
-_WIDE = 1 << 20
 
 
 class Quantity(Section):
@@ -82,10 +80,7 @@ class HardwareEntry(Section):
 
     def to_yaml(self) -> str:
         """The text of the entry's file; `load_hardware` reads it back equal."""
-        text: str = yaml.dump(
-            self.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDE
-        )
-        return text
+        return dump_yaml(self.model_dump(mode="json"))
 
 
 def _value(quantity: Quantity | Count | None) -> float | int | None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from specgauge.configs.canonical import short_hash
@@ -22,13 +21,12 @@ from specgauge.configs.overrides import Written
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import SPREAD, Config, sampling_name_errors
 from specgauge.configs.variants import Spread, spread
-from specgauge.configs.yaml_reader import Dumper, Source, read_yaml
+from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
 
 __all__ = ["EFFORT", "ConfigError", "config_hash", "config_to_yaml", "json_schema", "load_config", "shipped_configs"]
 
 LARGEST_FILE_BYTES = 1 << 20
 _FOLDER = Path(__file__).parent
-_WIDE = 1 << 20
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = (), *, require_files: bool = False) -> Config:
@@ -84,15 +82,7 @@ def _validate(written: Mapping[str, Any], pairs: Spread) -> tuple[Config | None,
 
 def config_to_yaml(config: Config) -> str:
     """YAML with every default written out; loading it gives an equal Config."""
-    text: str = yaml.dump(
-        config.model_dump(mode="json"),
-        Dumper=Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-        width=_WIDE,
-    )
-    return text
+    return dump_yaml(config.model_dump(mode="json"))
 
 
 EFFORT = {

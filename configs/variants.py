@@ -23,7 +23,7 @@ from annotated_types import MinLen
 from pydantic import ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from specgauge.configs.errors import Errors, Keys, fail, refused
+from specgauge.configs.errors import Errors, Keys, refused
 from specgauge.configs.fields import (
     LONGEST_NAME,
     UNIQUE,
@@ -203,7 +203,7 @@ class CellRule(Section):
     @model_validator(mode="after")
     def _check_together(self) -> CellRule:
         if all(getattr(self, axis) is None for axis in AXES):
-            fail([((), refused(None, f"one for at least one of {', '.join(AXES)}", got="no value"))])
+            raise refused(None, f"one for at least one of {', '.join(AXES)}", got="no value")
         return self
 
     def matches(self, place: Place) -> bool:

@@ -37,6 +37,14 @@ class Dumper(_Resolving, yaml.SafeDumper):
     """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
 
 
+def dump_yaml(value: object) -> str:
+    """Plain data as YAML that `read_yaml` reads back equal, inner lists on one line each."""
+    text: str = yaml.dump(
+        value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1 << 20
+    )
+    return text
+
+
 def _resolve(kind: str, pattern: str, first: str) -> None:
     for character in first:
         entry = (_CORE + kind, re.compile(rf"^(?:{pattern})$"))

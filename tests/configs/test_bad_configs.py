@@ -14,6 +14,8 @@ from tests.configs.texts import MINIMAL, PAIRS, RULED, TWO_PAIRS, VARIANTS, writ
 Cases = dict[str, tuple[str, str]]
 """By name: the file, and its faults in their order, "line place code | …"; the line alone where it is not YAML."""
 
+FLOW = "name: x\npairs:\n  - {name: a, "
+BLOCK = "name: x\npairs:\n  - name: a\n    target: "
 # fmt: off
 FORM: Cases = {
     "empty": ("", "1"),
@@ -31,7 +33,7 @@ FORM: Cases = {
     "two documents": ("name: x\n---\nname: y\n", "2"),
     "unknown alias": ("name: *nowhere\n", "1"),
     "own anchor": ("name: x\npairs: &a\n  - *a\n", "2"),
-    "control character": ("name: x\nseed: \u0007\n", "2"),
+    "control character": ("name: x\nseed: \x07\n", "2"),
     "repeated key": (MINIMAL + "grid:\n  gamma: 4\n  context: 8\n  gamma: 5\n", "7 grid.gamma repeated_key"),
     "repeated section": (
         MINIMAL + "seed: 1\npairs:\n  - {name: embedded, target: embedded, draft: embedded}\n",
@@ -56,7 +58,7 @@ KEYS: Cases = {
         "4 pairs[0].targt extra_forbidden",
     ),
     "in a model": (
-        "name: x\npairs:\n  - name: a\n    target: embedded\n    draft:\n      model: embedded\n      dtyp: float32\n",
+        BLOCK + "embedded\n    draft:\n      model: embedded\n      dtyp: float32\n",
         "7 pairs[0].draft.dtyp extra_forbidden",
     ),
     "in sampling": (
@@ -67,10 +69,7 @@ KEYS: Cases = {
     "no name": (PAIRS, "1 . missing"),
     "no pairs": ("name: x\nseed: 1\n", "1 . missing"),
     "no draft": ("name: x\npairs:\n\n  - name: a\n    target: embedded\n", "4 pairs[0] missing"),
-    "no model": (
-        "name: x\npairs:\n  - name: a\n    target: embedded\n    draft: {dtype: float32}\n",
-        "5 pairs[0].draft missing",
-    ),
+    "no model": (BLOCK + "embedded\n    draft: {dtype: float32}\n", "5 pairs[0].draft missing"),
     "sampling without name": (MINIMAL + "sampling:\n  - temperature: 1\n", "5 sampling[0] missing"),
 }
 KINDS: Cases = {
@@ -79,18 +78,9 @@ KINDS: Cases = {
     "mapping for list": ("name: x\npairs: {name: a, target: embedded, draft: embedded}\n", "2 pairs tuple_type"),
     "text for list": (MINIMAL + "sampling: greedy\n", "4 sampling tuple_type"),
     "text for mapping in list": (MINIMAL + "sampling:\n  - greedy\n", "5 sampling[0] model_type"),
-    "number for model": (
-        "name: x\npairs:\n  - {name: a, target: 7, draft: embedded}\n",
-        "3 pairs[0].target model_type",
-    ),
-    "list for model": (
-        "name: x\npairs:\n  - name: a\n    target: embedded\n    draft: [embedded]\n",
-        "5 pairs[0].draft model_type",
-    ),
-    "empty model": (
-        "name: x\npairs:\n  - {name: a, target: ' ', draft: embedded}\n",
-        "3 pairs[0].target string_pattern_mismatch",
-    ),
+    "number for model": (FLOW + "target: 7, draft: embedded}\n", "3 pairs[0].target model_type"),
+    "list for model": (BLOCK + "embedded\n    draft: [embedded]\n", "5 pairs[0].draft model_type"),
+    "empty model": (FLOW + "target: ' ', draft: embedded}\n", "3 pairs[0].target string_pattern_mismatch"),
     "empty list of pairs": ("name: x\npairs: []\n", "2 pairs too_short"),
     "empty list of sampling": (MINIMAL + "sampling: []\n", "4 sampling too_short"),
     "text for integer": (MINIMAL + "seed: '4'\n", "4 seed int_type"),
@@ -107,7 +97,7 @@ KINDS: Cases = {
     "no words": (MINIMAL + "draft_sampling: []\n", "4 draft_sampling too_short"),
     "null among words": (MINIMAL + "acceptance_rule: [ratio, null]\n", "4 acceptance_rule[1] literal_error"),
     "quantization as text": (
-        "name: x\npairs:\n  - {name: a, target: {model: o/m, quantization: int8}, draft: embedded}\n",
+        FLOW + "target: {model: o/m, quantization: int8}, draft: embedded}\n",
         "3 pairs[0].target.quantization dict_type",
     ),
 }
@@ -156,8 +146,7 @@ VALUES: Cases = {
         "5 sampling[0].name string_pattern_mismatch",
     ),
     "same pair twice": (
-        "name: x\npairs:\n  - {name: a, target: embedded, draft: embedded}\n"
-        "  - {name: a, target: embedded, draft: embedded}\n",
+        FLOW + "target: embedded, draft: embedded}\n  - {name: a, target: embedded, draft: embedded}\n",
         "4 pairs[1].name refused",
     ),
     "same sampling twice": (
@@ -166,11 +155,11 @@ VALUES: Cases = {
     ),
     "no such mode": (MINIMAL + "mode: cudagraph\n", "4 mode literal_error"),
     "no such device": (
-        "name: x\npairs:\n  - {name: a, target: {model: o/m, device: gpu}, draft: embedded}\n",
+        FLOW + "target: {model: o/m, device: gpu}, draft: embedded}\n",
         "3 pairs[0].target.device string_pattern_mismatch",
     ),
     "no such dtype": (
-        "name: x\npairs:\n  - {name: a, target: {model: o/m, dtype: fp16}, draft: embedded}\n",
+        FLOW + "target: {model: o/m, dtype: fp16}, draft: embedded}\n",
         "3 pairs[0].target.dtype literal_error",
     ),
     "embedded from a gguf file": (
@@ -179,7 +168,7 @@ VALUES: Cases = {
         "7 pairs[0].target.gguf_file refused",
     ),
     "two placements": (
-        "name: x\npairs:\n  - {name: a, target: {model: o/m, device: cpu, device_map: auto}, draft: embedded}\n",
+        FLOW + "target: {model: o/m, device: cpu, device_map: auto}, draft: embedded}\n",
         "3 pairs[0].target.device refused",
     ),
     "format of embedded prompts": (MINIMAL + "workload:\n  format: sharegpt\n", "5 workload.format refused"),
@@ -200,7 +189,7 @@ SEVERAL: Cases = {
         "6 sampling[1].name refused | 7 threads greater_than_equal",
     ),
     "an alias is followed to its anchor": (
-        "name: x\npairs:\n  - name: a\n    target: &m\n      model: o/m\n      dtype: fp8\n    draft: *m\n",
+        BLOCK + "&m\n      model: o/m\n      dtype: fp8\n    draft: *m\n",
         "6 pairs[0].target.dtype literal_error | 6 pairs[0].draft.dtype literal_error",
     ),
 }

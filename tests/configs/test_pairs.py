@@ -78,13 +78,6 @@ def test_every_draft_has_a_label(draft: Any, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "draft", [{"layer": 8}, {"layers": 0}, {"ngram": {"longest": 0}}, {"layers": 1, "model": "x"}, []]
-)
-def test_the_json_schema_refuses_what_the_loader_does(draft: Any) -> None:
-    assert not VALIDATOR.is_valid({"name": "x", "pairs": [{"name": "a", "target": "embedded", "draft": draft}]})
-
-
-@pytest.mark.parametrize(
     ("field", "value"),
     [
         *(("device", device) for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:15")),

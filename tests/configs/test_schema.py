@@ -40,21 +40,13 @@ def test_defaults_are_filled_in_and_shorthands_resolved() -> None:
     assert made.sampling == (SamplingConfig(name="greedy", temperature=0.0),)
     assert made.precision.max_seconds == 120.0
     assert made.mode == "eager"
+    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
     assert made.validation is None
     assert made.limits == LimitsConfig(run_seconds=None, memory=None)
 
 
 def test_several_words_keep_their_own_order_without_repeats() -> None:
     assert config(acceptance_rule=["match", "ratio", "match"]).acceptance_rule == ("ratio", "match")
-
-
-@pytest.mark.parametrize("mode", ["eager", "compile", "cuda_graph"])
-def test_execution_modes(mode: str) -> None:
-    assert config(mode=mode).mode == mode
-
-
-def test_own_prompts_take_any_format() -> None:
-    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
 
 
 def test_a_configuration_cannot_be_changed() -> None:
