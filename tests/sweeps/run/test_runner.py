@@ -93,7 +93,8 @@ def test_a_finished_run_measures_nothing_again(tmp_path: Path, bench: FakeBench)
 KILLED = """
 import sys
 from pathlib import Path
-from specgauge.sweeps import estimate, runner
+from specgauge.sweeps import estimate
+from specgauge.sweeps.run import runner
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench, install
 from tests.sweeps.run.test_runner import NINE
