@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap
-from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.model.known import finite_or_none
-from specgauge.model.renewal_result import RenewalResult
+from specgauge.model.acceptance.estimate import alpha_judged, alpha_omega, alpha_overlap
+from specgauge.model.acceptance.renewal import RenewalResult
+from specgauge.model.provenance import finite_or_none
+from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
 from specgauge.reports.records import Strategy
-from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
+from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -37,9 +37,9 @@ from specgauge.reports.tables import (
 )
 from specgauge.reports.timings import part_timings
 from specgauge.reports.verification_section import verification_section
-from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.rundir import REPORT
+from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.rundir import REPORT
 
 if TYPE_CHECKING:
     from jinja2 import Template

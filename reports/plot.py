@@ -17,7 +17,7 @@ from specgauge.reports.data import ReportData, read_report_data
 from specgauge.reports.figure_speedup import speedup_domain
 from specgauge.reports.formatting import percent
 from specgauge.reports.records import SPECULATE, Place, Prediction, Strategy, Verified, measured
-from specgauge.sweeps.files import atomic_path
+from specgauge.sweeps.store.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

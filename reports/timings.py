@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgauge.model.arms import is_prefill
-from specgauge.model.known import finite_or_none
-from specgauge.model.precision import drift, worst_half_width
+from specgauge.model.provenance import finite_or_none
+from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.records import Place
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.timings import ArmTimings, CellTimings
 
 
 @dataclass(frozen=True, kw_only=True)

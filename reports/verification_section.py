@@ -18,8 +18,7 @@ from specgauge.reports.records import Answer, Verified
 from specgauge.reports.svg import error_bar, marker
 from specgauge.reports.tables import Table
 from specgauge.reports.verification_tables import baseline_table, policy_table, verification_table
-from specgauge.sweeps.verification import OTHER_CONTEXTS
-from specgauge.sweeps.verification_summary import VerificationSummary
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, VerificationSummary
 
 NOT_ASKED = (
     "Nothing was decoded end to end: a new run with validate: {} in its configuration decodes the γ it recommends and "

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.configs.canonical import short_hash
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.loader import (
     EFFORT,
-    ConfigError,
     config_hash,
     config_to_yaml,
     load_config,

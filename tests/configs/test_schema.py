@@ -19,7 +19,7 @@ from specgauge.configs.schema import (
     check_context,
     check_text_context,
 )
-from specgauge.model.policy_tuning import MAKERS
+from specgauge.model.policies.tuning import MAKERS
 from tests.configs.texts import MINIMAL, write
 
 PAIR = {"name": "a", "target": "embedded", "draft": {"model": "org/name"}}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.configs.loader import ConfigError, load_config
+from specgauge.configs.errors import ConfigError
+from specgauge.configs.loader import load_config
 
 PAIRS = "pairs:\n  - {name: embedded, target: embedded, draft: embedded}\n"
 MINIMAL = "name: x\n" + PAIRS

@@ -10,9 +10,9 @@ import yaml
 
 from specgauge.model.arms import arm_names
 from specgauge.reports.html import write_report
+from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import predict_run
-from specgauge.sweeps.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from tests.reports.pages import Page, read_page
 from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
 from tests.sweeps import made

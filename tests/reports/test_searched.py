@@ -7,8 +7,8 @@ from pathlib import Path
 from specgauge.reports.data import read_report_data
 from specgauge.reports.html import write_report
 from specgauge.reports.timings import part_timings
-from specgauge.sweeps.predictions import predict_run
-from tests.sweeps.test_searched_cells import BASE, RULED_OUT, searched_run
+from specgauge.sweeps.analysis.predictions import predict_run
+from tests.sweeps.run.test_searched_cells import BASE, RULED_OUT, searched_run
 
 
 def test_the_page_says_what_excluded_a_gamma(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from specgauge.reports.data import read_report_data
 from specgauge.reports.html import write_report
 from specgauge.reports.plot import MEASURED, write_plot
 from specgauge.reports.verification_section import NOT_ASKED
-from specgauge.sweeps.predictions import predict_run
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.store.rundir import Run
 from tests.reports.pages import Page, read_page
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.verified_rows import a_forced_row, a_row, decode
