@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -78,45 +78,45 @@ def explain(
 
     ``place`` gives the keys under which a person wrote what stands at some keys of ``written``.
     """
-    details = error.errors(include_url=False)
-    spots = [_walk(model, detail, written) for detail in details]
+    # pydantic also counts the entries of a list that are wrong as absent
+    details = [one for one in error.errors(include_url=False) if one["type"] != "too_short" or not one["input"]]
+    found = [(detail, _walk(model, detail, written)) for detail in details]
     # pydantic asks for the key that a misspelt one stands for: one mistake is one fault
     meant = {
         (spot.keys, nearest(str(detail["loc"][-1]), spot.fields))
-        for spot, detail in zip(spots, details, strict=True)
+        for detail, spot in found
         if detail["type"] == "extra_forbidden"
     }
-    faults: dict[tuple[Keys, str], Fault] = {}  # the members of a union may all refuse the same, variants too
-    for spot, detail in zip(spots, details, strict=True):
-        if detail["type"] != "missing" or (spot.keys, detail["loc"][-1]) not in meant:
-            for fault in _faults(replace(spot, keys=place(spot.keys)), detail):
-                faults.setdefault((fault.keys, fault.words), fault)
-    return list(faults.values())
+    faults = [
+        _fault(replace(spot, keys=place(spot.keys)), detail)
+        for detail, spot in found
+        if detail["type"] != "missing" or (spot.keys, detail["loc"][-1]) not in meant
+    ]
+    # the members of a union may all refuse the same, and so may the variants of a pair
+    return list({(fault.keys, fault.words): fault for fault in faults}.values())
 
 
-def _faults(spot: _Spot, detail: ErrorDetails) -> Iterator[Fault]:
-    code = detail["type"]
-    if code in ("extra_forbidden", "missing"):
-        key = str(detail["loc"][-1])
-        where = f" in {place_name(spot.keys)}" if spot.keys else ""
-        if code == "missing":
-            words = f"missing key {key!r}{where}: expected {_words(spot.fields[key])}"
-            yield Fault(code=code, keys=spot.keys, words=words)
-        else:
-            guess = nearest(key, spot.fields)
-            hint = f"; did you mean {guess!r}?" if guess else ","
-            words = f"unknown key {shown(key)}{where}{hint} expected one of: {', '.join(spot.fields)}"
-            yield Fault(code=code, keys=(*spot.keys, key), words=words)
-    elif code == "refused":
-        yield value_fault(code, spot.keys, detail["ctx"]["got"], detail["ctx"]["expected"])
-    elif code != "too_short" or not detail["input"]:  # pydantic also counts the entries that are wrong as absent
-        expected = spot.expected or _words(spot.schema)
-        many = "at least one: " if spot.written in ([], ()) else ""
-        is_text = {form.get("type") for form in _forms(spot.schema)} <= {"string", "null"}
-        quotes = (
-            "; put it in quotes if it is meant as text" if is_text and isinstance(spot.written, int | float) else ""
+def _fault(spot: _Spot, detail: ErrorDetails) -> Fault:
+    code, key = detail["type"], str(detail["loc"][-1] if detail["loc"] else "")
+    where = f" in {place_name(spot.keys)}" if spot.keys else ""
+    if code == "missing":
+        return Fault(
+            code=code, keys=spot.keys, words=f"missing key {key!r}{where}: expected {_words(spot.fields[key])}"
         )
-        yield value_fault(code, spot.keys, shown(spot.written) + quotes, many + expected)
+    if code == "extra_forbidden":
+        guess = nearest(key, spot.fields)
+        hint = f"; did you mean {guess!r}?" if guess else ","
+        words = f"unknown key {shown(key)}{where}{hint} expected one of: {', '.join(spot.fields)}"
+        return Fault(code=code, keys=(*spot.keys, key), words=words)
+    if code == "refused":
+        return value_fault(code, spot.keys, detail["ctx"]["got"], detail["ctx"]["expected"])
+    got, expected = shown(spot.written), spot.expected or _words(spot.schema)
+    if isinstance(spot.written, int | float) and {form.get("type") for form in _forms(spot.schema)} <= {
+        "string",
+        "null",
+    }:
+        got += "; put it in quotes if it is meant as text"
+    return value_fault(code, spot.keys, got, f"at least one: {expected}" if spot.written in ([], ()) else expected)
 
 
 _Schema = dict[str, Any]

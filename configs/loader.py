@@ -115,7 +115,7 @@ def config_hash(config: Config) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of what may be written, shorthands included."""
+    """JSON Schema (2020-12) of what may be written, shorthands included; its ``x-`` keys are words of errors."""
     schema = Config.model_json_schema(mode="validation")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "specgauge configuration"}
 
