@@ -234,7 +234,7 @@ def merged(answers: Sequence[RecommendationRow]) -> list[list[RecommendationRow]
     """Answers of one setting in rectangles of equal decision and γ, by smallest batch size and context."""
     rows: dict[int, dict[tuple[object, ...], list[RecommendationRow]]] = {}
     for one in sorted(answers, key=lambda one: by_size(one.point)):
-        outcome = (NO_ANSWER, one.reason) if one.speedup is None else (one.decision, one.gamma)
+        outcome: tuple[object, ...] = (NO_ANSWER, one.reason) if one.speedup is None else (one.decision, one.gamma)
         rows.setdefault(one.point.batch_size, {}).setdefault(outcome, []).append(one)
     groups: dict[tuple[object, ...], list[RecommendationRow]] = {}
     for outcomes in rows.values():

@@ -11,71 +11,36 @@ Every `draw_…` returns the hover text of its marks, by the group id they are d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import contourpy  # matplotlib's own contour library
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
-from specgauge.reports.formatting import TimeUnit, duration, interval, number, speedup, speedup_decimals, time_unit
+from specgauge.reports.formatting import TimeUnit, duration, interval, number, speedup, speedup_decimals
+from specgauge.reports.inline_svg import COLOURS, Hover
 from specgauge.reports.records import Curve, Point, PredictionRow, ValidationRow
+from specgauge.reports.summaries import cost_bars, plain_s
 
-Hover = dict[str, list[str]]
+FloatArray = NDArray[np.float64]
+Values = Sequence[float | None] | FloatArray
 Series = Mapping[str, Curve]
 """The curves of one panel by the name in the legend."""
 
-_CSS = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-_DRAWN = r"--(page|ink|muted|faint|bar-\w+|s\d): (#[0-9a-f]{6})"
-COLOURS = dict(reversed(re.findall(_DRAWN, _CSS)))
-"""Light colours of the style sheet by role (its first ones: the dark ones follow them there)."""
-SERIES = sum(role[0] == "s" for role in COLOURS)
-"""Number of series colours, s0 …"""
+_SERIES = sum(role.startswith("s") for role in COLOURS)
 WHITE, BLACK = "#fffffe", "#111111"
 """Alike on the light and the dark page, unlike the roles'."""
-STYLE: Mapping[str, Any] = {
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.edgecolor": COLOURS["muted"],
-    "axes.labelcolor": COLOURS["muted"],
-    "axes.titlecolor": COLOURS["muted"],
-    "axes.titlesize": 12,
-    "axes.titley": 1.04,
-    "axes.labelsize": 12,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "grid.color": COLOURS["faint"],
-    "hatch.color": COLOURS["muted"],
-    "hatch.linewidth": 0.5,
-    "path.simplify": False,
-    "svg.fonttype": "none",
-    "text.color": COLOURS["ink"],
-    "text.parse_math": False,
-    "xtick.bottom": False,
-    "xtick.labelcolor": COLOURS["muted"],
-    "xtick.labelsize": 12,
-    "ytick.left": False,
-    "ytick.labelcolor": COLOURS["muted"],
-    "ytick.labelsize": 12,
-}
-_DASHED = (0, (4, 3))
+DASHED = (0, (4, 3))
 _MOST_X_LABELS = 12
 _ROOM = 0.06
 """Share of an axis that stays free beyond what is drawn."""
-_BAND_ALPHA = 0.16
+BAND_ALPHA = 0.16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +52,7 @@ class SeriesStyle:
     @property
     def role(self) -> str:
         """The colour's name in the style sheet."""
-        return f"s{self.index % SERIES}"
+        return f"s{self.index % _SERIES}"
 
     @property
     def colour(self) -> str:
@@ -102,7 +67,12 @@ class SeriesStyle:
     @property
     def dashed(self) -> bool:
         """Whether the colour stands for an earlier series already."""
-        return self.index >= SERIES
+        return self.index >= _SERIES
+
+    @property
+    def line(self) -> Any:
+        """Matplotlib's line style."""
+        return DASHED if self.dashed else "-"
 
 
 def marker(index: int) -> str:
@@ -155,7 +125,7 @@ def draw_speedup(
     hover: Hover = {}
     _gamma_axis(axes, series)
     axes.set_ylim(y_range)
-    axes.axhline(1.0, color=COLOURS["ink"], linestyle=_DASHED, linewidth=1.5, gid="plain")
+    axes.axhline(1.0, color=COLOURS["ink"], linestyle=DASHED, linewidth=1.5, gid="plain")
     for name, curve in series.items():
         style = styles[name]
         gammas = [row.gamma for row in curve]
@@ -184,86 +154,9 @@ def draw_speedup(
     return hover
 
 
-def speedup_legend(
-    styles: Mapping[str, SeriesStyle], *, interval_words: str, to_use_words: str, measured_words: str
-) -> list[Artist]:
-    """What stands for the lines and marks of `draw_speedup` in a legend; no entry where words are empty."""
-    ink = COLOURS["ink"]
-    handles: list[Artist] = [Line2D([], [], color=ink, linestyle=_DASHED, linewidth=1.5, label="plain decoding")]
-    for name, style in styles.items():
-        line = _DASHED if style.dashed else "-"
-        handles.append(Line2D([], [], color=style.colour, linestyle=line, linewidth=2, marker=style.marker, label=name))
-    if interval_words:
-        handles.append(Patch(color=ink, alpha=_BAND_ALPHA, linewidth=0, label=interval_words))
-    for words, size, edge in ((to_use_words, 12, 2.0), (measured_words, 6.5, 1.6)):
-        if words:
-            handles.append(
-                Line2D([], [], color=ink, linestyle="none", marker="o", ms=size, mfc="none", mew=edge, label=words)
-            )
-    return handles
-
-
 # ---------------------------------------------------------------------------------------------------------------- cost
 
 _BAR = 0.62
-_ROUNDING = 1e-9
-"""Share of a round below which what its parts leave of it is the rounding of their sum."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CostBar:
-    """One bar; parts in seconds. The last two are the largest among the series, which share the others."""
-
-    gamma: int
-    draft_s: float
-    verify_s: float
-    rest_s: float
-    """What is left of T_round: catching up."""
-    overhead_s: float | None
-    """ε; None where no decoder has measured it. Noise can make it negative, which takes nothing off the bar."""
-
-    @property
-    def total_s(self) -> float:
-        """The whole round."""
-        return self.draft_s + self.verify_s + self.rest_s + max(0.0, self.overhead_s or 0.0)
-
-
-def cost_bars(series: Series) -> list[CostBar]:
-    """The bars of a panel, in rising γ, where drafting and verification are both known."""
-    bars: dict[int, CostBar] = {}
-    for row in (row for curve in series.values() for row in curve):
-        if row.t_draft_total_s is None or row.t_verify_s is None:
-            continue
-        round_s = row.t_round_s or 0.0
-        left_s = round_s - row.t_draft_total_s - row.t_verify_s - max(0.0, row.t_overhead_s or 0.0)
-        before = [bars[row.gamma]] if row.gamma in bars else []
-        overheads_s = [value for value in (row.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
-        bars[row.gamma] = CostBar(
-            gamma=row.gamma,
-            draft_s=row.t_draft_total_s,
-            verify_s=row.t_verify_s,
-            rest_s=max(0.0 if left_s < _ROUNDING * round_s else left_s, *(bar.rest_s for bar in before), 0.0),
-            overhead_s=max(overheads_s, default=None),
-        )
-    return [bars[gamma] for gamma in sorted(bars)]
-
-
-def plain_s(row: PredictionRow) -> float | None:
-    """Ω · T_decode in seconds: plain decoding of the tokens that a round commits."""
-    return None if row.tokens_per_round is None or row.t_decode_s is None else row.tokens_per_round * row.t_decode_s
-
-
-def cost_domain(panels: Iterable[Series]) -> tuple[TimeUnit, float] | None:
-    """The unit and the upper end of the y axis (in that unit) over all panels; None without a known cost."""
-    heights_s = [0.0]
-    for series in panels:
-        heights_s += [bar.total_s for bar in cost_bars(series)]
-        heights_s += [height for curve in series.values() for row in curve if (height := plain_s(row)) is not None]
-    top_s = max(heights_s)
-    if top_s <= 0:
-        return None
-    unit = time_unit([top_s])
-    return unit, (1.0 + _ROOM) * top_s / unit.seconds
 
 
 def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], unit: TimeUnit, top: float) -> Hover:
@@ -301,7 +194,7 @@ def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], uni
     decode_s = next((row.t_decode_s for curve in series.values() for row in curve if row.t_decode_s is not None), None)
     if decode_s is not None:
         height = decode_s / unit.seconds
-        axes.axhline(height, color=COLOURS["ink"], linestyle=_DASHED, linewidth=1.5, gid="plain")
+        axes.axhline(height, color=COLOURS["ink"], linestyle=DASHED, linewidth=1.5, gid="plain")
         hover["plain"] = [f"T_decode: {duration(decode_s)}"]
     for order, (name, curve) in enumerate(series.items()):
         beside = (order - (len(series) - 1) / 2) * min(0.2, 0.5 / len(series))
@@ -320,16 +213,10 @@ def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], uni
 # ---------------------------------------------------------------------------------------------------------- acceptance
 
 
-def conditional(survival: Sequence[float | None]) -> list[float | None]:
-    """A_i / A_(i-1) for i = 1 …, with A_0 = 1; None where no round gets that far."""
-    before = [1.0, *survival[:-1]]
-    return [now / past if now is not None and past else None for now, past in zip(survival, before, strict=True)]
-
-
 def draw_acceptance(
     axes: Axes,
-    series: Mapping[str, Sequence[float | None]],
-    intervals: Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]],
+    series: Mapping[str, Values],
+    intervals: Mapping[str, tuple[Values, Values]],
     styles: Mapping[str, SeriesStyle],
 ) -> Hover:
     """A line for every series of probabilities by position (index 0 is the round's first draft), some with (low, high).
@@ -386,7 +273,7 @@ def contrast(one: str, other: str) -> float:
     return (max(light) + 0.05) / (min(light) + 0.05)
 
 
-def break_even_lines(values: Sequence[Sequence[float | None]]) -> list[list[tuple[float, float]]]:
+def break_even_lines(values: Sequence[Values]) -> list[list[tuple[float, float]]]:
     """Contours S = 1 of a grid of speed-ups (rows × columns): paths of (x, y) in cells from the upper left corner.
 
     Linear between the cells' centres and held constant to the outer edges: drawn over centres, edges and corners, where
@@ -430,8 +317,6 @@ def draw_heat_map(
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.set_xticks(np.arange(len(columns)) + 0.5, [str(context) for context in columns])
     axes.set_yticks(np.arange(len(rows)) + 0.5, [str(batch_size) for batch_size in rows])
-    corner: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "xytext": (-56, 8)}
-    axes.annotate("batch size", (0, 1), color=COLOURS["muted"], size=12, **corner)
     axes.grid(visible=False)
     axes.spines["bottom"].set_visible(False)
     return {"cell": words}
@@ -474,7 +359,7 @@ Ends = tuple[float | None, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterPoint:
-    """One point: colour by sampling, shape by batch size (open ones after the first four); intervals are (low, high)."""
+    """One point: colour by sampling, shape by batch size; intervals are (low, high)."""
 
     x: float
     y: float
@@ -487,7 +372,7 @@ class ScatterPoint:
 
 
 def is_open(shape: int) -> bool:
-    """Whether the markers of a shape are hollow: the second time round."""
+    """Whether the markers of a shape are hollow: those of every second round."""
     return shape // 4 % 2 == 1
 
 
@@ -505,7 +390,7 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
     """The diagonal, where a figure was predicted as it was measured, and the points with their intervals."""
     hover: Hover = {}
     low, high = scatter_domain(points)
-    axes.plot([low, high], [low, high], color=COLOURS["ink"], linestyle=_DASHED, linewidth=1.5, gid="plain")
+    axes.plot([low, high], [low, high], color=COLOURS["ink"], linestyle=DASHED, linewidth=1.5, gid="plain")
     for point in points:
         colour, gid = point.style.colour, f"{'open' if is_open(point.shape) else 'dots'} {point.style.role}"
         _draw_intervals(axes, [point.y], [point.x_ends], colour, vertical=False)
@@ -536,47 +421,49 @@ def _round_ticks() -> MaxNLocator:
     return MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10])
 
 
-def _numbers(values: Sequence[float | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _numbers(values: Values) -> FloatArray:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _draw_curve(
-    axes: Axes, x: Sequence[float], values: Sequence[float | None], style: SeriesStyle, *, breaks: bool = True
-) -> None:
+def _draw_curve(axes: Axes, x: Sequence[float], values: Values, style: SeriesStyle, *, breaks: bool = True) -> None:
     """A line with its markers; an unknown value breaks it, or is passed over."""
     at, known = np.array(x, dtype=np.float64), _numbers(values)
     there = ~np.isnan(known)
     line_x, line_y = (at, known) if breaks else (at[there], known[there])
-    line = _DASHED if style.dashed else "-"
     if there.sum() > 1:
-        axes.plot(line_x, line_y, color=style.colour, linestyle=line, linewidth=2, gid=f"curve {style.role}")
+        axes.plot(line_x, line_y, color=style.colour, linestyle=style.line, linewidth=2, gid=f"curve {style.role}")
     _draw_markers(axes, at[there], known[there], style.colour, style.marker, f"dots {style.role}", 7)
 
 
-def _draw_band(
-    axes: Axes, x: Sequence[int], low: Sequence[float | None], high: Sequence[float | None], style: SeriesStyle
-) -> None:
+def _draw_band(axes: Axes, x: Sequence[int], low: Values, high: Values, style: SeriesStyle) -> None:
     """The area between `low` and `high` of neighbouring x values; a thick bar where one stands alone."""
     at, lower, upper = np.array(x, dtype=np.float64), _numbers(low), _numbers(high)
     known = ~np.isnan(lower + upper)
     alone = known & ~np.r_[False, known[:-1]] & ~np.r_[known[1:], False]
-    look = {"color": style.colour, "linewidth": 0.0}
-    if (known & ~alone).any():
-        shown = known & ~alone
-        axes.fill_between(at, lower, upper, where=shown, alpha=_BAND_ALPHA, gid=f"band {style.role}", **look)
+    shown = known & ~alone
+    look: Mapping[str, Any] = {"color": style.colour, "gid": f"band {style.role}"}
+    if shown.any():
+        axes.fill_between(at, lower, upper, where=list(shown), alpha=BAND_ALPHA, linewidth=0, **look)
     if alone.any():
-        look["linewidth"] = 5.0
-        axes.vlines(at[alone], lower[alone], upper[alone], alpha=0.4, gid=f"band {style.role}", **look)
+        axes.vlines(at[alone], lower[alone], upper[alone], alpha=0.4, linewidth=5, **look)
 
 
-def _draw_markers(axes: Axes, x: ArrayLike, y: ArrayLike, colour: str, shape: str, gid: str, size: float) -> None:
+def _draw_markers(axes: Axes, x: Values, y: Values, colour: str, shape: str, gid: str, size: float) -> None:
     """Filled markers with an edge in the page's colour; hollow ones and rings in their own."""
     kind = gid.partition(" ")[0]
     face = {"dots": colour, "ring": "none"}.get(kind, COLOURS["page"])
     edge, width = (COLOURS["page"], 1.0) if kind == "dots" else (colour, 2.0 if kind == "ring" else 1.6)
     look: Mapping[str, Any] = {"mfc": face, "mec": edge, "mew": width, "clip_on": False, "zorder": 3}
-    if np.size(x):
-        axes.plot(x, y, shape, color=colour, markersize=size * (0.85 if shape in "sD" else 1.0), gid=gid, **look)
+    if len(x):
+        axes.plot(
+            _numbers(x),
+            _numbers(y),
+            shape,
+            color=colour,
+            markersize=size * (0.85 if shape in "sD" else 1.0),
+            gid=gid,
+            **look,
+        )
 
 
 def _draw_intervals(axes: Axes, across: Sequence[float], ends: Sequence[Ends], colour: str, *, vertical: bool) -> None:

@@ -19,9 +19,8 @@ from specgauge import __version__
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
-from specgauge.reports.glossary import GLOSSARY
-from specgauge.reports.measurements import acceptance_curves, arm_summaries
-from specgauge.reports.records import Curves, Point, ReportData, Setting, by_size, curves, read_report_data, validated
+from specgauge.reports.records import Point, ReportData, Setting, curves, read_report_data, validated
+from specgauge.reports.summaries import acceptance_curves, arm_summaries
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
 from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.plan import plan_cells, planned_pairs
@@ -79,6 +78,7 @@ def _template() -> Template:
 def page_values(data: ReportData) -> dict[str, Any]:
     """Everything the template prints."""
     from specgauge.reports import sections  # late: a run imports this module before it measures, matplotlib after that
+    from specgauge.reports.validation import validation_section
 
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
@@ -107,7 +107,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "wanted": f"±{percent(config.precision.relative_ci, 1)}",
         "speedups": sections.speedup_blocks(by_setting, data.recommendations, samplings, decoded),
         "is_measured": bool(decoded),
-        "validation": sections.validation_section(data, samplings),
+        "validation": validation_section(data, samplings),
         "costs": sections.cost_blocks(by_setting, samplings),
         "gamma_max": max(config.grid.gamma),
         "most_panels": sections.MOST_PANELS,
@@ -119,7 +119,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "spent": _spent(data),
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
-        "glossary": GLOSSARY,
     }
     return values | {"sections": _sections(values)}
 

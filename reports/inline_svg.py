@@ -1,8 +1,8 @@
 """Matplotlib figures as inline SVG of the page: its colours, its font, hover text, light and dark from one drawing.
 
-Figures are drawn in the style sheet's light colours, which become `var(--…)` in the page, so that one drawing serves the
-light, the dark and the printed page. Text stays text and takes the page's font. The group ids that `figures` gives its
-artists become classes, and the marks in them get `<title>`s. Equal input gives equal bytes; nothing is loaded.
+Figures are drawn in the style sheet's light colours, which become `var(--…)` in the page, so that one drawing serves
+the light, the dark and the printed page. Text stays text and takes the page's font. The group ids that `figures` gives
+its artists become classes, and the marks in them get `<title>`s. Equal input gives equal bytes; nothing is loaded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -19,10 +21,41 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specgauge.reports.figures import COLOURS, STYLE, Hover
 from specgauge.reports.formatting import printable
 
-UNITS_PER_INCH = 72
+Hover = dict[str, list[str]]
+"""Hover text of the marks drawn under a group id, in the order in which they were drawn."""
+_CSS = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+_DRAWN = r"--(page|ink|muted|faint|bar-\w+|s\d): (#[0-9a-f]{6})"
+COLOURS: dict[str, str] = dict(reversed(re.findall(_DRAWN, _CSS)))
+"""Light colours of the style sheet by role (its first ones: the dark ones follow them there)."""
+STYLE: dict[Any, Any] = {
+    "axes.facecolor": "none",
+    "axes.edgecolor": COLOURS["muted"],
+    "axes.labelcolor": COLOURS["muted"],
+    "axes.labelpad": 6,
+    "axes.titlesize": "medium",
+    "axes.titley": 1.02,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 12,
+    "grid.color": COLOURS["faint"],
+    "hatch.color": COLOURS["muted"],
+    "hatch.linewidth": 0.5,
+    "path.simplify": False,
+    "svg.fonttype": "none",
+    "text.color": COLOURS["ink"],
+    "text.parse_math": False,
+    "xtick.bottom": False,
+    "xtick.labelcolor": COLOURS["muted"],
+    "ytick.left": False,
+    "ytick.labelcolor": COLOURS["muted"],
+}
+_UNITS_PER_INCH = 72
 _ROLES = {colour: f"var(--{role})" for role, colour in COLOURS.items()}
 _COLOUR = re.compile("|".join(COLOURS.values()))
 _FONT = re.compile(r"'DejaVu Sans'[^;]*sans-serif")
@@ -30,6 +63,7 @@ _DECIMALS = re.compile(r"-?\d+\.\d+")
 _REFERENCE = re.compile(r"#([\w-]+)")
 _OWN_ID = re.compile(r"[a-z][a-z -]*[a-z](?: s\d)?")
 _GEOMETRY = {"d", "x", "y", "width", "height", "transform"}
+_BY_POINTS: Mapping[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -61,15 +95,17 @@ def inline_figure(
     `key` makes the ids, so it must be unique on the page. The description is the marks' hover text unless it is given.
     `fixed` keeps the natural size instead of filling the column, down to three quarters of it where there is less room.
     """
-    with mpl.rc_context(STYLE | {"svg.hashsalt": key}), warnings.catch_warnings():
+    with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the page's font draws the text
-        figure = Figure(figsize=(size.width / UNITS_PER_INCH, size.height / UNITS_PER_INCH))
+        figure = Figure(figsize=(size.width / _UNITS_PER_INCH, size.height / _UNITS_PER_INCH))
         across, down = size.width - size.left - size.right, size.height - size.top - size.bottom
         corner = (size.left / size.width, size.bottom / size.height)
         axes = figure.add_axes((*corner, across / size.width, down / size.height))
         hover = draw(axes)
+        figure.patch.set_visible(False)
+        axes.patch.set_visible(False)
         axes.set_xlabel(x_title)
-        axes.set_title(y_title, loc="left")
+        axes.annotate(y_title, (0, 1), xytext=(2 - size.left, 10), color=COLOURS["muted"], **_BY_POINTS)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
     root = ElementTree.fromstring(printable(drawn.getvalue()))
@@ -116,8 +152,10 @@ def _attribute(name: str, value: str, used: set[str]) -> Mapping[str, str]:
         value = _FONT.sub("var(--font)", _COLOUR.sub(lambda found: _ROLES[found[0]], value))
     elif name in _GEOMETRY:
         value = _rounded(value)
-        if value.startswith("rotate(-0 "):
+        if value.startswith("rotate(0 "):
             return {}
+    elif name == "fill" and value in _ROLES:
+        return {"style": f"fill: {_ROLES[value]}"}
     return {name: value}
 
 

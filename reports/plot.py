@@ -9,7 +9,7 @@ to end. The file's ending chooses the format (png, svg, pdf).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,10 @@ from specgauge.reports.records import (
 from specgauge.sweeps.files import atomic_path
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+
+    from specgauge.reports.figures import SeriesStyle
 
 FORMATS = ("png", "svg", "pdf")
 PANEL_INCHES = (4.4, 3.4)
@@ -77,7 +80,7 @@ def speedup_figure(data: ReportData) -> Figure:
     for axes in grid.flat[len(points) :]:
         axes.set_visible(False)
     has_intervals = any(row.speedup_low is not None for row in rows)
-    handles = figures.speedup_legend(
+    handles = _legend(
         styles,
         interval_words=f"{percent(data.config.precision.confidence)} interval" if has_intervals else "",
         to_use_words="γ to use" if to_use else "",
@@ -87,6 +90,32 @@ def speedup_figure(data: ReportData) -> Figure:
     figure.supxlabel("γ, draft tokens a round")
     figure.supylabel("speed-up over plain decoding")
     return figure
+
+
+def _legend(
+    styles: Mapping[str, SeriesStyle], *, interval_words: str, to_use_words: str, measured_words: str
+) -> list[Artist]:
+    """What stands for the lines and marks of `the panels` in a legend; no entry where words are empty."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from specgauge.reports.figures import BAND_ALPHA, DASHED
+    from specgauge.reports.inline_svg import COLOURS
+
+    ink = COLOURS["ink"]
+    handles: list[Artist] = [Line2D([], [], color=ink, linestyle=DASHED, linewidth=1.5, label="plain decoding")]
+    for name, style in styles.items():
+        handles.append(
+            Line2D([], [], color=style.colour, linestyle=style.line, linewidth=2, marker=style.marker, label=name)
+        )
+    if interval_words:
+        handles.append(Patch(color=ink, alpha=BAND_ALPHA, linewidth=0, label=interval_words))
+    for words, size, edge in ((to_use_words, 12, 2.0), (measured_words, 6.5, 1.6)):
+        if words:
+            handles.append(
+                Line2D([], [], color=ink, linestyle="none", marker="o", ms=size, mfc="none", mew=edge, label=words)
+            )
+    return handles
 
 
 def plot_format(out: Path) -> str:
@@ -115,7 +144,7 @@ def write_plot(run_dir: Path, out: Path) -> Path:
     data = read_report_data(run_dir)
     import matplotlib as mpl  # late, as above: the command line asks for `plot_format` before it measures
 
-    from specgauge.reports.figures import COLOURS, STYLE
+    from specgauge.reports.inline_svg import COLOURS, STYLE
 
     with mpl.rc_context({**STYLE, "svg.hashsalt": "specgauge"}), atomic_path(out) as temporary:
         figure = speedup_figure(data)

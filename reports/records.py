@@ -382,7 +382,5 @@ def best_of(curve: Curve) -> PredictionRow | None:
 def validated(rows: Iterable[ValidationRow]) -> dict[tuple[Setting, Point, int], ValidationRow]:
     """The rows that tell what the pair gains: lossless (forced acceptance says nothing of it) with a known speed-up."""
     return {
-        (row.setting, row.point, row.gamma): row
-        for row in rows
-        if row.lossless and row.speedup_measured is not None
+        (row.setting, row.point, row.gamma): row for row in rows if row.lossless and row.speedup_measured is not None
     }

@@ -1,41 +1,32 @@
-"""The figure sections of the report and the validation section: panels, the text over each, legends, and sentences.
+"""The figure sections of the report: which panels there are, what stands over each, and what its legend says.
 
-A block holds the panels of one pair, mode, draft sampling and rule, a series for every sampling setting. Validation is
-decoding end to end to check the predictions: the error of a predicted speed-up is split in two, since S from the rounds
-that were counted is wrong by the costs alone, and Ω predicted against counted is the acceptance alone.
-Output: `Block`s and a `ValidationSection` for the template.
+A block holds the panels of one pair, mode, draft sampling and rule, a series for every sampling setting. Output:
+`Block`s for the template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
 from specgauge.reports.figures import (
     NO_DATA,
     HeatCell,
-    ScatterPoint,
     SeriesStyle,
-    conditional,
-    cost_bars,
-    cost_domain,
     draw_acceptance,
     draw_colour_key,
     draw_cost,
     draw_heat_map,
-    draw_scatter,
     draw_speedup,
-    is_open,
-    marker,
     series_styles,
     speedup_domain,
 )
-from specgauge.reports.formatting import PER_CENT, TIMES, change, count, number, point_words, sentence, speedup
-from specgauge.reports.inline_svg import Size, inline_figure
-from specgauge.reports.measurements import AcceptanceCurve
+from specgauge.reports.formatting import point_words, speedup
+from specgauge.reports.inline_svg import Hover, Size, inline_figure
 from specgauge.reports.records import (
     DO_NOT,
     SPECULATE,
@@ -44,36 +35,22 @@ from specgauge.reports.records import (
     Curves,
     Point,
     RecommendationRow,
-    ReportData,
     Setting,
     Validated,
-    ValidationRow,
     best_of,
     by_size,
 )
-from specgauge.reports.tables import Table, baseline_table, chosen_gammas, policy_table, validation_table
-from specgauge.sweeps.verification import OTHER_CONTEXTS
-from specgauge.sweeps.verification_summary import VerificationSummary
+from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
 
 MOST_PANELS = 24
 """Blocks of a section with more panels than this open one at a time."""
-CONFIG_SECTION = "verify"
-"""What asks for validation in a configuration."""
-NOT_ASKED = (
-    f"Nothing was decoded end to end: a new run with {CONFIG_SECTION}: {{}} in its configuration decodes the γ it "
-    "recommends and their neighbours, and holds these predictions against them."
-)
-NOT_YET = (
-    f"The configuration asks for texts decoded end to end ({CONFIG_SECTION}), but none has been held against these "
-    "predictions yet: run the same `specgauge run` again, it goes on where it stopped."
-)
 _SIZES = {2: Size(width=400, height=250), 3: Size(width=350, height=230)}
 """Panels stand two or three in a row and are drawn at about the width they are shown at."""
-_SQUARE = Size(width=350, height=362)
 _CELL_WIDTH, _CELL_HEIGHT, _AXIS_TITLE_WIDTH = 68, 48, 90
 _GAMMA = "γ, draft tokens per round"
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
-_GLYPHS = {"o": "●○", "s": "■□", "^": "▲△", "D": "◆◇"}
+GLYPHS = {"o": "●○", "s": "■□", "^": "▲△", "D": "◆◇"}
+"""Markers in a legend, filled and open."""
 Grouped = Mapping[Setting, Mapping[Point, Curve]]
 
 
@@ -115,30 +92,27 @@ class Block:
         return len(self.panels)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValidationSection:
-    """What the template prints; empty but for `missing` where nothing was decoded."""
-
-    missing: str = ""
-    """One sentence on how to have texts decoded; empty where some were."""
-    found: str = ""
-    """The outcome in one sentence."""
-    forced: str = ""
-    """Why the texts are not the target's; empty where they are."""
-    facts: Sequence[tuple[str, str]] = ()
-    blocks: Sequence[Block] = ()
-    table: Table | None = None
-    policies: Table | None = None
-    """None where none was decoded."""
-    baselines: Table | None = None
-
-
 def setting_titles(settings: Iterable[Setting]) -> dict[Setting, str]:
     """The block of every setting, alike for those that differ by sampling only: a title of what differs otherwise."""
     names = {"pair": "pair {}", "mode": "mode {}", "draft_sampling": "draft sampling {}", "acceptance_rule": "{} rule"}
     settings = list(settings)
     varied = {part: name for part, name in names.items() if len({getattr(one, part) for one in settings}) > 1}
     return {one: ", ".join(name.format(getattr(one, part)) for part, name in varied.items()) for one in settings}
+
+
+def panel(
+    draw: Callable[[Axes], Hover],
+    caption: str,
+    size: Size,
+    *,
+    key: str,
+    titles: tuple[str, str, str],
+    marks: Sequence[str] = (),
+) -> Panel:
+    """A panel under its caption; `titles` are those of the figure (for those who do not see it) and of its two axes."""
+    title, x_title, y_title = titles
+    svg = inline_figure(draw, size, key=key, title=title, x_title=x_title, y_title=y_title)
+    return Panel(caption=caption, svg=svg, marks=marks)
 
 
 def speedup_blocks(
@@ -161,18 +135,18 @@ def speedup_blocks(
                 name: [row for row in decoded if (row.setting.sampling, row.point) == (name, point)] for name in series
             }
             to_use = {name: one.gamma for name, one in answers.items() if one.decision == SPECULATE and one.gamma}
-            svg = inline_figure(
-                partial(
-                    draw_speedup, series=series, styles=styles, to_use=to_use, measured=measured, y_range=y_range
-                ),
-                _SIZES[_columns(shown)],
-                key=f"speedup-{order}-{point.batch_size}-{point.context}",
-                title=f"Speed-up by γ, {where}",
-                x_title=_GAMMA,
-                y_title="speed-up over plain decoding",
+            panels.append(
+                panel(
+                    partial(
+                        draw_speedup, series=series, styles=styles, to_use=to_use, measured=measured, y_range=y_range
+                    ),
+                    where,
+                    _SIZES[_columns(shown)],
+                    key=f"speedup-{order}-{point.batch_size}-{point.context}",
+                    titles=(f"Speed-up by γ, {where}", _GAMMA, "speed-up over plain decoding"),
+                    marks=[f"{name}: {_answer_words(one)}" for name, one in answers.items()],
+                )
             )
-            marks = [f"{name}: {_answer_words(one)}" for name, one in answers.items()]
-            panels.append(Panel(caption=where, marks=marks, svg=svg))
         legend = [*_series_legend(styles, (one.sampling for one in members))]
         legend.append(LegendEntry(words="plain decoding, S = 1", kind="plain"))
         legend.append(LegendEntry(words="γ to use", kind="ring", glyph="○"))
@@ -195,16 +169,12 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
             continue
         unit, top = domain
         panels = [
-            Panel(
-                caption=point_words(point),
-                svg=inline_figure(
-                    partial(draw_cost, series=_series(members, point), styles=styles, unit=unit, top=top),
-                    _SIZES[_columns(points)],
-                    key=f"cost-{len(blocks)}-{point.batch_size}-{point.context}",
-                    title=f"Cost of a round by γ, {point_words(point)}",
-                    x_title=_GAMMA,
-                    y_title=f"{unit.name} per round",
-                ),
+            panel(
+                partial(draw_cost, series=_series(members, point), styles=styles, unit=unit, top=top),
+                point_words(point),
+                _SIZES[_columns(points)],
+                key=f"cost-{len(blocks)}-{point.batch_size}-{point.context}",
+                titles=(f"Cost of a round by γ, {point_words(point)}", _GAMMA, f"{unit.name} per round"),
             )
             for point in points
         ]
@@ -239,16 +209,12 @@ def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence
             "Acceptance of draft i, given all before it": partial(draw_acceptance, series=steps, intervals={}),
         }
         panels = [
-            Panel(
-                caption=words,
-                svg=inline_figure(
-                    partial(draw, styles=styles),
-                    _SIZES[2],
-                    key=f"acceptance-{order}-{place}",
-                    title=words,
-                    x_title="position of the draft in its round",
-                    y_title="probability",
-                ),
+            panel(
+                partial(draw, styles=styles),
+                words,
+                _SIZES[2],
+                key=f"acceptance-{order}-{place}",
+                titles=(words, "position of the draft in its round", "probability"),
             )
             for place, (words, draw) in enumerate(plots.items())
         ]
@@ -291,7 +257,7 @@ def heat_map(
         bottom=bottom,
     )
     draw = partial(draw_heat_map, cells=cells, batch_sizes=batch_sizes, contexts=contexts)
-    return inline_figure(draw, size, key=key, title=title, x_title="context, tokens", fixed=True)
+    return inline_figure(draw, size, key=key, title=title, x_title="context, tokens", y_title="batch size", fixed=True)
 
 
 def colour_key() -> Markup:
@@ -360,190 +326,11 @@ def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> l
             words=name,
             kind="curve dashed" if styles[name].dashed else "curve",
             role=styles[name].role,
-            glyph=_GLYPHS[styles[name].marker][0],
+            glyph=GLYPHS[styles[name].marker][0],
         )
         for name in dict.fromkeys(names)
     ]
 
 
 def _marker_entry(style: SeriesStyle, words: str) -> LegendEntry:
-    return LegendEntry(words=words, kind="", role=style.role, glyph=_GLYPHS[style.marker][0])
-
-
-# ---------------------------------------------------------------------------------------------------------- validation
-
-
-def validation_section(data: ReportData, samplings: Sequence[str]) -> ValidationSection:
-    """The section of a run; `samplings` names every sampling setting, in the order that gives them their colours."""
-    summary = data.validation_summary
-    if summary is None:
-        return ValidationSection(missing=NOT_ASKED if data.config.verify is None else NOT_YET)
-    return ValidationSection(
-        found=_unbroken(sentence(summary.text())),
-        forced=_forced(data.validation),
-        facts=[(what, _unbroken(words)) for what, words in _facts(summary, data.validation)],
-        blocks=scatter_blocks(data.validation, samplings),
-        table=validation_table(data.validation, chosen_gammas(data.recommendations)),
-        policies=policy_table(data.policies),
-        baselines=baseline_table(data.validation),
-    )
-
-
-def _unbroken(words: str) -> str:
-    """Text in which no line breaks between a number and its per-cent sign, or before the number of a γ."""
-    return words.replace(" %", PER_CENT).replace("γ = ", "γ\u00a0=\u00a0")
-
-
-def _forced(rows: Sequence[ValidationRow]) -> str:
-    """A notice on the rows whose texts are not the target's, with the reasons."""
-    forced = [row for row in rows if not row.lossless]
-    if not forced:
-        return ""
-    which = "None of these texts is" if len(forced) == len(rows) else f"{len(forced)} of {len(rows)} rows are not"
-    reasons = sorted({row.why_not_lossless for row in forced if row.why_not_lossless})
-    why = f" ({'; '.join(reasons)})" if reasons else ""
-    return (
-        f"{which} lossless{why}: such texts do not follow the target's distribution and say nothing about the draft. "
-        "They check the cost model alone."
-    )
-
-
-def _facts(summary: VerificationSummary, rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
-    """(what, finding) of all rows together; a row is a cell at one γ."""
-    decoded = f"{count(summary.cells, 'cell')}, {count(summary.rows, 'row')} of the table below (a cell at one γ each)"
-    yield "decoded", decoded
-    if summary.speedup is not None:
-        yield "S predicted", f"{summary.speedup.text()}{_worst(rows, 'error')}"
-    if summary.cost is not None:
-        yield "cost error", f"S from the rounds counted {summary.cost.text()}{_worst(rows, 'cost_error')}"
-    if summary.acceptance_known:
-        holds = _of(summary.acceptance_agrees, summary.acceptance_known)
-        yield "acceptance error", f"its 95 % interval holds 0 in {holds}"
-    if summary.rounds_known:
-        agree = _of(summary.rounds_agree, summary.rounds_known)
-        yield "rounds counted", f"as many as expected on the very texts, chance aside, in {agree}"
-    elsewhere = sum(row.overhead_from == OTHER_CONTEXTS for row in rows)
-    known = sum(row.t_overhead_s is not None for row in rows)
-    if known:
-        yield "overhead ε", f"fitted at other contexts than the one it is validated at in {_of(elsewhere, known)}"
-    lossless = _of(summary.rows - summary.forced, summary.rows)
-    yield "lossless", f"{lossless}{'' if summary.forced else ': the texts follow the distribution of the target alone'}"
-    texts = summary.texts_same + summary.texts_tied + summary.texts_differ
-    if texts:
-        yield (
-            "greedy texts",
-            f"of {texts}, {summary.texts_same} are plain decoding's token for token, {summary.texts_tied} leave it "
-            f"where rounding decides between two tokens, {summary.texts_differ} elsewhere",
-        )
-    if summary.whole_low is not None and summary.whole_high is not None:
-        low, high = speedup(summary.whole_low), speedup(summary.whole_high)
-        span = high if low == high else f"{low.removesuffix(TIMES)} to {high}"
-        yield "whole requests", f"{span} plain decoding, prefills and ragged ends included"
-
-
-def _of(some: int, total: int) -> str:
-    return f"all {total} rows" if some == total > 1 else f"{some} of {count(total, 'row')}"
-
-
-def _worst(rows: Sequence[ValidationRow], name: str) -> str:
-    """Where an error is largest and which way; empty with a single row."""
-    known = [(value, row) for row in rows if (value := getattr(row, name)) is not None]
-    if len(known) < 2:
-        return ""
-    value, row = max(known, key=lambda pair: abs(pair[0]))
-    return f" (too {'high' if value > 0 else 'low'}: {_row_words(row)})"
-
-
-def _row_words(row: ValidationRow) -> str:
-    return f"{row.setting.sampling}, {point_words(row.point)}, γ = {row.gamma}"
-
-
-def scatter_blocks(rows: Sequence[ValidationRow], samplings: Sequence[str]) -> list[Block]:
-    """Three panels for every pair, mode, draft sampling and rule: S predicted, S from counts, and Ω."""
-    styles = series_styles(samplings)
-    titles = setting_titles(row.setting for row in rows)
-    sizes = sorted({row.point.batch_size for row in rows})
-    grouped: dict[str, list[ValidationRow]] = {}
-    for row in rows:
-        grouped.setdefault(titles[row.setting], []).append(row)
-    blocks = []
-    for order, (title, members) in enumerate(grouped.items()):
-        figures = {
-            ("Whole error: S predicted", "measured S", "predicted S"): [
-                _speedup_point(row, row.speedup_predicted, styles, sizes) for row in members
-            ],
-            ("Cost error: S from counts", "measured S", "S from the rounds counted"): [
-                _speedup_point(row, row.speedup_from_counts, styles, sizes) for row in members
-            ],
-            ("Acceptance error: Ω predicted", "counted Ω", "predicted Ω"): [
-                _acceptance_point(row, styles, sizes) for row in members
-            ],
-        }
-        panels = [
-            Panel(
-                caption=words,
-                svg=inline_figure(
-                    partial(draw_scatter, points=known),
-                    _SQUARE,
-                    key=f"validation-{order}-{place}",
-                    title=words,
-                    x_title=x_title,
-                    y_title=y_title,
-                ),
-            )
-            for place, ((words, x_title, y_title), points) in enumerate(figures.items())
-            if (known := [point for point in points if point is not None])
-        ]
-        if panels:
-            blocks.append(Block(title=title, legend=_scatter_legend(members, styles, sizes), panels=panels, columns=3))
-    return blocks
-
-
-def _speedup_point(
-    row: ValidationRow, value: float | None, styles: Mapping[str, SeriesStyle], sizes: Sequence[int]
-) -> ScatterPoint | None:
-    found = row.speedup_measured
-    if value is None or found is None:
-        return None
-    return ScatterPoint(
-        x=found,
-        y=value,
-        x_ends=(row.speedup_measured_low, row.speedup_measured_high),
-        style=styles[row.setting.sampling],
-        shape=sizes.index(row.point.batch_size),
-        words=f"{_row_words(row)}: {number(value)} against {number(found)} measured ({change(value / found - 1)})",
-    )
-
-
-def _acceptance_point(
-    row: ValidationRow, styles: Mapping[str, SeriesStyle], sizes: Sequence[int]
-) -> ScatterPoint | None:
-    value, found = row.tokens_per_round_predicted, row.tokens_per_round_counted
-    if value is None or found is None:
-        return None
-    low, high = row.acceptance_error_low, row.acceptance_error_high
-    return ScatterPoint(
-        x=found,
-        y=value,
-        y_ends=(None, None) if low is None or high is None else (found * (1.0 + low), found * (1.0 + high)),
-        style=styles[row.setting.sampling],
-        shape=sizes.index(row.point.batch_size),
-        words=f"{_row_words(row)}: {number(value)} against {number(found)} counted ({change(row.acceptance_error)})",
-    )
-
-
-def _scatter_legend(
-    rows: Sequence[ValidationRow], styles: Mapping[str, SeriesStyle], sizes: Sequence[int]
-) -> list[LegendEntry]:
-    """Colours by sampling and shapes by batch size, of what `rows` hold."""
-    names = {row.setting.sampling for row in rows}
-    own = {row.point.batch_size for row in rows}
-    legend = [LegendEntry(words=name, kind="patch", role=styles[name].role) for name in styles if name in names]
-    legend += [
-        LegendEntry(words=f"batch {size}", kind="", glyph=_GLYPHS[marker(shape)][is_open(shape)])
-        for shape, size in enumerate(sizes)
-        if size in own
-    ]
-    legend.append(LegendEntry(words="interval", kind="interval"))
-    legend.append(LegendEntry(words="as predicted", kind="plain"))
-    return legend
+    return LegendEntry(words=words, kind="", role=style.role, glyph=GLYPHS[style.marker][0])

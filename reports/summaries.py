@@ -1,4 +1,4 @@
-"""What was measured, summarised for the report: how well every arm's time is known, and acceptance by position.
+"""Numbers that the report shows beyond the rows: acceptance by position, arms' timings, the parts of a round's cost.
 
     A_i(γ_max) = Σ survival_i / Σ starts        pooled over texts by the renewal pass, resampled by prompt
 
@@ -19,7 +19,8 @@ from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_r
 from specgauge.model.known import finite_or_none
 from specgauge.model.precision import drift, worst_half_width
 from specgauge.model.renewal_result import RenewalResult
-from specgauge.reports.records import Point, Setting
+from specgauge.reports.formatting import TimeUnit, time_unit
+from specgauge.reports.records import Curve, Point, PredictionRow, Setting
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
 from specgauge.sweeps.timings import ArmTimings, CellTimings
@@ -152,3 +153,70 @@ def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | N
     ends = percentile_interval(np.clip(replicates[1:], 0.0, 1.0), config.precision.confidence)
     low, high = ([finite_or_none(value) for value in end] for end in ends)
     return low, high
+
+
+def conditional(survival: Sequence[float | None]) -> list[float | None]:
+    """A_i / A_(i-1) for i = 1 …, with A_0 = 1; None where no round gets that far."""
+    before = [1.0, *survival[:-1]]
+    return [now / past if now is not None and past else None for now, past in zip(survival, before, strict=True)]
+
+
+_COST_ROOM = 1.06
+_ROUNDING = 1e-9
+"""Share of a round below which what its parts leave of it is the rounding of their sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostBar:
+    """One bar; parts in seconds. The last two are the largest among the series, which share the others."""
+
+    gamma: int
+    draft_s: float
+    verify_s: float
+    rest_s: float
+    """What is left of T_round: catching up."""
+    overhead_s: float | None
+    """ε; None where no decoder has measured it. Noise can make it negative, which takes nothing off the bar."""
+
+    @property
+    def total_s(self) -> float:
+        """The whole round."""
+        return self.draft_s + self.verify_s + self.rest_s + max(0.0, self.overhead_s or 0.0)
+
+
+def cost_bars(series: Mapping[str, Curve]) -> list[CostBar]:
+    """The bars of a panel, in rising γ, where drafting and verification are both known."""
+    bars: dict[int, CostBar] = {}
+    for row in (row for curve in series.values() for row in curve):
+        if row.t_draft_total_s is None or row.t_verify_s is None:
+            continue
+        round_s = row.t_round_s or 0.0
+        left_s = round_s - row.t_draft_total_s - row.t_verify_s - max(0.0, row.t_overhead_s or 0.0)
+        before = [bars[row.gamma]] if row.gamma in bars else []
+        overheads_s = [value for value in (row.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
+        bars[row.gamma] = CostBar(
+            gamma=row.gamma,
+            draft_s=row.t_draft_total_s,
+            verify_s=row.t_verify_s,
+            rest_s=max(0.0 if left_s < _ROUNDING * round_s else left_s, *(bar.rest_s for bar in before), 0.0),
+            overhead_s=max(overheads_s, default=None),
+        )
+    return [bars[gamma] for gamma in sorted(bars)]
+
+
+def plain_s(row: PredictionRow) -> float | None:
+    """Ω · T_decode in seconds: plain decoding of the tokens that a round commits."""
+    return None if row.tokens_per_round is None or row.t_decode_s is None else row.tokens_per_round * row.t_decode_s
+
+
+def cost_domain(panels: Iterable[Mapping[str, Curve]]) -> tuple[TimeUnit, float] | None:
+    """The unit and the upper end of the y axis (in that unit) over all panels; None without a known cost."""
+    heights_s = [0.0]
+    for series in panels:
+        heights_s += [bar.total_s for bar in cost_bars(series)]
+        heights_s += [height for curve in series.values() for row in curve if (height := plain_s(row)) is not None]
+    top_s = max(heights_s)
+    if top_s <= 0:
+        return None
+    unit = time_unit([top_s])
+    return unit, _COST_ROOM * top_s / unit.seconds
