@@ -116,7 +116,7 @@ def inline_figure(
     if fixed:
         root.attrib |= {"width": f"{size.width:g}", "height": f"{size.height:g}"}
         root.attrib["style"] = f"min-width:{0.75 * size.width:g}px"
-    return Markup(ElementTree.tostring(root, encoding="unicode", short_empty_elements=False))
+    return Markup(printable(ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)))
 
 
 def _strip(root: ElementTree.Element) -> None:
