@@ -12,7 +12,6 @@ from matplotlib.patches import Rectangle
 
 from specgauge.reports.figures import (
     HeatCell,
-    Hover,
     ScatterPoint,
     SeriesStyle,
     break_even_lines,
@@ -29,7 +28,7 @@ from specgauge.reports.figures import (
     series_styles,
     speedup_domain,
 )
-from specgauge.reports.inline_svg import COLOURS
+from specgauge.reports.inline_svg import COLOURS, Hover
 from specgauge.reports.records import Point, PredictionRow, ValidationRow, record
 from specgauge.reports.summaries import cost_domain
 from tests.reports.synthetic import Shape, prediction_rows
@@ -104,7 +103,7 @@ def test_one_gamma_is_a_dot_with_a_thick_interval() -> None:
     assert (found(axes, "curve s0"), len(points(axes, "dots s0"))) == ([], 1)
     (bar,) = found(axes, "band s0")
     assert isinstance(bar, LineCollection)
-    assert bar.get_linewidth()[0] == 5
+    assert list(np.atleast_1d(bar.get_linewidth())) == [5]
 
 
 def test_the_speedup_axis_shows_the_line_at_one_and_tames_wild_intervals() -> None:
@@ -275,7 +274,8 @@ def test_orange_is_slower_and_blue_is_faster() -> None:
 
 
 def a_point(x: float, y: float, **more: Any) -> ScatterPoint:
-    return ScatterPoint(**({"x": x, "y": y, "style": SeriesStyle(index=0), "shape": 0, "words": f"{x}, {y}"} | more))
+    plain: dict[str, Any] = {"x": x, "y": y, "style": SeriesStyle(index=0), "shape": 0, "words": f"{x}, {y}"}
+    return ScatterPoint(**(plain | more))
 
 
 def test_both_axes_show_the_same_range() -> None:
