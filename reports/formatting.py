@@ -119,9 +119,9 @@ def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     return f"{low:.{decimals}f}–{high:.{decimals}f}"
 
 
-def count(quantity: int, noun: str, plural: str | None = None) -> str:
+def count(quantity: int, noun: str) -> str:
     """`1 prompt`, `2 prompts`."""
-    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {plural or noun + 's'}"
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
 def listed(words: Sequence[str], joint: str = "and") -> str:

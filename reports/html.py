@@ -8,7 +8,7 @@ script and loads nothing. The same run gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -245,30 +245,25 @@ def _spent(data: ReportData) -> str:
 
 
 def environment_facts(environment: Mapping[str, Any]) -> Facts:
-    """(heading, [(name, value)]) of environment.json: plain values first, then every mapping under its own heading."""
-    plain: list[tuple[str, str]] = []
-    sections = [("General", plain)]
-    for name, value in environment.items():
-        flat = list(_flat(str(name), value))
-        if len(flat) > 1 or (flat and isinstance(value, Mapping)):
-            prefix = f"{_words(str(name))}: "
-            sections.append((_words(str(name)), [(label.removeprefix(prefix), text) for label, text in flat]))
-        else:
-            plain.extend(flat or [(_words(str(name)), UNKNOWN)])
-    return [section for section in sections if section[1]]
+    """Headings with (name, value) of environment.json: plain values first, every mapping under its own heading."""
+    facts: dict[str, list[tuple[str, str]]] = {"General": []}
+    for (first, *path), value in _leaves(environment):
+        heading = _words(first) if path else "General"
+        names = path or [first]
+        name, text = _with_unit(names[-1], value)
+        facts.setdefault(heading, []).append((": ".join([*map(_words, names[:-1]), name]), text))
+    return [(heading, pairs) for heading, pairs in facts.items() if pairs]
 
 
-def _flat(name: str, value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Leaves of a nested value, each with the path to it in words."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(str(key), inner, f"{prefix}{_words(name)}: ")
-    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
-        for index, inner in enumerate(value):
-            yield from _flat(str(index), inner, f"{prefix}{_words(name)}: ")
-    else:
-        label, text = _with_unit(name, value)
-        yield f"{prefix}{label}", text
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every plain value with the path to it; lists of plain values are values."""
+    if isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        value = dict(enumerate(value))
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, (*path, str(name)))
+    elif path:
+        yield path, value
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
@@ -285,13 +280,11 @@ def _words(name: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    if value is None or value == "":
-        return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ", ".join(_plain(one) for one in value) or UNKNOWN
-    return str(value)
+        return ", ".join(map(_plain, value)) or UNKNOWN
+    return UNKNOWN if value in (None, "", {}) else str(value)
 
 
 def compilation_facts(lines: Iterable[JournalLine]) -> Facts:
