@@ -1,10 +1,8 @@
 from pathlib import Path
 
-import pytest
-
 from specgauge.reports.records import PredictionRow, curves, read_report_data, record
 from specgauge.reports.summaries import arm_summaries
-from specgauge.reports.tables import Table, arm_words, broken_table, chosen_gammas, prediction_table, timing_table
+from specgauge.reports.tables import Table, broken_table, chosen_gammas, prediction_table, timing_table
 from tests.reports.synthetic import Shape, build_run, prediction_rows
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
@@ -65,21 +63,6 @@ def test_a_measured_overhead_has_its_column() -> None:
     row = predictions(Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,), overhead_s=0.001)).groups[0].rows[1]
     assert list(row.cells)[:3] == ["2", "1.43", "1.39–1.48"]
     assert list(row.cells)[12:] == ["1.00", "15.4"]
-
-
-@pytest.mark.parametrize(
-    ("arm", "words"),
-    [
-        ("decode", "T_decode"),
-        ("draft", "C(γ_max), draft chain"),
-        ("draft_catch_up", "first draft step, two tokens"),
-        ("verify:3", "T_verify(3)"),
-        ("prefill_target", "prefill, target"),
-        ("prefill_draft", "prefill, draft"),
-    ],
-)
-def test_arms_are_named_by_the_reports_symbols(arm: str, words: str) -> None:
-    assert arm_words(arm) == words
 
 
 def test_timings_show_their_quality(tmp_path: Path) -> None:
