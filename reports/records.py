@@ -56,11 +56,17 @@ by_size = attrgetter("batch_size", "context")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionRow:
-    """One row of predictions.csv; times in seconds, rates and speed-ups as plain numbers."""
+class RunRow:
+    """What every row of a run's tables is about."""
 
     setting: Setting
     point: Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionRow(RunRow):
+    """One row of predictions.csv; times in seconds, rates and speed-ups as plain numbers."""
+
     gamma: int
     t_decode_s: float | None
     t_draft_total_s: float | None
@@ -87,11 +93,9 @@ class PredictionRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecommendationRow:
+class RecommendationRow(RunRow):
     """One entry of recommendation.yaml: what to do with one setting at one point, and how sure that is."""
 
-    setting: Setting
-    point: Point
     decision: str
     gamma: int | None
     best_gamma: int | None
@@ -112,11 +116,24 @@ class RecommendationRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationRow:
-    """One row of verification.csv: one point decoded end to end at one γ, beside its prediction."""
+class DecodedRow(RunRow):
+    """What was decoded end to end, beside its prediction: of one γ, or under an adaptive policy."""
 
-    setting: Setting
-    point: Point
+    speedup_predicted: float | None
+    speedup_from_counts: float | None
+    speedup_measured: float | None
+    speedup_measured_low: float | None
+    speedup_measured_high: float | None
+    cost_error: float | None
+    """S from counts / S measured − 1."""
+    error: float | None
+    """S predicted / S measured − 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationRow(DecodedRow):
+    """One row of verification.csv: one point decoded at one γ."""
+
     gamma: int
     lossless: bool
     """Whether the texts follow the target's distribution; not so where acceptance was forced."""
@@ -130,15 +147,6 @@ class ValidationRow:
     """Ω predicted / Ω counted − 1, with its 95 % interval."""
     acceptance_error_low: float | None
     acceptance_error_high: float | None
-    speedup_predicted: float | None
-    speedup_from_counts: float | None
-    speedup_measured: float | None
-    speedup_measured_low: float | None
-    speedup_measured_high: float | None
-    cost_error: float | None
-    """S from counts / S measured − 1."""
-    error: float | None
-    """S predicted / S measured − 1."""
     speedup_whole: float | None
     """Tokens a second over plain decoding for whole requests, prefills and ragged ends included."""
     plain_over_generate: float | None
@@ -150,30 +158,18 @@ class ValidationRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyRow:
-    """One row of verification.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
+class PolicyRow(DecodedRow):
+    """One row of verification.csv of an adaptive policy, over whole texts; predicted is its replay."""
 
-    setting: Setting
-    point: Point
     policy: str
     best_fixed_gamma: int | None
     """The γ decoded that was fastest over whole texts; None where none was decoded beside it."""
-    speedup_measured: float | None
-    """Over plain decoding, after the first tokens, with its interval."""
-    speedup_measured_low: float | None
-    speedup_measured_high: float | None
     over_best_fixed: float | None
-    """The same over the fastest γ."""
+    """S measured over that of the fastest γ."""
     over_best_fixed_low: float | None
     over_best_fixed_high: float | None
-    speedup_predicted: float | None
-    """That of its replay."""
-    error: float | None
-    """S replayed / S measured − 1, with its interval."""
     error_low: float | None
     error_high: float | None
-    speedup_from_counts: float | None
-    cost_error: float | None
     mean_gamma: float | None
     """Drafts of a row and round."""
     rounds: int
@@ -181,7 +177,7 @@ class PolicyRow:
     """Rounds whose γ differs from the one before."""
 
 
-Record = TypeVar("Record", Setting, Point, PredictionRow, RecommendationRow, ValidationRow, PolicyRow)
+Record = TypeVar("Record", bound=Setting | Point | RunRow)
 
 
 def record(kind: type[Record], row: Mapping[str, Any]) -> Record:

@@ -23,11 +23,10 @@ from specgauge.reports.formatting import (
 from specgauge.reports.records import (
     Curves,
     Point,
-    PolicyRow,
     PredictionRow,
     RecommendationRow,
+    RunRow,
     Setting,
-    ValidationRow,
     by_size,
 )
 from specgauge.reports.summaries import AcceptanceCurve, ArmSummary
@@ -56,8 +55,7 @@ _ARMS = {
     "prefill_draft": "prefill, draft",
 }
 _Shown = TypeVar("_Shown")
-_Decoded = TypeVar("_Decoded", ValidationRow, PolicyRow)
-_Predicted = TypeVar("_Predicted", PredictionRow, ValidationRow, PolicyRow)
+_Row = TypeVar("_Row", bound=RunRow)
 Columns: TypeAlias = list[tuple[str, Callable[[_Shown], str]]]
 """Titles, each with the text of a row's cell."""
 Chosen = Collection[tuple[Setting, Point, int]]
@@ -236,11 +234,9 @@ def broken_table(arms: Sequence[ArmSummary]) -> Table | None:
     )
 
 
-def by_point(
-    rows: Sequence[_Decoded], order: Callable[[_Decoded], float]
-) -> Iterator[tuple[Setting, Point, list[_Decoded]]]:
+def by_point(rows: Sequence[_Row], order: Callable[[_Row], float]) -> Iterator[tuple[Setting, Point, list[_Row]]]:
     """Rows of every setting and point, settings in order of appearance, points rising, their rows in `order`."""
-    grouped: dict[Setting, dict[Point, list[_Decoded]]] = {}
+    grouped: dict[Setting, dict[Point, list[_Row]]] = {}
     for row in sorted(rows, key=order):
         grouped.setdefault(row.setting, {}).setdefault(row.point, []).append(row)
     for setting in dict.fromkeys(row.setting for row in rows):
@@ -249,8 +245,8 @@ def by_point(
 
 
 def row_groups(
-    groups: Iterable[tuple[Setting, Point, Sequence[_Predicted]]],
-    columns: Columns[_Predicted],
+    groups: Iterable[tuple[Setting, Point, Sequence[_Row]]],
+    columns: Columns[_Row],
     common: Mapping[str, str],
     chosen: Chosen = (),
 ) -> list[RowGroup]:
