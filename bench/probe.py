@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specgauge.bench.clock import Clock, clock_for, timed_marks
 from specgauge.bench.environment import cpu_name
+from specgauge.bench.timing.clock import Clock, clock_for, timed_marks
 from specgauge.configs.hardware import Count, HardwareEntry, Peaks, Quantity
 
 if TYPE_CHECKING:

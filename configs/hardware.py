@@ -71,7 +71,7 @@ class HardwareEntry(_Frozen):
     peak_flops_per_s: Peaks
 
     def plain(self) -> dict[str, Any]:
-        """Values without their sources, by the field names of `specgauge.model.deployment.Hardware`."""
+        """Values without their sources, by the field names of `specgauge.model.roofline.deployment.Hardware`."""
         peaks = {name: getattr(self.peak_flops_per_s, name) for name in Peaks.model_fields}
         return {
             "name": self.name,

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specgauge.model.acceptance.finite_length import run_law
 from specgauge.model.checks import FloatArray, distribution
 from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionLaw, position_law
-from specgauge.model.finite import run_law
 from specgauge.model.text_table import text_table
 
 MOST_POSITIONS = 64

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance_profile import AcceptanceProfile
+from specgauge.model.acceptance.profiles import AcceptanceProfile
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.costs import CostsAt
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, within_limits

@@ -1,7 +1,7 @@
 """What a machine's peaks allow for a draft/target pair: bytes, FLOPs, least times and the largest batch, as text.
 
-Nothing is measured or fitted here: these are the roofline's floors (`specgauge.model.roofline`) from two shapes and a
-hardware entry.  Shapes and entries are shipped names or the user's own files.
+Nothing is measured or fitted here: these are the roofline's floors (`specgauge.model.roofline.step_time`) from two
+shapes and a hardware entry.  Shapes and entries are shipped names or the user's own files.
 
     python -m specgauge.reports.floors --target llama-3.1-8b --draft llama-3.2-1b --hardware h100-sxm \\
         --batch 1,8,64 --context 4000 --gamma 4
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
-from specgauge.model.architecture import architecture_from_config
-from specgauge.model.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
-from specgauge.model.roofline import step_work, t_decode_s, t_draft_total_s, t_verify_s
+from specgauge.model.roofline.architecture import architecture_from_config
+from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
+from specgauge.model.roofline.step_time import step_work, t_decode_s, t_draft_total_s, t_verify_s
 
 COLUMNS = ("B", "T_decode", "T_verify", "C(gamma)", "FLOPs/byte, 1 token", "FLOPs/byte, gamma + 1", "bound of T_verify")
 

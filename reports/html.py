@@ -22,10 +22,10 @@ from specgauge.reports.formatting import UNKNOWN, count, duration, percent, prin
 from specgauge.reports.records import Point, ReportData, Setting, curves, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves, arm_summaries
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
-from specgauge.sweeps.files import write_text_atomically
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.records import JournalLine
-from specgauge.sweeps.rundir import REPORT
+from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.journal import JournalLine
+from specgauge.sweeps.store.rundir import REPORT
 
 if TYPE_CHECKING:
     from jinja2 import Template

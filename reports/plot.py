@@ -25,7 +25,7 @@ from specgauge.reports.records import (
     read_report_data,
     validated,
 )
-from specgauge.sweeps.files import atomic_path
+from specgauge.sweeps.store.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

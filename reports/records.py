@@ -13,13 +13,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specgauge.sweeps.decoded_tables import REQUESTS
+from specgauge.sweeps.analysis.predictions import Predictions, predict
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.predictions import Predictions, predict
-from specgauge.sweeps.records import JournalLine
-from specgauge.sweeps.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
-from specgauge.sweeps.timings import CellTimings, collect_timings
-from specgauge.sweeps.verification_summary import VerificationSummary, summarise
+from specgauge.sweeps.store.decoded import REQUESTS
+from specgauge.sweeps.store.journal import JournalLine
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,18 +22,21 @@ from pathlib import Path
 import numpy as np
 
 from specgauge.configs.hardware import hardware_names, shape_names
-from specgauge.model.calibration import (
+from specgauge.model.roofline.calibration import (
     FORMS,
     SUM,
+    Axis,
     Calibration,
     Form,
     HeldOut,
+    MeasuredSteps,
     calibrate,
     cross_validate,
+    impossible_pairs,
     line_fit,
+    measured_steps,
     roofline_fit,
 )
-from specgauge.model.measured_steps import Axis, MeasuredSteps, impossible_pairs, measured_steps
 from specgauge.reports.floors import deployment
 
 PARTS = ("t_decode_s", "t_verify_s")

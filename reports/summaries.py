@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance import alpha_judged, alpha_omega, alpha_overlap
-from specgauge.model.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.model.known import finite_or_none
-from specgauge.model.precision import drift, worst_half_width
-from specgauge.model.renewal_result import RenewalResult
+from specgauge.model.acceptance.estimate import alpha_judged, alpha_omega, alpha_overlap
+from specgauge.model.acceptance.renewal import RenewalResult
+from specgauge.model.provenance import finite_or_none
+from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import TimeUnit, time_unit
 from specgauge.reports.records import Curve, Point, PredictionRow, Setting
+from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.recorded import RecordedTexts, recorded_texts
-from specgauge.sweeps.timings import ArmTimings, CellTimings
 
 if TYPE_CHECKING:
     import pandas as pd

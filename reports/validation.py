@@ -49,8 +49,7 @@ from specgauge.reports.tables import (
     row_groups,
     setting_heading,
 )
-from specgauge.sweeps.verification import OTHER_CONTEXTS
-from specgauge.sweeps.verification_summary import VerificationSummary
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, VerificationSummary
 
 CONFIG_SECTION = "verify"
 """What asks for validation in a configuration."""

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from specgauge.configs.drafts import LayersDraft, NgramDraft
 from specgauge.configs.pairs import ModelConfig
-from specgauge.model.arms import arm_names
-from specgauge.model.end_to_end import BASELINES, OF_PLAIN, PLAIN
-from specgauge.model.search_race import CONFIDENCE, INDIFFERENCE
+from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
+from specgauge.model.search.race import CONFIDENCE, INDIFFERENCE
 from specgauge.sweeps.estimate import (
     PairSizes,
     TimeEstimate,
@@ -25,9 +24,9 @@ from specgauge.sweeps.estimate import (
     turns_bytes,
     weight_bytes,
 )
+from specgauge.sweeps.model_sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
 from specgauge.sweeps.plan import Cell, chains, plan_cells, planned_pairs
-from specgauge.sweeps.sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
-from specgauge.sweeps.units import duration_text, size_text
+from specgauge.sweeps.run.progress import duration_text, size_text
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig

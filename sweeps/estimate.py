@@ -6,6 +6,13 @@ for each model; logits = rows · positions · vocabulary · 4 bytes, a few copie
     layers · launch_s + max(weight bytes / bandwidth, 2 · parameters · n / peak)
 
 on an assumed machine, which is stated with the figure: it is an estimate to plan by, and no part of any result.
+
+Cells that are skipped before anything is tried, since they should not fit into `limits.memory`. No torch.
+
+    over_memory(config, sizes, cell)    →  "needs 9.1 GiB by estimate (weights 8 GiB, keys and values 1.1 GiB), …"
+
+What counts is what can be known beforehand: the weights of both models, and the keys and values of the cell. A model
+whose files do not tell its size is tried.
 """
 
 from __future__ import annotations
@@ -20,15 +27,16 @@ from typing import TYPE_CHECKING
 from specgauge.configs.contexts import check_context, check_text_context
 from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.pairs import ModelConfig
-from specgauge.model.arms import PREFILL_BLOCKS
-from specgauge.model.end_to_end import BASELINES, GENERATE, OF_PLAIN
+from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
+from specgauge.sweeps.model_sizes import ModelSize
 from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
-from specgauge.sweeps.sizes import ModelSize
+from specgauge.sweeps.run.progress import size_text
 
 if TYPE_CHECKING:
     from specgauge.configs.cells import Place
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
+
 
 LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
@@ -315,3 +323,18 @@ def _verify_s(config: Config, places: Sequence[Place], prompts: int, target_s: S
         first_s += len(config.sampling) * (block_s + len(OF_PLAIN) * plain_s)
         all_s += len(config.sampling) * (blocks * block_s + with_all * len(OF_PLAIN) * plain_s)
     return all_s if verify.max_seconds is None else max(first_s, min(all_s, verify.max_seconds))
+
+
+def over_memory(config: Config, sizes: PairSizes, cell: Cell) -> str | None:
+    """Why a cell should not fit, with the figures and the remedy; None where it may, or nothing is known."""
+    if not is_over_memory(config, sizes, cell):
+        return None
+    limit, weights, kv = config.limits.memory, weight_bytes(sizes), kv_bytes(config, sizes, cell)
+    assert limit is not None
+    assert weights is not None
+    assert kv is not None
+    remedy = "load the models in a smaller dtype" if weights > limit else "lower grid.batch_size or grid.context"
+    return (
+        f"needs {size_text(weights + kv)} by estimate (weights {size_text(weights)}, keys and values {size_text(kv)}), "
+        f"limits.memory is {size_text(limit)}; raise it, or {remedy}"
+    )

@@ -32,18 +32,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.paired_speeds import PairedSpeeds, ShareOfBest
-from specgauge.model.ratio_error import holds_zero
-from specgauge.model.texts import batch_numbers
-from specgauge.sweeps.counted import CountedBlock
-from specgauge.sweeps.decoded_tables import DecodedKey
+from specgauge.model.acceptance.texts import batch_numbers
+from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock
+from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.predictions import predict
+from specgauge.sweeps.analysis.settings import ways
+from specgauge.sweeps.analysis.timings import collect_timings
+from specgauge.sweeps.analysis.validation import cell_of
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import predict
-from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.timings import collect_timings
-from specgauge.sweeps.verification_summary import cell_of
-from specgauge.sweeps.verified import DecodedCells
-from specgauge.sweeps.ways import ways
+from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.rundir import Run
 
 if TYPE_CHECKING:
     import pandas as pd

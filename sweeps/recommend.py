@@ -20,14 +20,14 @@ from typing import Any
 from specgauge.model.checks import positive_times_s
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.speedup import nearest_gamma
+from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.predictions import recommendation
+from specgauge.sweeps.analysis.rounds import answer_cell
+from specgauge.sweeps.analysis.settings import cells_of, ways
+from specgauge.sweeps.analysis.timings import collect_timings
+from specgauge.sweeps.analysis.validation import VerificationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import recommendation
-from specgauge.sweeps.rounds import answer_cell
-from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.timings import collect_timings
-from specgauge.sweeps.verification_summary import VerificationSummary, cell_of, summarise
-from specgauge.sweeps.verified import DecodedCells
-from specgauge.sweeps.ways import cells_of, ways
+from specgauge.sweeps.store.rundir import Run
 
 _TITLE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule")
 

@@ -26,7 +26,8 @@ class Import:
 
 def product_files() -> list[Path]:
     """Every module of the product, the front door included."""
-    return sorted([path for name in FOLDERS for path in (ROOT / name).rglob("*.py")] + list(FRONT_DOOR.glob("*.py")))
+    own = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / "cli").rglob("*.py")]
+    return sorted([path for name in FOLDERS for path in (ROOT / name).rglob("*.py")] + own)
 
 
 def python_files() -> list[Path]:

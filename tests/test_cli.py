@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import specgauge
-from specgauge.cli import main
-from specgauge.cli_errors import DEBUG_VARIABLE, debug_wanted, tell
+from specgauge.cli.errors import DEBUG_VARIABLE, debug_wanted, tell
+from specgauge.cli.main import main
 from specgauge.configs.shipped import shipped_text
 from tests.reports.synthetic import build_run
 
@@ -54,9 +54,9 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             raise steer["raises"]
         return int(steer.get("code", 0))
 
-    module = types.ModuleType("specgauge.sweeps.runner")
+    module = types.ModuleType("specgauge.sweeps.run.runner")
     module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "specgauge.sweeps.runner", module)
+    monkeypatch.setitem(sys.modules, "specgauge.sweeps.run.runner", module)
     return calls
 
 
@@ -224,9 +224,9 @@ class TestRun:
             seen.append(os.environ.get(DEBUG_VARIABLE))
             return 0
 
-        module = types.ModuleType("specgauge.sweeps.runner")
+        module = types.ModuleType("specgauge.sweeps.run.runner")
         module.run = look  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "specgauge.sweeps.runner", module)
+        monkeypatch.setitem(sys.modules, "specgauge.sweeps.run.runner", module)
         if before is not None:
             monkeypatch.setenv(DEBUG_VARIABLE, before)
         assert command(*arguments)[0] == 0

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from specgauge.cli import main
+from specgauge.cli.main import main
 
 MAGICDEC = Path(__file__).parent / "golden" / "magicdec.csv"
 TIMES = ("--t-decode", "19.05ms", "--t-draft", "1.614ms", "--t-verify", "41.08ms")

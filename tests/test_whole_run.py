@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specgauge.bench.models import EMBEDDED
-from specgauge.cli import main
+from specgauge.bench.models.pair import EMBEDDED
+from specgauge.cli.main import main
 from specgauge.configs.loader import load_config
-from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.verification_file import read_verification
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.validation_file import read_verification
 
 if not (EMBEDDED / "target" / "config.json").exists():
     pytest.skip("the embedded weights are not in this checkout", allow_module_level=True)

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from specgauge.bench.acceptance import measure_acceptance
-from specgauge.bench.arms import Workbench
-from specgauge.bench.clock import HostClock
+from specgauge.bench.acceptance.teacher_forced import measure_acceptance
+from specgauge.bench.decoding.plain import generate_plain, pad_right
 from specgauge.bench.embedded.train import corpus_files, encode, held_out_loss, read_texts
-from specgauge.bench.generate import generate_plain, pad_right
-from specgauge.bench.models import EMBEDDED, LoadedPair, load_pair
+from specgauge.bench.models.pair import EMBEDDED, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.clock import HostClock
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.workload import WorkloadConfig
+from specgauge.model.acceptance.texts import repeated_ngram_share
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.text_checks import repeated_ngram_share
 
 NEW_TOKENS = 64
 SAMPLES = 60

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from specgauge.configs.loader import load_config as load_config
     from specgauge.configs.schema import Config as Config
     from specgauge.configs.shipped import shipped_configs as shipped_configs
+    from specgauge.model.acceptance.renewal import renewal as renewal
     from specgauge.model.exact import position_law as position_law
-    from specgauge.model.renewal import renewal as renewal
     from specgauge.model.sampling import SamplingSettings as SamplingSettings
     from specgauge.model.sampling import processed_probs as processed_probs
     from specgauge.model.speedup import accepted_draft_tokens as accepted_draft_tokens
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from specgauge.model.speedup import tokens_per_round as tokens_per_round
     from specgauge.model.speedup import tokens_per_round_iid as tokens_per_round_iid
     from specgauge.reports.html import write_report as write_report
-    from specgauge.sweeps.rundir import Run as Run
-    from specgauge.sweeps.runner import run as run
+    from specgauge.sweeps.run.runner import run as run
+    from specgauge.sweeps.store.rundir import Run as Run
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _HOMES = {
     "Config": "specgauge.configs.schema",
     "ConfigError": "specgauge.configs.faults",
-    "Run": "specgauge.sweeps.rundir",
+    "Run": "specgauge.sweeps.store.rundir",
     "SamplingSettings": "specgauge.model.sampling",
     "accepted_draft_tokens": "specgauge.model.speedup",
     "best_gamma": "specgauge.model.speedup",
@@ -51,9 +51,9 @@ _HOMES = {
     "position_law": "specgauge.model.exact",
     "processed_probs": "specgauge.model.sampling",
     "recommended_gamma": "specgauge.model.speedup",
-    "renewal": "specgauge.model.renewal",
+    "renewal": "specgauge.model.acceptance.renewal",
     "round_time_s": "specgauge.model.speedup",
-    "run": "specgauge.sweeps.runner",
+    "run": "specgauge.sweeps.run.runner",
     "shipped_configs": "specgauge.configs.shipped",
     "speedup": "specgauge.model.speedup",
     "survival_iid": "specgauge.model.speedup",

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specgauge.bench.attention import ATTENTION_NAMES
-from specgauge.bench.blocks import BlockRecord
-from specgauge.bench.models import LoadedModel
+from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.bench.timing.blocks import BlockRecord
 
 
 class TinyTokenizer:

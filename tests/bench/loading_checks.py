@@ -14,7 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from specgauge.bench.models import LoadedModel, load_model
+from specgauge.bench.models.pair import LoadedModel, load_model
 from specgauge.configs.pairs import ModelConfig
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 

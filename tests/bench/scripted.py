@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specgauge.bench.drafters import NO_LIMIT, Proposal
-from specgauge.bench.looks import GoesOn
-from specgauge.bench.models import LoadedModel
+from specgauge.bench.decoding.drafters import NO_LIMIT, Proposal
+from specgauge.bench.decoding.early_stop import GoesOn
+from specgauge.bench.models.pair import LoadedModel
 from tests.bench.conftest import TinyTokenizer
 
 LogitsOf = Callable[[Tensor, Tensor], Tensor]

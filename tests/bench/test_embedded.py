@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from specgauge.bench.acceptance import measure_acceptance
-from specgauge.bench.cache import forward, new_cache
+from specgauge.bench.acceptance.teacher_forced import measure_acceptance
+from specgauge.bench.cache.cache import forward, new_cache
+from specgauge.bench.decoding.plain import Text, generate_plain, pad_right
 from specgauge.bench.embedded.train import corpus_files
-from specgauge.bench.generate import Text, generate_plain, pad_right
-from specgauge.bench.models import EMBEDDED, LoadedModel, LoadedPair, load_pair
+from specgauge.bench.models.pair import EMBEDDED, LoadedModel, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.workload import WorkloadConfig
+from specgauge.model.acceptance.texts import repeated_ngram_share
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.text_checks import repeated_ngram_share
 
 GREEDY = SamplingSettings(temperature=0.0)
 SAMPLED = SamplingSettings()

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from specgauge.bench.acceptance import measure_acceptance
-from specgauge.bench.builds import nothing_built
-from specgauge.bench.decoder import SpeculativeDecoder
-from specgauge.bench.drafters import ModelDrafter
-from specgauge.bench.generate import generate_plain
-from specgauge.bench.models import load_pair
-from specgauge.bench.modes import pair_in_mode
+from specgauge.bench.acceptance.teacher_forced import measure_acceptance
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.models.compilation import nothing_built
+from specgauge.bench.models.modes import pair_in_mode
+from specgauge.bench.models.pair import load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.loader import load_config
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.variants import Mode
 from specgauge.configs.workload import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
-from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.runner import run
+from specgauge.sweeps.run.runner import run
+from specgauge.sweeps.store.rundir import Run
 
 pytestmark = [
     pytest.mark.gpu,

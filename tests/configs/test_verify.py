@@ -4,7 +4,7 @@ import pytest
 
 from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.configs.verify import VerifyConfig
-from specgauge.model.policy_tuning import MAKERS
+from specgauge.model.policies.tuning import MAKERS
 
 KEYS = ", ".join(VerifyConfig.model_fields)
 RATE = "a number of at least 0 and at most 1, a list of these, or null (the models decide)"

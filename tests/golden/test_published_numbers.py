@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specgauge.model.draft_kinds import AutoregressiveDraft
+from specgauge.cli.prediction_table import predict_table
+from specgauge.model.acceptance.alpha import alpha_from_accepted_over_drafted
+from specgauge.model.acceptance.finite_length import run_law
+from specgauge.model.acceptance.profiles import profile_from_rounds, profile_from_tokens_per_round, profile_from_totals
+from specgauge.model.costs import AutoregressiveDraft
 from specgauge.model.exact import position_law
-from specgauge.model.finite import run_law
-from specgauge.model.limits import alpha_from_tokens_per_round, leviathan_speedup, operations_factor
-from specgauge.model.one_alpha import alpha_from_accepted_over_drafted
 from specgauge.model.overhead import implied_overhead_s
-from specgauge.model.prediction_table import predict_table
-from specgauge.model.profiles import profile_from_rounds, profile_from_tokens_per_round, profile_from_totals
-from specgauge.model.roofline import experts_touched
+from specgauge.model.roofline.step_time import experts_touched
+from specgauge.model.sensitivity import alpha_from_tokens_per_round, leviathan_speedup, operations_factor
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
 
 GOLDEN = Path(__file__).parent

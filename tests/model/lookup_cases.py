@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.lookups import RecordedLookups
-from specgauge.model.renewal_inputs import judged_texts
-from specgauge.model.replay_texts import ReplayTexts, lookup_texts
+from specgauge.model.acceptance.lookups import RecordedLookups
+from specgauge.model.acceptance.renewal import judged_texts
+from specgauge.model.replay.texts import ReplayTexts, lookup_texts
 
 
 def looked_up(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specgauge.model.acceptance.renewal import judged_texts
 from specgauge.model.checks import FloatArray
-from specgauge.model.policy_costs import RoundCosts
-from specgauge.model.renewal_inputs import judged_texts
-from specgauge.model.replay_texts import ReplayTexts, Rollouts, replay_texts
+from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 
 
 def made_texts(

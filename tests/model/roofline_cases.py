@@ -3,8 +3,8 @@
 from typing import Any
 
 from specgauge.configs.hardware import load_hardware, load_shape
-from specgauge.model.architecture import Architecture, architecture_from_config
-from specgauge.model.deployment import Deployment, Hardware, Precision
+from specgauge.model.roofline.architecture import Architecture, architecture_from_config
+from specgauge.model.roofline.deployment import Deployment, Hardware, Precision
 
 HALF = Precision(weights="bfloat16", kv_cache="bfloat16", compute="bfloat16")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from specgauge.model.arm_levels import BlockSummary, summarise_block
-from specgauge.model.search import Step, next_step
-from specgauge.model.search_race import SearchSettings
-from specgauge.model.search_standing import SearchQuestion
+from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.levels import BlockSummary, summarise_block
+from specgauge.model.search.race import SearchSettings
+from specgauge.model.search.search import Step, next_step
 from specgauge.model.speedup import survival_iid
 
 T_DRAFT_S = 0.1

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.costs import CostCell, CostTable, cost_tables
-from specgauge.model.draft_kinds import LookupDraft
-from specgauge.model.known import Known
+from specgauge.model.costs import CostCell, CostTable, LookupDraft, cost_tables
+from specgauge.model.provenance import Known
 
 HERE, BETWEEN, BEYOND = Known.MEASURED, Known.INTERPOLATED, Known.EXTRAPOLATED
 

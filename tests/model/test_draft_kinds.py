@@ -2,7 +2,7 @@
 
 import pytest
 
-from specgauge.model.draft_kinds import AutoregressiveDraft, LookupDraft, ParallelDraft, draft_kind
+from specgauge.model.costs import AutoregressiveDraft, LookupDraft, ParallelDraft, draft_kind
 
 
 def test_costs_by_kind() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specgauge.model.end_to_end import adaptive_arm, arm_gamma, arm_policy, end_to_end_arms, speculate_arm
+from specgauge.model.arms import adaptive_arm, arm_gamma, arm_policy, end_to_end_arms, speculate_arm
 
 
 def test_baselines_come_first() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specgauge.cli.explain_svg import ACCEPTED, DEFICIT, SURPLUS, explanation_svg
 from specgauge.model.exact import round_law
 from specgauge.model.explain import explain, explanation_document, explanation_text, tree
-from specgauge.model.explain_svg import ACCEPTED, DEFICIT, SURPLUS, explanation_svg
 
 TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
 SVG = "{http://www.w3.org/2000/svg}"

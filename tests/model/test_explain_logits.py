@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from specgauge.cli.explain_logits_text import logits_text
 from specgauge.model.explain_logits import explain_logits, logits_document
-from specgauge.model.explain_logits_text import logits_text
 from specgauge.model.sampling import SamplingSettings, processed_probs
 
 LOGITS = [2.0, 1.0, 1.0, 0.0]

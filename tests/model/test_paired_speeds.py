@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specgauge.model.paired_speeds import PairedSpeeds
+from specgauge.model.validate import PairedSpeeds
 
 
 def speeds(seconds: Any, prompts: Any, committed: Any = None) -> PairedSpeeds:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from specgauge.model.acceptance.profiles import profile_from_marginal
 from specgauge.model.costs import CostCell, cost_tables
-from specgauge.model.known import Known
 from specgauge.model.prediction import predict
-from specgauge.model.profiles import profile_from_marginal
+from specgauge.model.provenance import Known
 from specgauge.model.speedup import round_time_s, speedup
 
 CELLS = [

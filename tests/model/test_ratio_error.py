@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from specgauge.model.ratio_error import RatioError, ratio_error
+from specgauge.model.validate import RatioError, ratio_error
 
 Counts = dict[int, tuple[float, float]]
 

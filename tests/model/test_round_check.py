@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from specgauge.model.round_check import round_check, rounds_by_prompt
+from specgauge.model.validate import round_check, rounds_by_prompt
 
 
 def test_z_by_hand() -> None:

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from specgauge.model.acceptance.finite_length import expected_last_row_rounds, expected_rounds, expected_time_s, run_law
+from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import FloatArray, IntArray
-from specgauge.model.finite import expected_last_row_rounds, expected_rounds, expected_time_s, run_law
-from specgauge.model.renewal import renewal
-from specgauge.model.simulation import simulate, simulate_runs
-from specgauge.model.simulation_inputs import (
+from specgauge.model.speedup import survival_iid
+from tests.model.simulation import simulate, simulate_runs
+from tests.model.simulation_inputs import (
     PolicyView,
     RoundShape,
     eos_lengths,
@@ -16,7 +17,6 @@ from specgauge.model.simulation_inputs import (
     per_position_acceptance,
     trajectory_acceptance,
 )
-from specgauge.model.speedup import survival_iid
 
 UNIT = fixed_costs(t_decode_s=1.0, t_round_s=np.ones(8))
 

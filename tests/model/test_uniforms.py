@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.uniforms import PURPOSES, inverse_cdf, uniforms
+from specgauge.model.sampling import PURPOSES, inverse_cdf, uniforms
 
 MASK = 2**64 - 1
 

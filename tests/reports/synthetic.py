@@ -22,7 +22,7 @@ from specgauge.configs.canonical import short_hash
 from specgauge.configs.loader import config_hash, config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
-from specgauge.sweeps.rundir import acceptance_file_name
+from specgauge.sweeps.store.rundir import acceptance_file_name
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
 BLOCKS = 3

@@ -14,14 +14,14 @@ import yaml
 from specgauge.model.arms import arm_names
 from specgauge.reports import sections
 from specgauge.reports.html import write_report
+from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.predictions import predict_run
-from specgauge.sweeps.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from tests.reports.pages import Page, read_page
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import a_forced_row, a_policy_row, a_row, decode
 from tests.sweeps import made
-from tests.sweeps.test_searched_cells import RULED_OUT, searched_run
+from tests.sweeps.run.test_searched_cells import RULED_OUT, searched_run
 
 HOSTILE = """<script>alert('x')</script> & "quoted" 'single' {{ 7 * 7 }} </style> $\\frac"""
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.model.measured_steps import Axis
+from specgauge.model.roofline.calibration import Axis
 from specgauge.reports import roofline
 from specgauge.reports.roofline import Comparison, TableGroup, compare, main, report
 

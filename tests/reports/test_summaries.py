@@ -5,9 +5,9 @@ import pytest
 
 from specgauge.reports.records import Point, PredictionRow, read_report_data, record
 from specgauge.reports.summaries import acceptance_curves, arm_summaries, conditional, cost_bars, cost_domain, plain_s
-from specgauge.sweeps.predictions import predict_run
+from specgauge.sweeps.analysis.predictions import predict_run
 from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
-from tests.sweeps.test_searched_cells import BASE, searched_run
+from tests.sweeps.run.test_searched_cells import BASE, searched_run
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 

@@ -17,8 +17,8 @@ from specgauge.reports.validation import (
     validation_section,
     validation_table,
 )
-from specgauge.sweeps.predictions import predict_run
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.store.rundir import Run
 from tests.reports.pages import read_page
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import a_forced_row, a_policy, a_policy_row, a_record, a_row, decode

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.reports.records import PolicyRow, ValidationRow, record
-from specgauge.sweeps.verified import verification_csv
+from specgauge.sweeps.analysis.decoded import verification_csv
 from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
 
 PAIR = "embedded"

@@ -10,11 +10,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from specgauge.cli import main
+from specgauge.cli.main import main
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.records import JournalLine
-from specgauge.sweeps.working import read_mark
+from specgauge.sweeps.store.checkpoint import read_mark
+from specgauge.sweeps.store.journal import JournalLine
 from tests.sweeps import made
 
 CONFIG = made.config(grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})

@@ -12,9 +12,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from specgauge.model.end_to_end import arm_gamma, arm_policy, end_to_end_arms
-from specgauge.model.policies import FixedPolicy, GammaPolicy
-from specgauge.sweeps.decoded_tables import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS, DecodedKey, DecodedLog
+from specgauge.model.arms import arm_gamma, arm_policy, end_to_end_arms
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
+from specgauge.sweeps.store.decoded import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS, DecodedKey, DecodedLog
 from tests.sweeps import made
 
 PREFILL_S = 0.5

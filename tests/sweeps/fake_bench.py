@@ -1,6 +1,6 @@
 """A stand-in for the parts of `bench` a run calls, without torch: constant times and acceptance, faults on demand.
 
-install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.runner.run(...) measures with it
+install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.run.runner.run(...) measures with it
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.bench.blocks import BlockRecord, Status, TimingCell
+from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell
 from specgauge.model.arms import arm_names
 from tests.sweeps import decoded, made
 
@@ -237,30 +237,30 @@ class FakeBench:
         package = "specgauge.bench"
         found = [
             module(
-                f"{package}.measure",
+                f"{package}.timing.cell_timer",
                 measure_cells=self.measure_cells,
                 check_contexts=lambda pair, cells, gamma_max: None,
             ),
-            module(f"{package}.memory", is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError)),
+            module(f"{package}.device", is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError)),
             module(
-                f"{package}.models",
+                f"{package}.models.pair",
                 load_pair=self.load_pair,
                 load_model=self.load_model,
                 check_vocabularies=lambda target, draft, pair: None,
             ),
             module(
-                f"{package}.modes",
+                f"{package}.models.modes",
                 refuse_mode_of=lambda pair, mode: None,
                 pair_in_mode=lambda pair, mode: pair,
             ),
-            module(f"{package}.acceptance", measure_acceptance=self.measure_acceptance),
+            module(f"{package}.acceptance.teacher_forced", measure_acceptance=self.measure_acceptance),
             module(
-                f"{package}.pair_acceptance",
+                f"{package}.acceptance.lookups",
                 pair_acceptance=lambda pair, *rest, **options: self.measure_acceptance(pair.target, pair.draft, *rest),
             ),
-            module(f"{package}.generate", generate_plain=generate_plain),
+            module(f"{package}.decoding.plain", generate_plain=generate_plain),
             module(
-                f"{package}.endtoend",
+                f"{package}.end_to_end.end_to_end",
                 EndToEnd=self.end_to_end,
                 shuffled=lambda arms, *, seed, block: [arms[(i + block) % len(arms)] for i in range(len(arms))],
             ),

@@ -12,11 +12,11 @@ import pandas as pd
 
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.files import atomic_path
-from specgauge.sweeps.journal import Journal
-from specgauge.sweeps.opening import OpenRun
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.files import atomic_path
+from specgauge.sweeps.store.journal import Journal
+from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.writer import OpenRun
 
 T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
 ENVIRONMENT = {

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specgauge import cli
-from specgauge.sweeps import isolation
-from specgauge.sweeps import worker as real_worker
-from specgauge.sweeps.working import WorkingMark
+from specgauge.cli import main as cli
+from specgauge.sweeps.run import isolation
+from specgauge.sweeps.run import worker as real_worker
+from specgauge.sweeps.store.checkpoint import WorkingMark
 from tests.sweeps.fake_bench import Decoding, FakeBench, install
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def pause_in(cell: str) -> None:
 
 def little_memory() -> None:
     """Once the models are loaded, leave SPARE_BYTES of address space."""
-    from specgauge.sweeps.measuring import PairRun
+    from specgauge.sweeps.run.pair import PairRun
 
     time_cells = PairRun._time
 
@@ -78,7 +78,10 @@ def fake(bench: FakeBench | None = None) -> dict[str, Any]:
 def fake_deaths() -> None:
     """The pair `loads` dies while it loads, the pair `writes` while it writes texts."""
     modules = fake()
-    load_pair, write = modules["specgauge.bench.models"].load_pair, modules["specgauge.bench.generate"].generate_plain
+    load_pair, write = (
+        modules["specgauge.bench.models.pair"].load_pair,
+        modules["specgauge.bench.decoding.plain"].generate_plain,
+    )
 
     def load(pair: Any) -> Any:
         if pair.name == "loads":
@@ -90,8 +93,8 @@ def fake_deaths() -> None:
             os.kill(os.getpid(), signal.SIGSEGV)
         return write(model, *rest, **options)
 
-    modules["specgauge.bench.models"].load_pair = load
-    modules["specgauge.bench.generate"].generate_plain = generate
+    modules["specgauge.bench.models.pair"].load_pair = load
+    modules["specgauge.bench.decoding.plain"].generate_plain = generate
 
 
 def fake_decoding_dies(place: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 
@@ -23,7 +23,7 @@ ARMS = ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "verify:3")
 NOISE = {0: 0.8, 1: 1.0, 2: 1.25}
 """Seconds of a decode step by block, around its median of 1."""
 WIDER = math.sqrt(1.5)
-"""What the spread of three drawn blocks is widened by (specgauge.model.bootstrap)."""
+"""What the spread of three drawn blocks is widened by (specgauge.model.stats.bootstrap)."""
 
 
 def write(

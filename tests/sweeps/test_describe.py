@@ -9,11 +9,18 @@ from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate
 from specgauge.sweeps.describe import describe, read_sizes
-from specgauge.sweeps.estimate import AssumedMachine, PairSizes, is_over_memory, kv_bytes, memory_bytes, time_estimate
-from specgauge.sweeps.memory import over_memory
+from specgauge.sweeps.estimate import (
+    AssumedMachine,
+    PairSizes,
+    is_over_memory,
+    kv_bytes,
+    memory_bytes,
+    over_memory,
+    time_estimate,
+)
+from specgauge.sweeps.model_sizes import ModelSize, read_model_size
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.sizes import ModelSize, read_model_size
-from specgauge.sweeps.units import duration_text, size_text
+from specgauge.sweeps.run.progress import duration_text, size_text
 from tests.sweeps import made
 
 SHAPE = {

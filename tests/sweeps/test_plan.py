@@ -2,7 +2,7 @@ from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs, settings_of
-from specgauge.sweeps.records import parse_line
+from specgauge.sweeps.store.journal import parse_line
 from tests.sweeps import made
 
 SAMPLING = [

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specgauge.model.paired_speeds import ShareOfBest
-from specgauge.sweeps.counted import CountedBlock
-from specgauge.sweeps.decoded_tables import DecodedLog
+from specgauge.model.validate import ShareOfBest
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
-from specgauge.sweeps.rundir import Run
+from specgauge.sweeps.store.decoded import DecodedLog
+from specgauge.sweeps.store.rundir import Run
+from tests.sweeps.analysis.test_verified import batch, run
 from tests.sweeps.decoded import key
-from tests.sweeps.test_verified import batch, run
 
 GOOD = CellProof(
     words="run: pair, greedy, batch 1, context 128",

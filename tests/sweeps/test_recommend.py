@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from specgauge.sweeps.predictions import predict_run
+from specgauge.sweeps.analysis.decoded import verification_csv
+from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.recommend import answer_text, answers_json, answers_text, recommend
-from specgauge.sweeps.rundir import Run
-from specgauge.sweeps.verified import verification_csv
+from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
+from tests.sweeps.analysis.test_predictions import T_ROUND_S, S
 from tests.sweeps.made import acceptance_frame, write_run
-from tests.sweeps.test_predictions import T_ROUND_S, S
 from tests.sweeps.verification_rows import forced_row, verification_row
 
 

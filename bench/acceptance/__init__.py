@@ -1,0 +1,1 @@
+"""Acceptance measured in one teacher-forced pass, and rollouts from rejected drafts."""

@@ -1,0 +1,233 @@
+"""Acceptance of lookups over the target's own texts: what is proposed at every start, and how far the text agrees.
+
+A lookup's proposals go on from where the round started, so they are recorded by start: at each position of a text, what
+a round that starts there would be offered (up to γ_max tokens), how many of them the text goes on with, and how many
+tokens of its end were matched.  Given the text that is certain.  One forward of the target over the text adds its
+probability of each token and of the first proposal that fails, from which the mean of every run follows
+(`specgauge.model.acceptance.lookups`).
+
+    frame = measure_lookups(target, NgramConfig(), texts, settings, gamma_max=6, batch_size=8, chunk=128)
+
+Position t of a text is its token t + 1, written after the prompt and tokens 0 … t.  Columns of a draft model are null.
+
+Acceptance of a loaded pair over the target's own texts, whatever drafts in it.
+
+    frame = pair_acceptance(pair, texts, settings, gamma_max=6, batch_size=8, chunk=128)
+
+A draft model (or the target's first layers) is judged position by position, for every γ at once; lookups by where a
+round starts, up to γ_max drafts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from specgauge.bench.acceptance.teacher_forced import (
+    FLOAT_COLUMNS,
+    INTEGER_COLUMNS,
+    Histories,
+    logit_chunks,
+    measure_acceptance,
+)
+from specgauge.bench.decoding.ngram import NgramIndex
+from specgauge.bench.decoding.nonfinite import refuse_places
+from specgauge.bench.decoding.plain import Text, pad_right
+from specgauge.bench.decoding.sampling import are_no_numbers, probabilities
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.configs.drafts import NgramConfig
+from specgauge.model.sampling import SamplingSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LOOKUP_COLUMNS = ("proposed_length", "match_length", "lookup_match", "rejected_target_prob")
+_PROBABILITIES = ("target_prob", "rejected_target_prob")
+_WHOLE = (*(name for name in INTEGER_COLUMNS if name != "draft_argmax"), *LOOKUP_COLUMNS[:3])
+_FILLED = (*_WHOLE, *_PROBABILITIES, "end_reason")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a round that starts at one position of a text is offered."""
+
+    proposed: int
+    """Tokens proposed."""
+    matching: int
+    """Of them, those from the first on that the text goes on with."""
+    ngram: int
+    """Tokens of the text's end that were found earlier; 0 where nothing was."""
+    rejected: int | None
+    """The first proposal that the text does not go on with; None where it goes on with all it has left."""
+
+
+def starts_of(text: Text, ngram: NgramConfig, gamma_max: int) -> Iterator[Start]:
+    """One for each position of a text."""
+    index = NgramIndex(longest=ngram.longest, shortest=ngram.shortest)
+    committed = [*text.prompt_tokens, text.tokens[0]]
+    for position in range(len(text.tokens) - 1):
+        proposals, size = index.lookup(committed, gamma_max)
+        ahead = text.tokens[position + 1 :]
+        pairs = zip(proposals, ahead, strict=False)
+        matching = next((run for run, (draft, token) in enumerate(pairs) if draft != token), None)
+        if matching is None:
+            run = min(len(proposals), len(ahead))
+            yield Start(proposed=len(proposals), matching=run, ngram=size, rejected=None)
+        else:
+            yield Start(proposed=len(proposals), matching=matching, ngram=size, rejected=proposals[matching])
+        committed.append(ahead[0])
+
+
+@torch.inference_mode()
+def measure_lookups(
+    target: LoadedModel,
+    ngram: NgramConfig,
+    texts: Sequence[Text],
+    settings: SamplingSettings,
+    *,
+    gamma_max: int,
+    batch_size: int,
+    chunk: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """One row per position of the texts: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, `LOOKUP_COLUMNS`, ``end_reason``.
+
+    Texts of a single token have no position.  A token outside the recomputed support has a null probability.
+    Raises NonFiniteLogitsError where the target's logits are not numbers.
+    """
+    judged = [text for text in texts if len(text.tokens) > 1]
+    batches = [judged[first : first + batch_size] for first in range(0, len(judged), batch_size)]
+    columns: dict[str, list[Any]] = {name: [] for name in _FILLED}
+    for done, batch in enumerate(batches):
+        starts = [list(starts_of(text, ngram, gamma_max)) for text in batch]
+        of_tokens, of_rejected = _target_probs(target, batch, starts, settings, chunk)
+        for text, found, token_probs, rejected_probs in zip(batch, starts, of_tokens, of_rejected, strict=True):
+            _append(columns, text, found, token_probs, rejected_probs)
+        if progress is not None:
+            progress(done + 1, len(batches))
+    return _frame(columns)
+
+
+def _target_probs(
+    target: LoadedModel,
+    texts: Sequence[Text],
+    starts: Sequence[Sequence[Start]],
+    settings: SamplingSettings,
+    chunk: int,
+) -> tuple[list[list[float]], list[list[float]]]:
+    """(probability of each token, of the first failing proposal of each start or NaN), by text and position.
+
+    A proposal fails at the position of its start plus the run before it.
+    """
+    tokens: list[list[float]] = [[] for _ in texts]
+    rejected = [[math.nan] * len(found) for found in starts]
+    failing = [
+        (row, position, position + start.matching, start.rejected)
+        for row, found in enumerate(starts)
+        for position, start in enumerate(found)
+        if start.rejected is not None
+    ]
+    histories = Histories(texts, settings, target.device)
+    _, valid = pad_right([text.tokens[1:] for text in texts], 0, target.device)
+    first = 0
+    for logits in logit_chunks(target, texts, chunk):
+        stop = first + logits.shape[1]
+        probs = probabilities(logits, settings, histories.along(first, stop, logits.shape[-1]))
+        refuse_places(target.name, texts, are_no_numbers(probs) & valid[:, first:stop], first)
+        here = [one for one in failing if first <= one[2] < stop]
+        values = _gathered(probs, [(row, place - first, token) for row, _, place, token in here])
+        for (row, position, _, _), value in zip(here, values, strict=True):
+            rejected[row][position] = value
+        for row, text in enumerate(texts):
+            along = enumerate(text.tokens[1 + first : 1 + stop])
+            tokens[row] += _gathered(probs, [(row, place, token) for place, token in along])
+        first = stop
+    return tokens, rejected
+
+
+def _gathered(probs: Tensor, places: Sequence[tuple[int, int, int]]) -> list[float]:
+    """Entries of (B, N, V) at (row, position, token)."""
+    if not places:
+        return []
+    rows, positions, tokens = torch.tensor(places, device=probs.device).unbind(dim=1)
+    found: list[float] = probs[rows, positions, tokens].double().tolist()
+    return found
+
+
+def _append(
+    columns: dict[str, list[Any]],
+    text: Text,
+    starts: Sequence[Start],
+    token_probs: Sequence[float],
+    rejected_probs: Sequence[float],
+) -> None:
+    """The rows of one text."""
+    count = len(starts)
+    columns["prompt"] += [text.prompt] * count
+    columns["repetition"] += [text.repetition] * count
+    columns["position"] += range(count)
+    columns["context"] += range(len(text.prompt_tokens), len(text.prompt_tokens) + count)
+    columns["token"] += text.tokens[1:]
+    columns["target_prob"] += token_probs
+    columns["proposed_length"] += [start.proposed for start in starts]
+    columns["match_length"] += [start.matching for start in starts]
+    columns["lookup_match"] += [start.ngram for start in starts]
+    columns["rejected_target_prob"] += rejected_probs
+    columns["end_reason"] += [text.end_reason] * count
+
+
+def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    """The rows sorted by prompt, repetition and position, with a draft model's columns null."""
+    import pandas as pd
+
+    frame = pd.DataFrame(columns).astype(dict.fromkeys(_WHOLE, "int32") | dict.fromkeys(_PROBABILITIES, "float64"))
+    frame.loc[frame["target_prob"] == 0.0, "target_prob"] = math.nan
+    frame["draft_argmax"] = pd.array([None] * len(frame), dtype="Int32")
+    for name in FLOAT_COLUMNS:
+        if name not in frame:
+            frame[name] = math.nan
+    frame = frame.sort_values(["prompt", "repetition", "position"], kind="stable").reset_index(drop=True)
+    return frame[[*INTEGER_COLUMNS, *FLOAT_COLUMNS, *LOOKUP_COLUMNS, "end_reason"]]
+
+
+def pair_acceptance(
+    pair: LoadedPair,
+    texts: Sequence[Text],
+    settings: SamplingSettings,
+    *,
+    gamma_max: int,
+    batch_size: int,
+    chunk: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """One row per position of the texts, with the columns of `measure_acceptance` or of `measure_lookups`.
+
+    Raises ValueError for a text longer than a draft model's context, and NonFiniteLogitsError where logits are not
+    numbers.
+    """
+    if pair.ngram is not None:
+        return measure_lookups(
+            pair.target,
+            pair.ngram,
+            texts,
+            settings,
+            gamma_max=gamma_max,
+            batch_size=batch_size,
+            chunk=chunk,
+            progress=progress,
+        )
+    return measure_acceptance(
+        pair.target,
+        pair.draft_model,
+        texts,
+        settings,
+        batch_size=batch_size,
+        chunk=chunk,
+        progress=progress,
+    )

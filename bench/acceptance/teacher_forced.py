@@ -1,0 +1,272 @@
+"""Acceptance from one teacher-forced pass over the target's own texts.
+
+For exact speculative sampling, given that the target emitted y at a position, the draft's proposal was accepted there
+with probability min(1, draft[y] / target[y]).  One forward of each model over a text therefore gives the acceptance at
+every position, for every γ at once.  Both distributions come out of the same sampling chain, with the history at each
+position being the prompt and what was emitted before it.  What comes out is one row per position, from which every
+acceptance rule derives (`specgauge.model.acceptance.estimate`); nothing depends on γ.
+
+    frame = measure_acceptance(target, draft, texts, settings, batch_size=8, chunk=128)
+
+Shapes: B rows, N positions of a chunk, V vocabulary (the larger of the two models').
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specgauge.bench.cache.cache import RowCache, forward, new_cache
+from specgauge.bench.decoding.nonfinite import refuse_places
+from specgauge.bench.decoding.plain import Text, check_room, feedable, pad_right, prefill_rows
+from specgauge.bench.decoding.sampling import (
+    are_no_numbers,
+    lowest_argmax,
+    probabilities,
+    processed_logits,
+    seen_along,
+    seen_tokens,
+)
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.sampling import SamplingSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INTEGER_COLUMNS = ("prompt", "repetition", "position", "context", "token", "draft_argmax")
+FLOAT_COLUMNS = (
+    "target_prob", "draft_prob", "overlap_ratio", "overlap_match",
+    "draft_argmax_target_prob", "draft_top_prob", "draft_entropy_nats",
+)  # fmt: skip
+
+
+def widen(values: Tensor, vocabulary: int, *, absent: float = -torch.inf) -> Tensor:
+    """(..., V) logits with ids the model does not have at minus infinity: they are never drawn there.
+
+    absent: what such ids have; 0 for probabilities.
+    """
+    missing = vocabulary - values.shape[-1]
+    return values if missing == 0 else torch.nn.functional.pad(values, (0, missing), value=absent)
+
+
+def text_cache(model: LoadedModel, texts: Sequence[Text]) -> RowCache:
+    """An empty cache with room for prompts and texts."""
+    capacity = max(len(text.prompt_tokens) for text in texts) + max(len(text.tokens) for text in texts)
+    return new_cache(model.model, batch_size=len(texts), tokens=capacity)
+
+
+def logit_chunks(
+    model: LoadedModel, texts: Sequence[Text], chunk: int, cache: RowCache | None = None
+) -> Iterator[Tensor]:
+    """(B, N, V) float32 logits along the texts, ``chunk`` positions at a time.
+
+    Row b, position t is the distribution of the text's token t + 1, computed from the prompt and tokens 0 … t.
+    A given ``cache``, of `text_cache`, holds all of them afterwards, filling beyond a text's end included.
+    """
+    longest = max(len(text.tokens) for text in texts)
+    cache = text_cache(model, texts) if cache is None else cache
+    prefill_rows(model, cache, [text.prompt_tokens for text in texts])
+    fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, model.device)
+    fed = feedable(fed, model)
+    for start in range(0, longest - 1, chunk):
+        yield forward(model.model, cache, fed[:, start : start + chunk]).float()
+
+
+def spill(chunks: Iterator[Tensor], folder: Path) -> list[Path]:
+    """Write chunks of logits to disk, so that the model they came from can be dropped before the other is loaded."""
+    paths = []
+    for number, chunk in enumerate(chunks):
+        paths.append(folder / f"{number}.npy")
+        np.save(paths[-1], chunk.cpu().numpy())
+    return paths
+
+
+class Histories:
+    """What each position of padded texts has seen, chunk by chunk in their order; nothing without a penalty."""
+
+    def __init__(self, texts: Sequence[Text], settings: SamplingSettings, device: torch.device) -> None:
+        self._texts, self._needed, self._device = texts, settings.repetition_penalty != 1.0, device
+        self.fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, device)
+        """(B, T) the token before each position."""
+        self._seen: Tensor | None = None
+
+    def along(self, start: int, stop: int, vocabulary: int) -> Tensor | None:
+        """(B, N, V) tokens seen at positions start … stop − 1; ``start`` is where the last chunk stopped."""
+        if not self._needed:
+            return None
+        if self._seen is None:
+            prompts, in_prompt = pad_right([text.prompt_tokens for text in self._texts], 0, self._device)
+            self._seen = seen_tokens(prompts, in_prompt, vocabulary)
+        seen = seen_along(self._seen, self.fed[:, start:stop])
+        self._seen = seen[:, -1]
+        return seen
+
+
+def _columns(
+    target_logits: Tensor,
+    draft_logits: Tensor,
+    tokens: Tensor,
+    settings: SamplingSettings,
+    seen: Tensor | None,
+    unknown: Tensor,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The recorded quantities of a chunk, each (B, N), and (2, B, N) where target and draft have logits that are no
+    numbers; logits are (B, N, V), tokens (B, N).
+
+    Where the last token is ``unknown`` (B, N) to the draft nothing can be drafted: its probabilities are 0 there, and
+    its argmax is −1, which no token equals.
+    """
+    target_probs = probabilities(target_logits, settings, seen)
+    draft_probs = probabilities(draft_logits, settings, seen)
+    broken = torch.stack([are_no_numbers(target_probs), are_no_numbers(draft_probs)])
+    draft_probs = draft_probs.masked_fill(unknown[..., None], 0.0)
+    argmax = lowest_argmax(processed_logits(draft_logits, settings, seen))
+    argmax = argmax.clamp(max=draft_logits.shape[-1] - 1)  # a place with NaN has no maximum
+    argmax_target_prob = target_probs.gather(-1, argmax[..., None])[..., 0].masked_fill(unknown, 0.0)
+    signal = draft_logits.log_softmax(dim=-1)
+    signal_probs = signal.exp()
+    found = {
+        "token": tokens,
+        "target_prob": target_probs.gather(-1, tokens[..., None])[..., 0],
+        "draft_prob": draft_probs.gather(-1, tokens[..., None])[..., 0],
+        "overlap_ratio": torch.minimum(target_probs, draft_probs).double().sum(-1).clamp(max=1.0),
+        "overlap_match": (target_probs.double() * draft_probs.double()).sum(-1).clamp(max=1.0),
+        "draft_argmax": argmax.masked_fill(unknown, -1),
+        "draft_argmax_target_prob": argmax_target_prob,
+        "draft_top_prob": signal_probs.amax(-1),
+        "draft_entropy_nats": -(signal_probs * signal.clamp(min=-1e4)).double().sum(-1).clamp(max=0.0),
+    }
+    return found, broken
+
+
+@torch.inference_mode()
+def _batch_rows(
+    texts: Sequence[Text],
+    target_chunks: Iterator[Tensor],
+    draft_chunks: Iterator[Tensor],
+    settings: SamplingSettings,
+    draft_rows: int,
+    device: torch.device,
+    names: tuple[str, str],
+) -> dict[str, list[Any]]:
+    """The rows of one batch of texts, as columns of plain values; ``names`` are those of target and draft."""
+    judged, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
+    histories = Histories(texts, settings, device)
+    columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
+    start = 0
+    for target_logits, draft_logits in zip(target_chunks, draft_chunks, strict=True):
+        count = target_logits.shape[1]
+        vocabulary = max(target_logits.shape[-1], draft_logits.shape[-1])
+        stop = start + count
+        found, broken = _columns(
+            widen(target_logits.to(device), vocabulary),
+            widen(draft_logits.to(device), vocabulary),
+            judged[:, start:stop],
+            settings,
+            histories.along(start, stop, vocabulary),
+            histories.fed[:, start:stop] >= draft_rows,
+        )
+        for name, places in zip(names, (broken & valid[:, start:stop]).cpu(), strict=True):
+            refuse_places(name, texts, places, start)
+        mask = valid[:, start:stop].cpu().numpy()
+        rows, offsets = (index.tolist() for index in np.nonzero(mask))
+        for name, values in found.items():
+            columns[name].extend(values.cpu().numpy()[mask].tolist())
+        for row, offset in zip(rows, offsets, strict=True):
+            text, position = texts[row], start + offset
+            columns["prompt"].append(text.prompt)
+            columns["repetition"].append(text.repetition)
+            columns["end_reason"].append(text.end_reason)
+            columns["position"].append(position)
+            columns["context"].append(len(text.prompt_tokens) + position)
+        start = stop
+    return columns
+
+
+def acceptance_frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    """The rows as a frame sorted by prompt, repetition and position.
+
+    A token outside the recomputed support (its target probability is 0) has null probabilities: it cannot have come
+    from this chain as computed here, and is counted rather than divided by.
+    """
+    import pandas as pd
+
+    frame = pd.DataFrame(columns)
+    frame = frame.astype(dict.fromkeys(INTEGER_COLUMNS, "int32") | dict.fromkeys(FLOAT_COLUMNS, "float64"))
+    outside = frame["target_prob"] == 0.0
+    frame.loc[outside, ["target_prob", "draft_prob"]] = np.nan
+    return frame.sort_values(["prompt", "repetition", "position"], kind="stable").reset_index(drop=True)
+
+
+def measure_acceptance(
+    target: LoadedModel | Callable[[], LoadedModel],
+    draft: LoadedModel | Callable[[], LoadedModel],
+    texts: Sequence[Text],
+    settings: SamplingSettings,
+    *,
+    batch_size: int,
+    chunk: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """One row per judged position of the texts (columns: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, ``end_reason``).
+
+    With two loaded models both run side by side, chunk by chunk.  With two functions that load them, the target runs
+    first over everything, its logits are kept on disk, it is dropped, and only then the draft is loaded.
+    Texts of a single token have no judged position.  Raises ValueError for a text longer than the draft's context, and
+    NonFiniteLogitsError where either model's logits are not numbers.
+    """
+    judged = [text for text in texts if len(text.tokens) > 1]
+    batches = [judged[i : i + batch_size] for i in range(0, len(judged), batch_size)]
+    columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
+
+    def collect(
+        batch: Sequence[Text], targets: Iterator[Tensor], model: LoadedModel, device: torch.device, target_name: str
+    ) -> None:
+        drafts, names = logit_chunks(model, batch, chunk), (target_name, model.name)
+        found = _batch_rows(batch, targets, drafts, settings, model.vocabulary_rows, device, names)
+        for name, values in found.items():
+            columns[name].extend(values)
+
+    if isinstance(target, LoadedModel) and isinstance(draft, LoadedModel):
+        for done, batch in enumerate(batches):
+            for text in batch:
+                check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
+            collect(batch, logit_chunks(target, batch, chunk), draft, target.device, target.name)
+            _tell(progress, done + 1, len(batches))
+        return acceptance_frame(columns)
+    assert not isinstance(target, LoadedModel)
+    assert not isinstance(draft, LoadedModel)
+    with tempfile.TemporaryDirectory() as scratch:
+        target_name, spilled = _spill_all(target(), batches, chunk, Path(scratch))
+        loaded = draft()
+        for done, (batch, paths) in enumerate(zip(batches, spilled, strict=True)):
+            for text in batch:
+                check_room(loaded, len(text.prompt_tokens), len(text.tokens), text.prompt)
+            stored = (torch.from_numpy(np.load(path)) for path in paths)
+            collect(batch, stored, loaded, loaded.device, target_name)
+            _tell(progress, done + 1, len(batches))
+    return acceptance_frame(columns)
+
+
+def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)
+
+
+@torch.inference_mode()
+def _spill_all(
+    model: LoadedModel, batches: Sequence[Sequence[Text]], chunk: int, folder: Path
+) -> tuple[str, list[list[Path]]]:
+    """The model's name, and its logits of every batch on disk; the model goes out of scope with this call."""
+    spilled = []
+    for number, batch in enumerate(batches):
+        part = folder / str(number)
+        part.mkdir()
+        spilled.append(spill(logit_chunks(model, batch, chunk), part))
+    return model.name, spilled

@@ -1,0 +1,1 @@
+"""Decoding: plain and speculative, drafters, verification, the sampling chain."""

@@ -1,0 +1,324 @@
+"""The reference decoder: exact speculative decoding of a batch, timed phase by phase.
+
+    round:  draft γ tokens → verify them in one target forward → accept or replace → roll both caches back
+
+Rows accept different counts; each keeps its own length.  What is emitted has exactly the target's law under the
+sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the target's own draws), and a row draws the
+same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index, purpose).
+
+A policy may choose γ from round to round, one for all rows, and stop a round's drafting where the draft's own signals
+say so; the law stays the target's.  What a policy does may follow from all rows, so that a row then equals its own
+batch of one in law; token for token only where γ does not depend on the batch.
+
+    decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0)
+    decoded = decoder.run(prompts, gamma=4, max_new_tokens=64, prompt_numbers=range(len(prompts)))
+
+Token index 0 is the token the target samples at the end of its prefill.  Shapes: B rows, G drafts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from specgauge.bench.decoding.batch import Batch, Row
+from specgauge.bench.decoding.decoded import Decoded, GammaLimit, RowRound
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, Proposal
+from specgauge.bench.decoding.draws import Draws, History
+from specgauge.bench.decoding.early_stop import GoesOn, Looks
+from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.decoding.plain import Turns, check_room, finish, first_logits
+from specgauge.bench.decoding.sampling import draw
+from specgauge.bench.decoding.verification import Verifier, verify_block
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.bench.timing.clock import Clock, clock_for
+from specgauge.model.exact import AcceptanceRule
+from specgauge.model.policies.policy import FixedPolicy, GammaChoice, GammaPolicy
+from specgauge.model.sampling import SamplingSettings
+
+
+class SpeculativeDecoder:
+    """Decodes batches with one target, one drafter and one sampling chain."""
+
+    def __init__(
+        self,
+        target: LoadedModel,
+        drafter: Drafter,
+        settings: SamplingSettings,
+        *,
+        seed: int,
+        acceptance_rule: AcceptanceRule = "ratio",
+        forced_rates: float | Sequence[float] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take a target, a drafter and a chain.
+
+        forced_rates: accept by coin, at one rate or at one for each place of a round, whatever the models say; the
+            texts are then not the target's.
+        Raises ValueError for an unknown rule, and for rates outside [0, 1].
+        """
+        self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
+        draft_devices = [drafter.draft.device] if isinstance(drafter, ModelDrafter) else []
+        self.clock = clock or clock_for(target.device, *draft_devices)
+        self.verifier = Verifier(
+            settings,
+            vocabulary=max(target.vocabulary_rows, drafter.vocabulary_rows),
+            target_vocabulary=target.vocabulary_rows,
+            acceptance_rule=acceptance_rule,
+            forced_rates=forced_rates,
+        )
+
+    def run(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        gamma: int | GammaPolicy,
+        max_new_tokens: int,
+        prompt_numbers: Sequence[int],
+        repetition: int = 0,
+    ) -> Decoded:
+        """Decode until every row met an end token or ``max_new_tokens``.
+
+        gamma: a number, or a policy, begun anew; one that reads signals is asked after every draft.
+        Raises ValueError for no prompt, an empty prompt, one without room in the target's context or with an id that
+        the target does not have, and for γ or max_new_tokens below their least.
+        Raises NonFiniteLogitsError, which carries what was decoded before, when a model's logits are not numbers.
+        """
+        return finish(
+            self.turns(
+                prompts,
+                gamma=gamma,
+                max_new_tokens=max_new_tokens,
+                prompt_numbers=prompt_numbers,
+                repetition=repetition,
+            )
+        )
+
+    @torch.inference_mode()
+    def turns(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        gamma: int | GammaPolicy,
+        max_new_tokens: int,
+        prompt_numbers: Sequence[int],
+        repetition: int = 0,
+    ) -> Turns[Decoded]:
+        """`run`, a round at a time; the first turn goes up to the first round.  The drafter has one batch at a time."""
+        policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
+        choice = policy.begin()
+        asks = choice.gamma if policy.reads_signals else None
+        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts=asks)
+        forced = self.verifier.rates is not None
+        self.clock.synchronize()
+        marks = [self.clock.mark()]
+        try:
+            self._first_token(batch)
+            self.clock.synchronize()
+            marks.append(self.clock.mark())
+            if any(batch.active):
+                self.drafter.start(batch.committed, max_new_tokens)
+            self.clock.synchronize()
+            marks.append(self.clock.mark())
+            batch.edge = marks[-1]
+            while any(batch.active):
+                if (yield batch.mean_emitted):
+                    self.clock.synchronize()  # what another decoding left in the queue is not this round's
+                    batch.edge = self.clock.mark()
+                self._round(batch, choice)
+        except NonFiniteLogitsError as error:
+            error.decoded = batch.decoded(self.clock, marks, forced=forced)
+            raise
+        return batch.decoded(self.clock, marks, forced=forced)
+
+    def build(self, *, batch_size: int, prompt_tokens: int, gamma: int, max_new_tokens: int) -> None:
+        """Compile or capture every forward that rounds of up to γ drafts need, before they are timed.
+
+        prompt_tokens: of the longest prompt.  Nothing where the models' mode is eager.
+        """
+        self.target.build(batch_size=batch_size, tokens=prompt_tokens + max_new_tokens, new_tokens=range(1, gamma + 2))
+        if gamma and isinstance(self.drafter, ModelDrafter):
+            self.drafter.build(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
+
+    def _begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        numbers: Sequence[int],
+        repetition: int,
+        *,
+        round_drafts: int | None = None,
+    ) -> Batch:
+        """The batch before anything ran; ValueError where it cannot run.
+
+        round_drafts: most drafts of the first round of a policy that reads signals; None for all other policies.
+        """
+        if not prompts:
+            raise ValueError("prompts: found none; give at least one to decode")
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: found {max_new_tokens}; allowed is 1 or more")
+        rows = [
+            Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt))
+            for number, prompt in zip(numbers, prompts, strict=True)
+        ]
+        for row in rows:
+            check_room(self.target, row.prompt_tokens, max_new_tokens, row.prompt)
+            lowest, highest, count = min(row.committed), max(row.committed), self.target.vocabulary_rows
+            if lowest < 0 or highest >= count:
+                raise ValueError(
+                    f"{self.target.name}: prompt {row.prompt} has the id {highest if highest >= count else lowest}; "
+                    f"allowed are 0 to {count - 1}: encode it with the target's own tokenizer"
+                )
+        longest = max(row.prompt_tokens for row in rows)
+        history = None
+        if self.settings.repetition_penalty != 1.0:
+            history = History(len(rows), self.verifier.vocabulary, self.target.device)
+        return Batch(
+            rows=rows,
+            cache=self.target.new_cache(batch_size=len(rows), tokens=longest + max_new_tokens),
+            draws=Draws(
+                self.verifier.purposes(),
+                seed=self.seed,
+                prompts=numbers,
+                repetition=repetition,
+                tokens=max_new_tokens,
+                device=self.target.device,
+                round_drafts=round_drafts,
+            ),
+            asks=round_drafts is not None,
+            history=history,
+            max_new_tokens=max_new_tokens,
+            repetition=repetition,
+        )
+
+    def _first_token(self, batch: Batch) -> None:
+        """Prefill the target and commit the token its last row gives."""
+        rows = batch.rows
+        logits = first_logits(self.target, batch.cache, batch.committed)
+        seen = batch.seen()
+        tokens, probs, faults = self.verifier.own(logits[:, None], None if seen is None else seen[:, None])
+        if probs is not None:
+            batch.draws.move([0] * len(rows), 1)
+            tokens = draw(probs, batch.draws.at("token", 1))
+        found = torch.cat([tokens, faults.to(tokens.dtype)], dim=1).tolist()
+        for row, (_, fault) in zip(rows, found, strict=True):
+            if fault:
+                raise NonFiniteLogitsError(self.target.name, row.prompt, 0)
+        for row, (token, _) in zip(rows, found, strict=True):
+            self._commit(row, [token], batch.max_new_tokens)
+
+    def _commit(self, row: Row, tokens: Sequence[int], max_new_tokens: int) -> int:
+        """Append tokens up to and including the first end token; how many were emitted."""
+        for count, token in enumerate(tokens, start=1):
+            row.committed.append(token)
+            if token in self.target.eos_token_ids:
+                row.ended = "eos"
+                return count
+            if row.emitted == max_new_tokens:
+                row.ended = "length"
+                return count
+        return len(tokens)
+
+    def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
+        """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
+        limits: dict[GammaLimit, int] = {
+            "asked": asked,
+            "tokens_left": tokens_left - 1,
+            "draft_context": self.drafter.room(context),
+        }
+        if self.target.max_context is not None:
+            limits["target_context"] = self.target.max_context - context - 1
+        lowest = min(limits, key=lambda name: limits[name])
+        return max(0, limits[lowest]), lowest
+
+    def _round(self, batch: Batch, choice: GammaChoice) -> None:
+        """One round of the whole batch, recorded."""
+        rows, active, device = batch.rows, batch.active, self.target.device
+        stamps, asked = [batch.edge], choice.gamma
+        if self.verifier.rates is not None:
+            self.verifier.rates_for(asked, device)
+        limits = self._limits(batch, asked)
+        positions = [row.emitted for row in rows]
+        widest = max(gamma for gamma, _ in limits)
+        batch.draws.move(positions, widest + 1)
+        looks = Looks(choice, active) if batch.asks else None
+        proposal = self._propose(batch, [gamma for gamma, _ in limits], widest, looks)
+        if looks is not None and looks.stopped_at is not None:
+            asked = looks.stopped_at
+            limits = self._limits(batch, asked)
+        drafts = proposal.tokens.to(device)
+        stamps.append(self.clock.mark())
+
+        logits = verify_block(self.target, batch.cache, batch.committed, active, drafts)
+        stamps.append(self.clock.mark())
+
+        last = torch.tensor([[row.committed[-1]] for row in rows], device=device)
+        outcomes = self.verifier.judge(logits, last, drafts, proposal, batch.draws, batch.seen())
+        proposed = drafts.tolist()
+        stamps.append(self.clock.mark())
+
+        for row, outcome, position in zip(rows, outcomes, positions, strict=True):
+            if row.ended is None and outcome.draft_fault >= 0:
+                raise NonFiniteLogitsError(self.drafter.name, row.prompt, position + outcome.draft_fault)
+            if row.ended is None and outcome.target_fault >= 0:
+                raise NonFiniteLogitsError(self.target.name, row.prompt, position + outcome.target_fault)
+        tops, entropies = _signals(proposal)
+        records = []
+        for index, row in enumerate(rows):
+            if not active[index]:
+                continue
+            context, drafted, run = len(row.committed) - 1, proposal.drafted[index], outcomes[index].accepted
+            emitted = self._commit(row, [*proposed[index][:run], outcomes[index].following], batch.max_new_tokens)
+            records.append(
+                RowRound(
+                    round=len(batch.rounds),
+                    prompt=row.prompt,
+                    repetition=batch.repetition,
+                    position=positions[index],
+                    context=context,
+                    gamma_asked=asked,
+                    gamma=limits[index][0],
+                    gamma_limit=limits[index][1],
+                    drafted=drafted,
+                    accepted=min(run, emitted),
+                    emitted=emitted,
+                    top_probs=tuple(tops[index][:drafted]),
+                    entropies_nats=tuple(entropies[index][:drafted]),
+                    match_length=None if proposal.match_lengths is None else proposal.match_lengths[index],
+                )
+            )
+        batch.cache.set_lengths([len(row.committed) - 1 for row in rows])
+        if widest:
+            self.drafter.keep(batch.committed, [outcome.accepted for outcome in outcomes])
+        choice.observe([record.drafted for record in records], [record.accepted for record in records])
+        batch.records += records
+        batch.edge = self.clock.mark()
+        batch.rounds.append((len(records), [*stamps, batch.edge]))
+
+    def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
+        """Each row's γ in force, 0 where it has ended, and what set it."""
+        limits = [
+            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted) for row in batch.rows
+        ]
+        return [
+            (gamma if row.ended is None else 0, limit) for row, (gamma, limit) in zip(batch.rows, limits, strict=True)
+        ]
+
+    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, goes_on: GoesOn | None) -> Proposal:
+        """The round's drafts; none at γ = 0."""
+        if widest == 0:
+            return Proposal(
+                tokens=torch.zeros(len(gammas), 0, dtype=torch.long, device=self.target.device),
+                drafted=[0] * len(gammas),
+            )
+        uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
+        return self.drafter.propose(batch.committed, gammas, uniforms, goes_on)
+
+
+def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:
+    """(largest probabilities, entropies) by row; empty lists where the drafter kept none."""
+    empty: list[list[float]] = [[] for _ in proposal.drafted]
+    if proposal.top_probs is None or proposal.entropies_nats is None:
+        return empty, empty
+    return proposal.top_probs.tolist(), proposal.entropies_nats.tolist()

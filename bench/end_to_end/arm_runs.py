@@ -1,0 +1,295 @@
+"""What a batch leaves behind under one arm, and whether memory holds the caches of all arms at once.
+
+    run = run_of_decoded("speculate:4", decoded)        # or run_of_plain(plain)
+    run.requests[0].seconds, run.rounds[0].t_draft_s
+
+The plain loop's steps are rounds without drafts.  Times in seconds; a batch's stand in each of its rows.
+
+Whether memory, and what a run may take of it, holds the caches of all arms that take turns at once.
+
+Too much of it ends in an exception on a device and in a killed process on a host, so it is asked before.
+
+    caches_fit(pair, arms=9, batch_size=4, tokens=320)
+    caches_fit(pair, arms=9, batch_size=4, tokens=320, limit=8 << 30)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from specgauge.bench.cache.cache import capacity_bucket
+from specgauge.bench.decoding.decoded import Decoded
+from specgauge.bench.decoding.plain import PlainDecoded, Text
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.model.arms import arm_gamma
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One row of one batch under one arm."""
+
+    arm: str
+    gamma: int | None
+    """None where a policy chose it from round to round."""
+    row: int
+    prompt: int
+    repetition: int
+    prompt_tokens: int
+    tokens: tuple[int, ...]
+    finish_reason: str
+    prefill_s: float
+    """The batch's, up to its first tokens; the draft's prefill included.  Of `generate`, the whole first step."""
+    seconds: float | None
+    """From the call to the end of this row; None where only the batch's end was seen."""
+    decode_s: float
+    """The batch's, from the first tokens to the end of its last row."""
+    rounds: int | None
+    """Rounds this row took part in; plain steps are rounds.  None where transformers decoded."""
+    expected_rounds: float | None
+    """What the one-pass estimate expects for this text; None where it is not asked."""
+    expected_starts: tuple[float, ...] | None
+    """The same at every γ of the block, rising, of rounds with as many positions left as the grid's largest γ needs."""
+    expected_committed: tuple[float, ...] | None
+    """Tokens that those rounds commit."""
+    lossless: bool
+    why_not_lossless: str | None
+    against_plain: str | None = None
+    """`same` as the plain loop's text, or leaves it at a numeric `tie`, or `differs`; None where it is not asked."""
+    leaves_plain_at: int | None = None
+    """The token where it leaves the plain loop's text."""
+    leaves_plain_margin: float | None = None
+    """How far the lower logit of the two tokens lies there under the largest one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One row's part in one round of one batch under one arm; a plain step is a round without drafts."""
+
+    arm: str
+    round: int
+    active_rows: int
+    row: int
+    prompt: int
+    repetition: int
+    position: int
+    context: int
+    gamma_asked: int
+    gamma: int
+    gamma_limit: str
+    drafted: int
+    accepted: int
+    emitted: int
+    t_round_s: float
+    """The whole round of the batch, as are its phases."""
+    t_draft_s: float | None
+    t_verify_s: float | None
+    t_accept_s: float | None
+    t_rest_s: float | None
+    top_probs: tuple[float, ...]
+    """The draft's largest probabilities: where a policy looks, of the drafts it was shown; at a fixed γ, where a look
+    would cost what is timed, of the drafts that were judged, from a pass over the text afterwards. Empty where no model
+    drafts, and at a fixed γ where acceptance is forced."""
+    entropies_nats: tuple[float, ...]
+    """The entropies of the same."""
+    match_length: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmRun:
+    """One batch under one arm."""
+
+    requests: tuple[Request, ...]
+    rounds: tuple[Round, ...]
+
+
+def request_of(
+    arm: str,
+    row: int,
+    text: Text,
+    *,
+    prefill_s: float,
+    seconds: float | None,
+    decode_s: float,
+    rounds: int | None,
+    lossless: bool = True,
+    why_not_lossless: str | None = None,
+) -> Request:
+    """The record of one row's text."""
+    return Request(
+        arm=arm,
+        gamma=arm_gamma(arm),
+        row=row,
+        prompt=text.prompt,
+        repetition=text.repetition,
+        prompt_tokens=len(text.prompt_tokens),
+        tokens=text.tokens,
+        finish_reason=text.end_reason,
+        prefill_s=prefill_s,
+        seconds=seconds,
+        decode_s=decode_s,
+        rounds=rounds,
+        expected_rounds=None,
+        expected_starts=None,
+        expected_committed=None,
+        lossless=lossless,
+        why_not_lossless=why_not_lossless,
+    )
+
+
+def run_of_plain(found: PlainDecoded, arm: str = "plain") -> ArmRun:
+    """The plain loop's steps as rounds without drafts, one for every row that was active.
+
+    arm: what chose to decode plainly.
+    """
+    ends_s = [found.prefill_s, *(found.prefill_s + s for s in np.cumsum([step.t_step_s for step in found.steps]))]
+    requests = [
+        request_of(
+            arm,
+            row,
+            text,
+            prefill_s=found.prefill_s,
+            seconds=float(ends_s[len(text.tokens) - 1]),
+            decode_s=found.decode_s,
+            rounds=len(text.tokens) - 1,
+        )
+        for row, text in enumerate(found.texts)
+    ]
+    rounds = [
+        Round(
+            arm=arm,
+            round=number,
+            active_rows=step.active_rows,
+            row=row,
+            prompt=text.prompt,
+            repetition=text.repetition,
+            position=step.position,
+            context=len(text.prompt_tokens) + step.position - 1,
+            gamma_asked=0,
+            gamma=0,
+            gamma_limit="asked",
+            drafted=0,
+            accepted=0,
+            emitted=1,
+            t_round_s=step.t_step_s,
+            t_draft_s=None,
+            t_verify_s=None,
+            t_accept_s=None,
+            t_rest_s=None,
+            top_probs=(),
+            entropies_nats=(),
+            match_length=None,
+        )
+        for number, step in enumerate(found.steps)
+        for row, text in enumerate(found.texts)
+        if step.position < len(text.tokens)
+    ]
+    return ArmRun(requests=tuple(requests), rounds=tuple(rounds))
+
+
+def run_of_decoded(arm: str, decoded: Decoded) -> ArmRun:
+    """The decoder's rounds with the batch's times beside each row's counts."""
+    index = {text.prompt: row for row, text in enumerate(decoded.texts)}
+    ends_s = decoded.prefill_s + np.cumsum([times.t_round_s for times in decoded.times])
+    last = {round_.prompt: round_.round for round_ in decoded.rows}
+    counts = {text.prompt: 0 for text in decoded.texts}
+    rounds = []
+    for one in decoded.rows:
+        times = decoded.times[one.round]
+        counts[one.prompt] += 1
+        rounds.append(
+            Round(
+                arm=arm,
+                round=one.round,
+                active_rows=times.active_rows,
+                row=index[one.prompt],
+                prompt=one.prompt,
+                repetition=one.repetition,
+                position=one.position,
+                context=one.context,
+                gamma_asked=one.gamma_asked,
+                gamma=one.gamma,
+                gamma_limit=one.gamma_limit,
+                drafted=one.drafted,
+                accepted=one.accepted,
+                emitted=one.emitted,
+                t_round_s=times.t_round_s,
+                t_draft_s=times.t_draft_s,
+                t_verify_s=times.t_verify_s,
+                t_accept_s=times.t_accept_s,
+                t_rest_s=times.t_rest_s,
+                top_probs=one.top_probs,
+                entropies_nats=one.entropies_nats,
+                match_length=one.match_length,
+            )
+        )
+    requests = [
+        request_of(
+            arm,
+            row,
+            text,
+            prefill_s=decoded.prefill_s,
+            seconds=float(ends_s[last[text.prompt]]) if text.prompt in last else decoded.prefill_s,
+            decode_s=decoded.decode_s,
+            rounds=counts[text.prompt],
+            lossless=decoded.lossless,
+            why_not_lossless=decoded.why_not_lossless,
+        )
+        for row, text in enumerate(decoded.texts)
+    ]
+    return ArmRun(requests=tuple(requests), rounds=tuple(rounds))
+
+
+MOST_OF_FREE = 0.5
+"""Share of the free memory that caches may take: logits and what else a round needs come on top."""
+
+
+def caches_fit(pair: LoadedPair, *, arms: int, batch_size: int, tokens: int, limit: int | None = None) -> bool:
+    """Whether each arm may have caches of its own, of so many tokens a row; yes where a figure is unknown.
+
+    limit: bytes that the weights of both models and all those caches may take together; None is no limit.
+    """
+    needed: dict[torch.device, int] = {}
+    for model in pair.models:
+        own = cache_bytes(model, batch_size=batch_size, tokens=tokens) or 0
+        needed[model.device] = needed.get(model.device, 0) + arms * own
+    if limit is not None and weight_bytes(pair) + sum(needed.values()) > limit:
+        return False
+    return all((free := free_bytes(device)) is None or own <= MOST_OF_FREE * free for device, own in needed.items())
+
+
+def weight_bytes(pair: LoadedPair) -> int:
+    """Bytes of the weights of both models; what they share counts once."""
+    weights = {weight.data_ptr(): weight.nbytes for model in pair.models for weight in model.model.parameters()}
+    return sum(weights.values())
+
+
+def cache_bytes(model: LoadedModel, *, batch_size: int, tokens: int) -> int | None:
+    """Bytes of keys and values of all layers; None where the configuration does not say their shape."""
+    config = model.model.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", None)
+    layers, hidden = getattr(config, "num_hidden_layers", None), getattr(config, "hidden_size", None)
+    if not heads or not layers or not hidden:
+        return None
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or hidden // heads
+    numbers = 2 * layers * batch_size * kv_heads * capacity_bucket(tokens) * head_dim
+    return int(numbers) * model.dtype.itemsize
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that may still be taken: on CUDA what the driver and torch's own pool have, on a host what Linux says."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    if device.type != "cpu":
+        return None
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        (available,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError):
+        return None
+    return available * 1024

@@ -1,0 +1,1 @@
+"""Models: loading a pair, its execution modes, static graphs."""

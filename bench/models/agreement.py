@@ -1,0 +1,133 @@
+"""Hand a model's attention over to the cache with a length per row, and see that its logits stay the same.
+
+Architectures are many, and some ignore the positions or the mask they are given, keep a buffer of their own, or let a
+token see the ones after it.  Timing such a model, or judging drafts by it, would give numbers of another model without
+any sign of it.  So each model computes a few tokens by its own means and no cache, and once more through the cache:
+rows of different lengths, tokens rolled back, one new token and several.
+
+    take_over_attention(model, "specgauge_rows", device, name="pair 'qwen' target")
+
+Shapes: B rows, L tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specgauge.bench.cache.cache import RowCache, new_cache, prefill
+from specgauge.bench.device import is_out_of_memory
+from specgauge.bench.models.load_errors import one_line
+from specgauge.bench.models.static_graphs import FixedForward
+
+_LENGTHS = (2, 5)
+"""Tokens each row holds when it is rolled back."""
+_TOKENS = 8
+_LARGEST_DIFFERENCE = {torch.float64: 1e-3, torch.float32: 1e-3}
+"""Relative difference of logits that rounding explains, by their type; wrong masks or positions give about 1."""
+_LARGEST_DIFFERENCE_LOW_PRECISION = 0.1
+
+
+@torch.inference_mode()
+def take_over_attention(model: PreTrainedModel, attention: str, device: torch.device, name: str) -> None:
+    """Set the registered attention implementation ``attention`` on the model, and check what it computes.
+
+    Raises ValueError, in one line, when the model cannot run on a cache with a length per row or computes other logits
+    on it than by its own means; lets a lack of memory through as it is.
+    """
+    kind = type(model).__name__
+    tokens = _tokens(model, device)
+    try:
+        expected = _own_logits(model, tokens)
+        has_nan = bool(expected.isnan().any())
+        model.set_attn_implementation(attention)
+        cache = new_cache(model, batch_size=len(_LENGTHS), tokens=_TOKENS)
+        prefill(model, cache, tokens[:, : max(_LENGTHS) + 1])
+        found = _cached_logits(cache, tokens, lambda fed: prefill(model, cache, fed))
+        difference, limit = _difference(found, expected)
+    except Exception as error:  # whatever a foreign forward raises means that it does not take this cache
+        if is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"{name}: {kind} does not run on a cache with a length per row ({type(error).__name__}: "
+            f"{one_line(error)}); use a decoder-only model of another architecture"
+        ) from error
+    if has_nan:
+        raise ValueError(
+            f"{name}: its logits are not numbers (NaN) in {str(expected.dtype).removeprefix('torch.')}; its weights "
+            "are corrupt, or need a wider dtype, such as bfloat16 or float32"
+        )
+    if not difference <= limit:
+        raise ValueError(
+            f"{name}: {kind} computes other logits on a cache with a length per row than by its own means (they differ "
+            f"by {difference:.2g} of their spread, rounding explains {limit:g}); "
+            "use a decoder-only model of another architecture"
+        )
+
+
+@torch.inference_mode()
+def check_fixed_forward(fixed: FixedForward) -> None:
+    """Raise ValueError, in one line, where a model computes other logits over fixed shapes than eagerly.
+
+    The shapes' computation is checked as it stands, neither compiled nor captured; that takes no time to speak of.
+    """
+    tokens = _tokens(fixed.model, fixed.device)
+    cache = fixed.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
+    expected = prefill(fixed.model, cache, tokens)
+    try:
+        found = _cached_logits(cache, tokens, lambda fed: fixed.run_plainly(cache, fed))
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"{fixed.name}: {type(fixed.model).__name__} does not run over fixed shapes ({type(error).__name__}: "
+            f"{one_line(error)}); use mode: eager"
+        ) from error
+    difference, limit = _difference(found, expected)
+    if not difference <= limit:
+        raise ValueError(
+            f"{fixed.name}: {type(fixed.model).__name__} computes other logits over fixed shapes than eagerly (they "
+            f"differ by {difference:.2g} of their spread, rounding explains {limit:g}); use mode: eager"
+        )
+
+
+def _tokens(model: PreTrainedModel, device: torch.device) -> Tensor:
+    """(B, L) ids all over the vocabulary."""
+    rows = int(model.config.get_text_config().vocab_size)
+    return (5 * torch.arange(len(_LENGTHS) * _TOKENS, device=device).reshape(len(_LENGTHS), _TOKENS) + 3) % rows
+
+
+def _own_logits(model: Any, tokens: Tensor) -> Tensor:
+    """(B, L, V) logits of (B, L) tokens by the model's own attention, without a cache."""
+    logits: Tensor = model(input_ids=tokens, use_cache=False).logits
+    return logits
+
+
+def _cached_logits(cache: RowCache, tokens: Tensor, run: Callable[[Tensor], Tensor]) -> dict[int, tuple[Tensor, int]]:
+    """For each row, (logits, first position) of what it was fed after rolling a filled cache back to its own length."""
+    cache.set_lengths(list(_LENGTHS))
+    parts = []
+    for new in (1, 2):
+        starts = cache.lengths
+        fed = torch.stack([tokens[row, start : start + new] for row, start in enumerate(starts)])
+        parts.append(run(fed))
+    logits = torch.cat(parts, dim=1)
+    return {row: (logits[row], start) for row, start in enumerate(_LENGTHS)}
+
+
+def _difference(found: dict[int, tuple[Tensor, int]], expected: Tensor) -> tuple[float, float]:
+    """(difference over spread of the logits: each row's median position, the worst row; what rounding explains)."""
+    ratios = []
+    for row, (logits, start) in found.items():
+        wanted = expected[row, start : start + logits.shape[0]].double()
+        never = wanted == -torch.inf  # rows that a model rules out by itself
+        wanted, logits = wanted.masked_fill(never, 0), logits.double().masked_fill(never & (logits == -torch.inf), 0)
+        spread = (wanted - wanted.mean(dim=-1, keepdim=True)).norm(dim=-1)
+        distance = (logits - wanted).norm(dim=-1)
+        ratios.append(torch.where(distance == 0, distance, distance / spread).median())
+    limit = _LARGEST_DIFFERENCE.get(expected.dtype, _LARGEST_DIFFERENCE_LOW_PRECISION)
+    return float(torch.stack(ratios).max()), limit

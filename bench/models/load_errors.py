@@ -1,0 +1,195 @@
+"""Turn what goes wrong while a model is read into one line, and keep what transformers prints away from the results.
+
+transformers initialises tensors that a checkpoint lacks at random and only warns; here that is an error.  Its own
+messages run over many lines and name no remedy; here each names the pair, the role, what was found and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, Literal
+
+import transformers
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils.tqdm import enable_progress_bars
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from specgauge.bench.device import is_out_of_memory
+from specgauge.configs.pairs import ModelConfig
+
+Part = Literal["configuration", "tokenizer", "weights"]
+
+_RELEASE = f"transformers {transformers.__version__}"
+_NEEDS_TOKENIZER = "it needs the tokenizer files that belong to the model, such as tokenizer.json"
+_LONGEST_TEXT = 200
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_UNKNOWN_ARCHITECTURE = re.compile("model type `([^`]*)` but Transformers does not recognize")
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message in one line, cut where it is long; the kind of the error where it says nothing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyError):
+        text = f"{text} is not there"
+    return text.rstrip(".") if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Keep stdout free of what is printed while a model loads, and stderr of reports that become errors here.
+
+    Bars of downloads stay where stderr is a terminal.
+    """
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the hub warns when an environment variable has decided about its bars
+        logging.disable_progress_bar()
+        if sys.stderr.isatty():
+            enable_progress_bars()
+    logging.set_verbosity_error()
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bars:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                logging.enable_progress_bar()
+
+
+@contextmanager
+def reading(part: Part, spec: ModelConfig, name: str) -> Iterator[None]:
+    """Raise ValueError in one line for any failure inside, but let a lack of memory through as it is."""
+    try:
+        yield
+    except Exception as error:  # the libraries raise every kind, bare Exception included, for a file they cannot read
+        if is_out_of_memory(error):
+            raise
+        raise ValueError(f"{name}: {_fault(part, error, spec)}") from error
+
+
+def _fault(part: Part, error: Exception, spec: ModelConfig) -> str:
+    """What was found and the remedy."""
+    causes = list(_chain(error))
+    revision = "" if spec.revision is None else f" at revision '{spec.revision}'"
+    if any(isinstance(cause, RevisionNotFoundError) for cause in causes):
+        return f"'{spec.model}' has no revision '{spec.revision}'; name a branch, tag or commit that it has"
+    if any(isinstance(cause, GatedRepoError) for cause in causes):
+        return f"'{spec.model}' is gated; ask for access on its page at huggingface.co and log in with `hf auth login`"
+    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
+        return (
+            f"'{spec.model}' is no directory here and no model on the hub; check the name, or log in with "
+            "`hf auth login` if it is private"
+        )
+    if any(isinstance(cause, LocalEntryNotFoundError | OfflineModeIsEnabled) for cause in causes):
+        return (
+            f"'{spec.model}'{revision} is no directory here, is not in the hub's local cache, and the hub cannot be "
+            "reached; check the path or the connection (and HF_HUB_OFFLINE), or copy the model here and name its "
+            "directory"
+        )
+    if "trust_remote_code" in str(error):
+        return f"'{spec.model}' brings code of its own; set trust_remote_code: true if you trust it"
+    if str(error).startswith("Unrecognized configuration class"):
+        return f"'{spec.model}' is no causal language model that {_RELEASE} knows; use a decoder-only language model"
+    unknown = _UNKNOWN_ARCHITECTURE.search(str(error))
+    if unknown is not None:
+        return (
+            f"'{spec.model}' has the architecture '{unknown[1]}', which {_RELEASE} does not know; "
+            "check model_type in its config.json, or use a release that knows it"
+        )
+    remedy = "install what is missing" if isinstance(error, ImportError) else _remedy(part, spec)
+    return f"cannot read the {part} of '{spec.model}'{revision}: {one_line(error)}; {remedy}"
+
+
+def _remedy(part: Part, spec: ModelConfig) -> str:
+    if spec.gguf_file is not None:
+        return f"it needs a GGUF file that {_RELEASE} reads: check gguf_file, or download it again"
+    if part == "tokenizer":
+        return _NEEDS_TOKENIZER
+    if part == "configuration":
+        return f"it needs a config.json that {_RELEASE} reads"
+    options = [option for option in ("device_map", "quantization") if getattr(spec, option) is not None]
+    return "".join(f"check {option}, or " for option in options) + "copy or download the model again, whole"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and everything it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def check_config_file(path: Path, name: str) -> None:
+    """Raise ValueError unless the file is a JSON object that says what kind of model it describes.
+
+    Some releases of transformers guess the kind from the directory's name where it is not said.
+    """
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
+        raise ValueError(f"{name}: '{path}' is not valid JSON: {one_line(error)}; copy or download it again") from error
+    if not isinstance(config, dict) or not ("auto_map" in config or isinstance(config.get("model_type"), str)):
+        raise ValueError(f"{name}: '{path}' names no model_type; it needs a config.json that {_RELEASE} reads")
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: ModelConfig, name: str) -> None:
+    """Raise ValueError when the tokenizer knows special tokens only.
+
+    That is what some releases of transformers make up where the files are missing.
+    """
+    if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
+        raise ValueError(f"{name}: the tokenizer of '{spec.model}' has no token but special ones; {_NEEDS_TOKENIZER}")
+
+
+def refuse_incomplete_weights(info: Mapping[str, Any], model: PreTrainedModel, spec: ModelConfig, name: str) -> None:
+    """Raise ValueError unless every tensor of the model came from the checkpoint, and none of its own was left over.
+
+    ``info`` is transformers' loading info, in which tied tensors do not count as missing.  Left over tensors of parts
+    that the language model does not have, such as a value head or a vision tower, change nothing and are passed over;
+    those of a further layer, or of a module that the model has, mean that the configuration belongs to another model.
+    """
+    missing, mismatched = sorted(info["missing_keys"]), sorted(info["mismatched_keys"])
+    modules = {_pattern(module) for module, _ in model.named_modules()}
+    left_over = sorted(key for key in info["unexpected_keys"] if _pattern(key).rpartition(".")[0] in modules)
+    if missing:
+        found = f"{_count(missing)} missing, first '{missing[0]}'"
+    elif mismatched:
+        key, in_file, in_model = mismatched[0]
+        found = (
+            f"{_count(mismatched)} of another shape, first '{key}': {_shape(in_file)} in the file, "
+            f"{_shape(in_model)} by the configuration"
+        )
+    elif left_over:
+        found = f"{_count(left_over)} without a place in the model, first '{left_over[0]}'"
+    else:
+        return
+    raise ValueError(
+        f"{name}: the weights of '{spec.model}' are not those of its configuration: {found}; "
+        "put config.json and weights of one model together, or download the model again"
+    )
+
+
+def _pattern(key: str) -> str:
+    return _NUMBER.sub("*", key)
+
+
+def _count(keys: list[Any]) -> str:
+    return "1 tensor is" if len(keys) == 1 else f"{len(keys)} tensors are"
+
+
+def _shape(size: Any) -> str:
+    return "x".join(str(int(length)) for length in size) or "a scalar"

@@ -1,0 +1,339 @@
+"""Load a draft/target pair: hub id, local directory, GGUF file, or the pair that ships with specgauge.
+
+Everything that would make a measurement meaningless is refused here, in one line, before anything is timed: models that
+cannot roll back, tokenizers that map the same id to different tokens, a model that does not exist or is corrupt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.cache import RowCache, new_cache, refuse_cache_that_cannot_roll_back
+from specgauge.bench.device import distinct_devices
+from specgauge.bench.models.agreement import take_over_attention
+from specgauge.bench.models.load_errors import (
+    check_config_file,
+    check_tokenizer,
+    one_line,
+    quiet_loading,
+    reading,
+    refuse_incomplete_weights,
+)
+from specgauge.bench.models.static_graphs import FixedForward
+from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
+from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.variants import Mode
+
+EMBEDDED = Path(__file__).parent.parent / "embedded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model ready to be measured."""
+
+    name: str
+    """Who it is in messages, e.g. ``pair 'qwen' target``."""
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    device: torch.device
+    """Where its inputs go (the first device, when the model is spread over several)."""
+    max_context: int | None
+    """Positions it takes; None where its configuration does not say."""
+    eos_token_ids: tuple[int, ...]
+    mode: Mode = "eager"
+    """How forwards on caches of `new_cache` run."""
+    fixed: FixedForward | None = field(init=False, repr=False, compare=False)
+    """What runs them; None where they are eager."""
+
+    def __post_init__(self) -> None:
+        """Another mode, or another model under it, has its own compiled or captured forwards."""
+        fixed = None
+        if self.mode != "eager":
+            fixed = FixedForward(self.model, self.mode, name=self.name, device=self.device)
+        object.__setattr__(self, "fixed", fixed)
+
+    def new_cache(self, *, batch_size: int, tokens: int) -> RowCache:
+        """An empty cache for ``batch_size`` rows of up to ``tokens`` tokens each; forwards on it run in this mode."""
+        if self.fixed is not None:
+            return self.fixed.new_cache(batch_size=batch_size, tokens=tokens)
+        return new_cache(self.model, batch_size=batch_size, tokens=tokens)
+
+    def build(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int = 0) -> None:
+        """Compile or capture the forwards of so many new tokens on caches of ``tokens`` tokens; nothing where eager."""
+        if self.fixed is not None:
+            self.fixed.build(batch_size=batch_size, tokens=tokens, new_tokens=new_tokens, keep=keep)
+
+    def release(self) -> None:
+        """Give up buffers, and graphs on them, that wait for the next cache of their size."""
+        if self.fixed is not None:
+            self.fixed.release()
+
+    @cached_property
+    def vocabulary_rows(self) -> int:
+        """Rows of the embedding: ids below this can be fed."""
+        embedding = self.model.get_input_embeddings()
+        assert isinstance(embedding, torch.nn.Module)
+        return int(cast(torch.Tensor, embedding.weight).shape[0])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the weights are kept in."""
+        return self.model.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedPair:
+    """Target and draft of one pair, loaded, with compatible tokenizers."""
+
+    name: str
+    target: LoadedModel
+    draft: LoadedModel | None
+    """The draft model, or the target's first layers with every weight shared; None where lookups draft."""
+    ngram: NgramConfig | None = None
+    """How lookups match, where they draft."""
+
+    def __post_init__(self) -> None:
+        """A pair has one kind of draft."""
+        assert (self.draft is None) != (self.ngram is None), "a draft model or lookups"
+
+    @property
+    def draft_model(self) -> LoadedModel:
+        """The draft of a pair in which a model drafts."""
+        assert self.draft is not None, f"pair {self.name!r}: lookups draft, no model does"
+        return self.draft
+
+    @property
+    def models(self) -> tuple[LoadedModel, ...]:
+        """The target, and the draft where it is a model."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Where its models are, each device once, the target's first."""
+        return distinct_devices(model.device for model in self.models)
+
+    @property
+    def max_context(self) -> int | None:
+        """The smaller of the two context limits, where known."""
+        limits = [m.max_context for m in self.models if m.max_context is not None]
+        return min(limits) if limits else None
+
+    def release(self) -> None:
+        """Give up what no cache uses; see `LoadedModel.release`."""
+        for model in self.models:
+            model.release()
+
+
+def _source(spec: ModelConfig, role: str, name: str) -> str:
+    """The path or hub id to load from; raises ValueError for a path that is not there."""
+    if spec.model == "embedded":
+        folder = EMBEDDED / role
+        if not (folder / "config.json").exists():
+            raise ValueError(
+                f"{name}: the embedded weights are missing from this installation ({folder}); reinstall specgauge"
+            )
+        return str(folder)
+    path = Path(spec.model).expanduser()
+    if path.exists():
+        if path.is_file():
+            raise ValueError(
+                f"{name}: '{spec.model}' is a file, not a model directory; for GGUF name its folder, set gguf_file"
+            )
+        if spec.gguf_file is not None and not (path / spec.gguf_file).exists():
+            found = sorted(p.name for p in path.glob("*.gguf"))
+            raise ValueError(
+                f"{name}: no '{spec.gguf_file}' in '{spec.model}'; set gguf_file to one that is there: "
+                f"{', '.join(found) or 'found no .gguf file'}"
+            )
+        if spec.gguf_file is None:
+            if not (path / "config.json").exists():
+                raise ValueError(
+                    f"{name}: '{spec.model}' is not a model directory: it has no config.json; name the directory that "
+                    "has it, or set gguf_file"
+                )
+            check_config_file(path / "config.json", name)
+        return str(path)
+    if spec.model.startswith(("/", "./", "../", "~")) or spec.model.count("/") != 1:
+        raise ValueError(
+            f"{name}: '{spec.model}' is neither a directory nor a hub id of the form organisation/model; "
+            "check the path, or write 'embedded' for the shipped pair"
+        )
+    return spec.model
+
+
+def choose_device(device: str, name: str) -> torch.device:
+    """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU.
+
+    Raises ValueError for a CUDA device that is not there.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return torch.device("cuda" if count else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and (chosen.index or 0) >= count:
+        seen = ", ".join(f"cuda:{index}" for index in range(count)) or "no CUDA device"
+        raise ValueError(
+            f"{name}: device '{device}' was asked for, but torch {torch.__version__} sees {seen}; "
+            f"use device: auto or {f'cuda:{count - 1}' if count else 'cpu'}"
+        )
+    return chosen
+
+
+def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
+    """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
+
+    Raises ValueError, in one line, when it is missing, corrupt, unsupported, or cannot roll back; what shows from the
+    configuration alone is refused before any weight is read.
+    """
+    source = _source(spec, role, name)
+    attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
+    if attention is None:
+        raise ValueError(
+            f"{name}: attention '{spec.attention}' cannot mask every row at its own length; "
+            f"allowed: {', '.join(ATTENTION_NAMES)}"
+        )
+    device = None if spec.device_map is not None else choose_device(spec.device, name)
+    with quiet_loading():
+        tokenizer, model = _read(source, spec, device, name)
+        refuse_cache_that_cannot_roll_back(model, name)
+        model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
+        placed = model.device if device is None else device
+        take_over_attention(model, attention, placed, name)
+    return LoadedModel(
+        name=name,
+        model=model,
+        tokenizer=tokenizer,
+        device=placed,
+        max_context=_max_context(model),
+        eos_token_ids=_eos_token_ids(model, tokenizer),
+    )
+
+
+def _read(
+    source: str, spec: ModelConfig, device: torch.device | None, name: str
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """Tokenizer and model of a directory or hub id, on ``device`` or spread as the spec's device map says."""
+    common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+    if spec.revision is not None:
+        common["revision"] = spec.revision
+    if spec.gguf_file is not None:
+        common["gguf_file"] = spec.gguf_file
+    with reading("configuration", spec, name):
+        config = AutoConfig.from_pretrained(source, **common)
+    refuse_cache_that_cannot_roll_back(cast(PreTrainedModel, SimpleNamespace(config=config)), name)
+    with reading("tokenizer", spec, name):
+        tokenizer = AutoTokenizer.from_pretrained(source, **common)
+    check_tokenizer(tokenizer, spec, name)
+    options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
+    if spec.quantization is not None:
+        options["quantization_config"] = _quantization(spec.quantization, name)
+    is_quantized = spec.quantization is not None or getattr(config, "quantization_config", None) is not None
+    if spec.device_map is not None:
+        options["device_map"] = spec.device_map
+    elif is_quantized:  # quantized weights cannot all be moved once they are loaded
+        options["device_map"] = {"": str(device)}
+    with reading("weights", spec, name):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, **common, **options, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        model, info = loaded
+        if "device_map" not in options:
+            model = model.to(device)
+    refuse_incomplete_weights(info, model, spec, name)
+    return tokenizer, model
+
+
+def _quantization(settings: Mapping[str, Any], name: str) -> Any:
+    """The quantization mapping as the object transformers takes; ValueError when it names no method it knows."""
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoQuantizationConfig
+
+    method = settings.get("quant_method")
+    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method != "bitsandbytes":
+        found = "no quant_method" if method is None else f"quant_method {method!r}"
+        raise ValueError(
+            f"{name}: quantization: found {found}; allowed: {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}"
+        )
+    try:
+        return AutoQuantizationConfig.from_dict(dict(settings))
+    except ImportError as error:
+        raise ValueError(f"{name}: quantization: {one_line(error)}; install what {method} needs") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
+        ) from error
+
+
+def _max_context(model: PreTrainedModel) -> int | None:
+    config = model.config.get_text_config()
+    for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        value = getattr(config, key, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every id that ends a text, from the generation configuration, else the model's, else the tokenizer's."""
+    generation = getattr(model, "generation_config", None)
+    for holder in (generation, model.config, model.config.get_text_config(), tokenizer):
+        value = getattr(holder, "eos_token_id", None)
+        if value is not None:
+            return tuple(int(i) for i in value) if isinstance(value, list | tuple) else (int(value),)
+    return ()
+
+
+def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
+    """Raise ValueError unless both tokenizers map every id they share, and every token they share, alike.
+
+    Rows padded beyond the tokenizer do not matter; ids that one side lacks are fine (a token only the target has ends
+    drafting, a token only the draft has is always rejected).
+    """
+    target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
+    target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
+    differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
+    if differing:
+        first = differing[0]
+        raise ValueError(
+            f"pair '{pair}': target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids "
+            f"differ, first id {first}: {json.dumps(target_tokens[first])} in the target, "
+            f"{json.dumps(draft_tokens[first])} in the draft; "
+            "choose a draft of the target's own family"
+        )
+    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
+    if moved:
+        token = target_tokens[moved[0]]
+        raise ValueError(
+            f"pair '{pair}': target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the "
+            f"target, id {draft_ids[token]} in the draft; choose a draft of the target's own family"
+        )
+    if not set(target_tokens) & set(draft_tokens):
+        raise ValueError(
+            f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family"
+        )
+
+
+def load_pair(pair: PairConfig) -> LoadedPair:
+    """Load what a pair consists of and check that it belongs together; ValueError in one line otherwise.
+
+    Lookups load the target alone; first layers are the target's own.
+    """
+    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target")
+    if isinstance(pair.draft, NgramDraft):
+        return LoadedPair(name=pair.name, target=target, draft=None, ngram=pair.draft.ngram)
+    if isinstance(pair.draft, LayersDraft):
+        from specgauge.bench.models.early_exit import first_layers
+
+        return LoadedPair(name=pair.name, target=target, draft=first_layers(target, pair.draft.layers))
+    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
+    check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
+    return LoadedPair(name=pair.name, target=target, draft=draft)

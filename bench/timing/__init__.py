@@ -1,0 +1,1 @@
+"""Timing the parts of a round: clocks, arms, blocks of samples."""

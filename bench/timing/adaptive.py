@@ -1,0 +1,269 @@
+"""Time the cells of one pair only where it can still change which γ is best (`specgauge.model.search.search`).
+
+    measure_adaptively(pair, cells, questions={cell_id: [question]}, gammas=range(1, 17), …)      # as measure_cells
+
+A step of a cell is one block of each arm that the search asks for; its number is the block's. Cells of one batch size
+take their steps in turn. What to time next follows from the journal alone, so a run that was stopped goes on with what
+is missing of its last step. γ that were not timed, or in too few blocks to be weighed, are recorded as ``skipped`` with
+the bound that excluded them.
+
+The smallest and the largest batch size and context come first; a cell that lies between cells already timed is checked
+against the costs they make one expect, and searched only where it does not keep to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from specgauge.bench.models.compilation import Built
+from specgauge.bench.models.pair import LoadedPair
+from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, TimingCell
+from specgauge.bench.timing.cell_timer import CellState, CellTimer, check_contexts, measure_groups
+from specgauge.bench.timing.clock import Clock, clock_for
+from specgauge.configs.precision import PrecisionConfig
+from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
+from specgauge.model.costs import CostCell
+from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.levels import ArmLevels, BlockSummary, summarise_block
+from specgauge.model.search.race import SearchSettings
+from specgauge.model.search.search import SEARCH_NOTE, Step, cost_cell, expected_levels, next_step
+
+
+class AdaptiveCellTimer(CellTimer):
+    """Times the cells of one pair as a search for γ asks for it."""
+
+    def __init__(
+        self,
+        pair: LoadedPair,
+        *,
+        cells: Sequence[TimingCell],
+        questions: Mapping[str, Sequence[SearchQuestion]],
+        gammas: Sequence[int],
+        precision: PrecisionConfig,
+        journal: BlockJournal,
+        clock: Clock,
+        seed: int,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        """`cells` are all that this timer will measure, `questions` those of each by its id, at least one."""
+        super().__init__(
+            pair, gammas=gammas, precision=precision, journal=journal, clock=clock, seed=seed, progress=progress
+        )
+        self.cells, self.questions = tuple(cells), questions
+        self.catches_up = pair.ngram is None
+        self._summaries: dict[tuple[str, str, int], BlockSummary] = {}
+        self._reason: str = "opening"
+        self._expected: dict[str, ArmLevels | None] = {}
+        self._around: list[tuple[str, CostCell]] = []
+        self._steps: dict[tuple[str, int | None, int, bool], Step] = {}
+
+    def settings(self, cell: TimingCell) -> SearchSettings:
+        """What the search of a cell looks for."""
+        return SearchSettings(
+            gammas=tuple(self.gammas),
+            batch_size=cell.batch_size,
+            catches_up=self.catches_up,
+            relative_ci=self.precision.relative_ci,
+            interval_confidence=self.precision.confidence,
+            min_blocks=self.precision.min_blocks,
+            max_blocks=self.precision.max_blocks,
+        )
+
+    def taken(self, cell: TimingCell, arm: str) -> list[int]:
+        """Numbers of an arm's blocks with samples, in rising order."""
+        return sorted(n for n, block in self.journal.blocks(cell.cell_id, arm).items() if block.status == "ok")
+
+    def summaries(self, cell: TimingCell, before: int | None = None) -> dict[str, dict[int, BlockSummary]]:
+        """The blocks of a cell's rounds, all or those of the steps before one."""
+        found: dict[str, dict[int, BlockSummary]] = {}
+        for arm in round_arms(self.gammas, catches_up=self.catches_up):
+            numbers = [number for number in self.taken(cell, arm) if before is None or number < before]
+            found[arm] = {number: self._summary(cell, arm, number) for number in numbers}
+        return found
+
+    def _summary(self, cell: TimingCell, arm: str, number: int) -> BlockSummary:
+        key = cell.cell_id, arm, number
+        if key not in self._summaries:
+            self._summaries[key] = summarise_block(self.journal.blocks(cell.cell_id, arm)[number].samples_s)
+        return self._summaries[key]
+
+    def step(self, cell: TimingCell, *, is_spent: bool, before: int | None = None) -> Step:
+        """What the search of a cell asks for after all steps, or after those before one."""
+        summaries = self.summaries(cell, before)
+        key = cell.cell_id, before, sum(map(len, summaries.values())), is_spent
+        if key not in self._steps:
+            self._steps[key] = next_step(
+                self.settings(cell),
+                self.questions[cell.cell_id],
+                summaries,
+                expected=self.expected(cell),
+                is_spent=is_spent,
+            )
+        return self._steps[key]
+
+    def due(self, cell: TimingCell, *, is_spent: bool) -> tuple[int, Step, list[str]]:
+        """The number of the step to take, the search's word on it, and the arms it still needs; none at the end."""
+        last = max((n for arm in self.arms for n in self.taken(cell, arm)), default=None)
+        if last is not None and not is_spent:
+            step = self.step(cell, is_spent=False, before=last)
+            missing = [arm for arm in self._with_prefills(cell, step, last) if last not in self.taken(cell, arm)]
+            if missing:
+                return last, step, missing
+        number = 0 if last is None else last + 1
+        step = self.step(cell, is_spent=is_spent)
+        while step.arms and any(number in self.journal.blocks(cell.cell_id, arm) for arm in self.arms):
+            number += 1  # an earlier end of the search, with less time, has said there what it left out
+        return number, step, self._with_prefills(cell, step, number)
+
+    def _with_prefills(self, cell: TimingCell, step: Step, number: int) -> list[str]:
+        """The arms of a step; the first ones have the prefills as well."""
+        arm = PREFILL_ARMS[0]
+        before = sum(taken < number for taken in self.taken(cell, arm))
+        prefills = PREFILL_ARMS if step.arms and before < self.stopping.least_blocks(arm) else ()
+        return [*step.arms, *prefills]
+
+    def finished(self, state: CellState) -> bool:
+        """Whether a cell needs no further block: given up, or its search has ended; then what it left out is kept."""
+        if state.given_up:
+            return True
+        recorded = [b for arm in self.arms for b in self.journal.blocks(state.cell.cell_id, arm).values()]
+        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in recorded):
+            state.given_up = True
+            return True
+        number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
+        if not arms:
+            self._keep_left_out(state.cell, number, step)
+        return not arms
+
+    def is_spent(self, cell: TimingCell) -> bool:
+        """Whether the seconds of a cell, or of all cells of its batch size, are spent."""
+        together = [one for one in self.cells if one.batch_size == cell.batch_size]
+        limits, stopping = self.precision, self.stopping
+        return stopping.has_spent(together, limits.max_seconds) or stopping.has_spent([cell], limits.max_cell_seconds)
+
+    def _keep_left_out(self, cell: TimingCell, number: int, step: Step) -> None:
+        """Record why each γ without the least blocks has no more of them; anew where more time has changed that."""
+        for gamma in self.gammas:
+            arm = verify_arm(gamma)
+            recorded = self.journal.blocks(cell.cell_id, arm)
+            taken = self.taken(cell, arm)
+            later = [n for n, block in recorded.items() if block.status != "ok" and n > max(taken, default=-1)]
+            said = bool(later) and recorded[max(later)].reason == step.why_left_out(gamma)
+            if len(taken) < self.precision.min_blocks and not said:
+                self.journal.record(
+                    BlockRecord(
+                        cell_id=cell.cell_id,
+                        arm=arm,
+                        block=max([number - 1, *later]) + 1,
+                        status="skipped",
+                        reason=step.why_left_out(gamma),
+                        notes={SEARCH_NOTE: step.reason},
+                    )
+                )
+
+    def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
+        """Search all cells of one batch size, their steps interleaved; returns when each is done."""
+        states = [CellState(cell=cell) for cell in cells]
+        bench: Workbench | None = None
+        for wave in _waves(states):
+            pending = [state for state in wave if not self.finished(state)]
+            if pending and bench is None:
+                bench = self.open_bench([state for state in states if not state.given_up], prompts)
+            turn = 0
+            while bench is not None and (pending := [state for state in pending if not self.finished(state)]):
+                order = np.random.default_rng((self.seed, turn))
+                for index in order.permutation(len(pending)):
+                    self._take_step(bench, pending[index], states, order)
+                turn += 1
+            self._around += [(state.cell.chain, costs) for state in wave for costs in self._costs(state)]
+
+    def _take_step(
+        self, bench: Workbench, state: CellState, states: Sequence[CellState], order: np.random.Generator
+    ) -> None:
+        """One block of each arm that a cell's search asks for; none once it is given up or time is spent."""
+        if state.given_up:
+            return
+        number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
+        self._reason = step.reason
+        if arms:
+            self.guarded(bench, state, states, order.permutation(arms).tolist(), number)
+
+    def notes_of(self, cell: TimingCell, building: Built) -> dict[str, Any]:
+        """Also under which rule of the search a block is taken."""
+        return {**super().notes_of(cell, building), SEARCH_NOTE: self._reason}
+
+    def _costs(self, state: CellState) -> list[CostCell]:
+        """What a cell whose search has ended costs; nothing where it was given up."""
+        cell = state.cell
+        costs = cost_cell(
+            self.summaries(cell),
+            self.gammas,
+            batch_size=cell.batch_size,
+            context=cell.context,
+            min_blocks=self.precision.min_blocks,
+        )
+        return [] if state.given_up or costs is None else [costs]
+
+    def expected(self, cell: TimingCell) -> ArmLevels | None:
+        """What the cells of earlier waves make of one that lies between them; None where it does not."""
+        if cell.cell_id not in self._expected:
+            self._expected[cell.cell_id] = expected_levels(
+                [costs for chain, costs in self._around if chain == cell.chain],
+                batch_size=cell.batch_size,
+                context=cell.context,
+                gammas=self.gammas,
+                catches_up=self.catches_up,
+            )
+        return self._expected[cell.cell_id]
+
+
+def _waves(states: Sequence[CellState]) -> list[list[CellState]]:
+    """The smallest and largest context of each chain, then those between."""
+    ends: dict[str, tuple[int, int]] = {}
+    for state in states:
+        low, high = ends.get(state.cell.chain, (state.cell.context,) * 2)
+        ends[state.cell.chain] = min(low, state.cell.context), max(high, state.cell.context)
+    outer = [state for state in states if state.cell.context in ends[state.cell.chain]]
+    return [outer, [state for state in states if state.cell.context not in ends[state.cell.chain]]]
+
+
+def batch_order(batch_sizes: Iterable[int]) -> list[int]:
+    """The smallest, the largest, and those between in rising order."""
+    rising = sorted(set(batch_sizes))
+    return rising[:1] + rising[1:][-1:] + rising[1:-1]
+
+
+def measure_adaptively(
+    pair: LoadedPair,
+    cells: Sequence[TimingCell],
+    *,
+    questions: Mapping[str, Sequence[SearchQuestion]],
+    gammas: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    precision: PrecisionConfig,
+    journal: BlockJournal,
+    seed: int,
+    clock: Clock | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Time cells as a search for γ asks for it; `questions` are those of each cell by its id, at least one.
+
+    Otherwise as `specgauge.bench.timing.cell_timer.measure_cells`. Raises ValueError as that does.
+    """
+    check_contexts(pair, cells, max(gammas))
+    timer = AdaptiveCellTimer(
+        pair,
+        cells=cells,
+        questions=questions,
+        gammas=gammas,
+        precision=precision,
+        journal=journal,
+        clock=clock if clock is not None else clock_for(*pair.devices),
+        seed=seed,
+        progress=progress,
+    )
+    measure_groups(timer, cells, prompts, batch_order(cell.batch_size for cell in cells))

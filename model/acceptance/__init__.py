@@ -1,0 +1,1 @@
+"""Acceptance: from the recorded pass, from given rates, over rounds that start where earlier ones ended."""

@@ -1,0 +1,417 @@
+"""The renewal pass over a text: where rounds start, how many there are, and what they yield.
+
+A round that starts at t and accepts j < γ drafts ends with a replacement, and the next starts at t + j + 1; one that
+accepts all γ ends with a bonus, and the next starts at t + γ + 1. Every position is therefore either the bonus of a
+round that started γ before it, or judged, and a judged position that is not accepted ends its round:
+
+    u_t = 1 - v_{t-γ} Π_{i<γ} a_{t-γ+i}        P(position t is judged)
+    v_{t+1} = 1 - u_t a_t,  v_0 = 1            P(a round starts at t + 1)
+
+    E[rounds] = Σ v_t        E[time] = Σ v_t T_round(γ in force, t)
+    Ω(γ) = 1 + Σ_j A_j(γ) - P(ends on an accepted EOS),    A_j(γ) = Σ_t v_t Ã[t,j] / Σ_t v_t,
+    Ã[t,j] = Π_{i<j-1} a_{t+i} · o_{t+j-1}
+
+What is unbiased. Given the text, tests of judged positions are independent with probability a_t; so every sum over
+whole texts that uses a_t alone (rounds, judged, time, catch-ups) has, over texts drawn from the target, exactly the
+expectation of the decoder that would have written them. In Ã the overlap stands for the last factor only: a_{t+j-1} has
+mean o_{t+j-1} given everything before it, so the expectation stays, and the variance of Ω usually falls to between a
+quarter and three quarters. Overlap inside the pass or the product would be biased: o_{t+1} and a_t share y_t. The loss
+of the bonus at an accepted EOS knows that y is EOS and uses a_t alone. Ω is a ratio of two such sums, pooled over
+texts: its bias is of the order of 1/texts.
+
+Which starts count for Ω and A_j (the window). Those with gamma_max positions left before the length limit,
+t + gamma_max <= limit: no γ is shrunk in their past, the window is the same for all γ, and whether t is in it is known
+before t is written. A text that ended by EOS counts all its starts when its limit is not given; give `length_limits`
+where texts may end by EOS within gamma_max of it, since leaving out those that went on there would otherwise select.
+
+The rules of the decoder: γ in force is min(γ, positions left before the limit - 1), so the last position before the
+limit is never judged; γ is not shrunk before an EOS; an accepted EOS ends the text without a bonus.
+
+    result = renewal(a, o, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=8)
+    result.tokens_per_round()            # Ω by γ, (3,)
+
+N texts, T positions, G gammas, D gamma_max.
+
+Checked inputs of whatever runs along recorded texts: acceptance, where texts end and why, and what a round costs.
+
+    left(t)        = limit - t                     positions the decoder may still write when a round starts at t
+    γ in force     = min(γ, left(t) - 1)           an EOS is not foreseen, a length limit is
+
+N texts, T positions, D gamma_max.
+
+What the renewal pass over texts returns: sums per text, and the pooled ratios made of them.
+
+    Ω(γ)        = (starts + Σ_j survival_j - lost_bonus) / starts      rounds with gamma_max positions left: for S
+    Ω_finite(γ) = tokens / rounds                                      whole texts, the shrunk last rounds included
+    A_j(γ)      = survival_j / starts                                  as measured at that γ
+
+Ratios are pooled (sum over sum, never a mean of ratios); a ratio without a start is NaN inside the array.
+
+N texts or prompts, G gammas, D gamma_max.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.acceptance.texts import sum_by_prompt
+from specgauge.model.checks import LARGEST_WHOLE, BoolArray, FloatArray, IntArray, numbers, probabilities, whole_numbers
+
+NO_LIMIT = LARGEST_WHOLE
+"""The limit of a text that ended by EOS and whose own is not given: never reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTexts:
+    """N texts padded to T positions, with the limits their decoder had."""
+
+    acceptance: FloatArray
+    """(N, T) a_t, zero beyond each length."""
+    lengths: IntArray
+    """(N,) positions of each text."""
+    ended_by_eos: BoolArray
+    """(N,) True where the last position is an end-of-text token."""
+    limits: IntArray
+    """(N,) positions the decoder was allowed; NO_LIMIT where unknown."""
+
+
+def judged_texts(
+    acceptance: ArrayLike, lengths: ArrayLike, ended_by_eos: ArrayLike, length_limits: ArrayLike | None
+) -> JudgedTexts:
+    """Check and pad with zeros; shapes as in `JudgedTexts`, length_limits (N,) or one number or None.
+
+    A text that ended by length has its length as limit, whatever is given. Raises ValueError for shapes that do not
+    fit, acceptance outside [0, 1] within a text, a length over T and a limit under a length.
+    """
+    a = np.asarray(acceptance, dtype=np.float64)
+    size = whole_numbers("lengths", lengths, minimum=0)
+    eos = np.asarray(ended_by_eos, dtype=np.bool_)
+    if a.ndim != 2 or size.shape != a.shape[:1] or eos.shape != a.shape[:1]:
+        raise ValueError(
+            f"acceptance: found shapes acceptance {a.shape}, lengths {size.shape}, ended_by_eos {eos.shape}; "
+            "allowed are (N, T), (N,), (N,)"
+        )
+    if bool((size > a.shape[1]).any()):
+        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {a.shape[1]}; allowed is at most that")
+    limits = size.copy()
+    if length_limits is None:
+        limits[eos] = NO_LIMIT
+    else:
+        given = np.broadcast_to(whole_numbers("length_limits", length_limits, minimum=0), size.shape)
+        if bool((given < size).any()):
+            place = int(np.flatnonzero(given < size)[0])
+            raise ValueError(
+                f"length_limits (item {place + 1}): found {given[place]} for a text of {size[place]} positions; "
+                "allowed is at least its length"
+            )
+        limits[eos] = given[eos]
+    return JudgedTexts(acceptance=within_texts("acceptance", a, size), lengths=size, ended_by_eos=eos, limits=limits)
+
+
+def within_texts(name: str, values: ArrayLike, lengths: IntArray) -> FloatArray:
+    """Probabilities (N, T) with everything beyond the lengths (N,) set to zero, unread.
+
+    Raises ValueError for values outside [0, 1] within a text.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    return probabilities(name, np.where(np.arange(array.shape[1]) < lengths[:, None], array, 0.0))
+
+
+def round_costs_s(costs_s: ArrayLike, gamma_max: int, shape: tuple[int, ...]) -> FloatArray:
+    """Costs of a round as (D + 1, N or 1, T) from (D + 1,), (D + 1, T) or (D + 1, N, T); shape is (N, T).
+
+    Raises ValueError for another shape and for costs that are not finite.
+    """
+    costs = numbers("costs_s", costs_s)
+    if costs.ndim == 1:
+        costs = np.broadcast_to(costs[:, None], (costs.size, shape[1]))
+    if costs.ndim == 2:
+        costs = costs[:, None, :]
+    if costs.ndim != 3 or costs.shape[0] != gamma_max + 1 or costs.shape[1] not in (1, shape[0]):
+        costs = np.empty((0, 0, 0))
+    if costs.shape[2] != shape[1] or costs.shape[0] == 0:
+        raise ValueError(
+            f"costs_s: found shape {np.shape(costs_s)}; allowed are ({gamma_max + 1},), ({gamma_max + 1}, {shape[1]}) "
+            f"and ({gamma_max + 1}, {shape[0]}, {shape[1]}): one row for each of 0 … gamma_max drafts in force"
+        )
+    return costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenewalResult:
+    """Expected counts per text (N, G), given the text; add them up over texts or prompts, then divide."""
+
+    gammas: IntArray
+    """(G,) drafts per round."""
+    gamma_max: int
+    """D: starts in the window have this many positions left before the length limit."""
+    tokens: IntArray
+    """(N,) tokens of each text after the one sampled from the prefill."""
+    rounds: FloatArray
+    """E[rounds] of the whole text, a plain last step included."""
+    starts: FloatArray
+    """E[rounds that start in the window]."""
+    survival: FloatArray
+    """(N, G, D) E[rounds from the window whose first j drafts are all accepted]; zero for j over γ."""
+    lost_bonus: FloatArray
+    """E[rounds from the window that end on an accepted EOS], which commit no bonus."""
+    judged: FloatArray
+    """E[positions judged], Σ u_t, of the whole text."""
+    judged_accepted: FloatArray
+    """E[drafts accepted], Σ u_t a_t, of the whole text."""
+    judged_overlap: FloatArray
+    """Σ u_t o_t: equals judged_accepted in expectation when the text comes from the recomputed chain."""
+    catch_ups: FloatArray
+    """E[drafting rounds that follow a fully accepted one], whose first draft step feeds two tokens."""
+    time_s: FloatArray | None
+    """E[seconds] of the whole text, if costs were given."""
+    rounds_by_drafts: FloatArray | None = None
+    """(N, G, D + 1) E[rounds from the window that verify k drafts], k = 0 … D; None where every one verifies γ."""
+
+    @property
+    def committed(self) -> FloatArray:
+        """(N, G) expected tokens committed by the rounds that start in the window: the numerator of Ω."""
+        return np.asarray(self.starts + self.survival.sum(axis=2) - self.lost_bonus, dtype=np.float64)
+
+    @property
+    def full_acceptance(self) -> FloatArray:
+        """(N, G) expected rounds from the window that accept all γ drafts: the numerator of A_γ."""
+        picked = self.survival[:, np.arange(self.gammas.size), np.maximum(self.gammas, 1) - 1]
+        return np.where(self.gammas > 0, picked, self.starts)
+
+    def tokens_per_round(self) -> FloatArray:
+        """Ω(γ), (G,), pooled over texts: rounds with gamma_max positions left; NaN where there is none."""
+        return _ratio(self.committed.sum(axis=0), self.starts.sum(axis=0))
+
+    def tokens_per_round_finite(self) -> FloatArray:
+        """Tokens per round over whole finite texts, (G,); NaN without tokens."""
+        return _ratio(np.full(self.gammas.size, float(self.tokens.sum())), self.rounds.sum(axis=0))
+
+    def survival_rates(self) -> FloatArray:
+        """A_j(γ), (G, D): P(the first j drafts of a round are all accepted) at that γ; NaN for j over γ.
+
+        Each rate is unbiased by itself; in small samples they need not fall in j, since A_j averages overlaps of other
+        positions than A_{j+1} does.
+        """
+        rates = _ratio(self.survival.sum(axis=0), self.starts.sum(axis=0)[:, None])
+        rates[np.arange(self.gamma_max) >= self.gammas[:, None]] = np.nan
+        return rates
+
+    def by_prompt(self, prompts: ArrayLike) -> RenewalResult:
+        """The same sums by prompt, prompts (N,) in rising order: the clusters of standard errors and bootstrap."""
+        return RenewalResult(
+            gammas=self.gammas,
+            gamma_max=self.gamma_max,
+            tokens=sum_by_prompt(self.tokens, prompts).astype(np.int64),
+            rounds=sum_by_prompt(self.rounds, prompts),
+            starts=sum_by_prompt(self.starts, prompts),
+            survival=sum_by_prompt(self.survival, prompts),
+            lost_bonus=sum_by_prompt(self.lost_bonus, prompts),
+            judged=sum_by_prompt(self.judged, prompts),
+            judged_accepted=sum_by_prompt(self.judged_accepted, prompts),
+            judged_overlap=sum_by_prompt(self.judged_overlap, prompts),
+            catch_ups=sum_by_prompt(self.catch_ups, prompts),
+            time_s=None if self.time_s is None else sum_by_prompt(self.time_s, prompts),
+            rounds_by_drafts=None if self.rounds_by_drafts is None else sum_by_prompt(self.rounds_by_drafts, prompts),
+        )
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    top, bottom = np.broadcast_arrays(numerator, denominator)
+    result = np.full(top.shape, np.nan)
+    np.divide(top, bottom, out=result, where=bottom > 0)
+    return result
+
+
+_CHUNK_CELLS = 4_000_000
+"""Positions times (gammas + gamma_max) handled at once: about 32 MB for each of a few arrays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chunk:
+    """n texts, cut to their longest."""
+
+    texts: JudgedTexts
+    overlap: FloatArray
+    """(n, T) o_t, zero beyond each length."""
+    costs_s: FloatArray | None
+    """(D + 1, n or 1, T)."""
+
+
+def renewal(
+    acceptance: ArrayLike,
+    overlap: ArrayLike,
+    lengths: ArrayLike,
+    ended_by_eos: ArrayLike,
+    gammas: ArrayLike,
+    gamma_max: int,
+    costs_s: ArrayLike | None = None,
+    *,
+    length_limits: ArrayLike | None = None,
+) -> RenewalResult:
+    """Carry the renewal process along N texts at once for every γ; sums come back per text.
+
+    Args:
+        acceptance: (N, T) a_t, padded; beyond each length it is not read. Nulls must be filled before.
+        overlap: (N, T) o_t = E[a_t | history].
+        lengths: (N,) positions of each text (its tokens after the one sampled from the prefill), 0 … T.
+        ended_by_eos: (N,) True where the last position is an end-of-text token; other texts ended at their limit.
+        gammas: (G,) drafts per round, each from 0 (plain decoding) to gamma_max.
+        gamma_max: D, the largest γ that results for Ω are to be compared with; it sets the window.
+        costs_s: seconds of a round by drafts in force and place: (D + 1, T), or (D + 1, N, T) where contexts differ by
+            text; row 0 is a plain decoding step. A catch-up of the draft may be averaged into it, or left out and added
+            from `catch_ups`.
+        length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1). Texts that ended by
+            length have theirs as their length, whatever stands here.
+
+    Raises ValueError for shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max and a limit
+    under a length.
+    """
+    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
+    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
+    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
+        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+    texts = judged_texts(acceptance, lengths, ended_by_eos, length_limits)
+    if np.shape(overlap) != texts.acceptance.shape:
+        raise ValueError(f"overlap: found shape {np.shape(overlap)}; allowed is {texts.acceptance.shape} as acceptance")
+    whole = _Chunk(
+        texts=texts,
+        overlap=within_texts("overlap", overlap, texts.lengths),
+        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, texts.acceptance.shape),
+    )
+    count, longest = texts.acceptance.shape
+    shape = (count, drafts.size)
+    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "judged", "judged_accepted")}
+    sums |= {name: np.zeros(shape) for name in ("judged_overlap", "catch_ups", "time_s")}
+    sums["survival"] = np.zeros((*shape, depth))
+    size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + depth + 1)))
+    for rows, chunk in _chunks(whole, size):
+        for name, values in _sums_of_chunk(chunk, drafts, depth).items():
+            sums[name][rows] = values
+    time_s = sums.pop("time_s")
+    return RenewalResult(
+        gammas=drafts,
+        gamma_max=depth,
+        tokens=texts.lengths,
+        time_s=None if costs_s is None else time_s,
+        **sums,
+    )
+
+
+def _chunks(whole: _Chunk, size: int) -> Iterator[tuple[IntArray, _Chunk]]:
+    """Texts of similar lengths, `size` at a time and cut to their longest, with the rows they came from."""
+    texts, costs = whole.texts, whole.costs_s
+    order = np.argsort(texts.lengths, kind="stable")
+    for first in range(0, order.size, size):
+        rows = order[first : first + size]
+        longest = int(texts.lengths[rows].max())
+        part = JudgedTexts(
+            acceptance=texts.acceptance[rows, :longest],
+            lengths=texts.lengths[rows],
+            ended_by_eos=texts.ended_by_eos[rows],
+            limits=texts.limits[rows],
+        )
+        costs_of_part = costs if costs is None or costs.shape[1] == 1 else costs[:, rows]
+        yield (
+            rows,
+            _Chunk(
+                texts=part,
+                overlap=whole.overlap[rows, :longest],
+                costs_s=None if costs_of_part is None else costs_of_part[:, :, :longest],
+            ),
+        )
+
+
+def run_products(acceptance: FloatArray, gamma_max: int) -> FloatArray:
+    """R[j, n, t] = Π_{i<j} a_{t+i} for j = 0 … gamma_max: (n, T) -> (D + 1, n, T); zero where it leaves the text."""
+    products = np.zeros((gamma_max + 1, *acceptance.shape))
+    products[0] = 1.0
+    for j in range(1, min(gamma_max, acceptance.shape[1]) + 1):
+        reach = acceptance.shape[1] - j + 1
+        np.multiply(products[j - 1, :, :reach], acceptance[:, j - 1 :], out=products[j, :, :reach])
+    return products
+
+
+def _starts_and_bonuses(
+    products: FloatArray, acceptance: FloatArray, gammas: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """v_t and P(position t is the bonus of a full round), both (T, G, n), without regard to where texts end."""
+    count, longest = acceptance.shape
+    starts = np.ones((longest, gammas.size, count))
+    full = np.empty_like(starts)
+    bonus = np.zeros_like(starts)
+    runs = products[gammas].transpose(2, 0, 1)
+    index = np.arange(gammas.size)
+    for t in range(longest):
+        np.multiply(starts[t], runs[t], out=full[t])
+        reached = gammas <= t
+        bonus[t, reached] = full[t - gammas[reached], index[reached]]
+        if t + 1 < longest:
+            np.subtract(1.0, (1.0 - bonus[t]) * acceptance[:, t], out=starts[t + 1])
+    return starts, bonus
+
+
+def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, FloatArray]:
+    """Every per-text sum of `RenewalResult`, (n, G) or (n, G, D)."""
+    a, lengths, limits = chunk.texts.acceptance, chunk.texts.lengths, chunk.texts.limits
+    products = run_products(a, depth)
+    starts, bonus = _starts_and_bonuses(products, a, gammas)
+    place = np.arange(a.shape[1])
+    inside = place < lengths[:, None]
+    starts = np.where(inside.T[:, None, :], starts, 0.0).transpose(2, 1, 0)
+    bonus = bonus.transpose(2, 1, 0)
+    judged = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
+    goes_on = (place + 1 < lengths[:, None]) & (place + 1 < limits[:, None] - 1)
+    windowed = starts * (place + depth <= limits[:, None])[:, None, :]
+    survival = windowed @ _ahead(products, chunk.overlap)
+    survival[:, np.arange(depth) >= gammas[:, None]] = 0.0
+    sums = {
+        "rounds": starts.sum(axis=2),
+        "starts": windowed.sum(axis=2),
+        "survival": survival,
+        "lost_bonus": _lost_bonus(windowed, products, chunk.texts, gammas),
+        "judged": judged.sum(axis=2),
+        "judged_accepted": (judged @ a[:, :, None])[:, :, 0],
+        "judged_overlap": (judged @ chunk.overlap[:, :, None])[:, :, 0],
+        "catch_ups": np.where(gammas > 0, (bonus @ goes_on[:, :, None].astype(np.float64))[:, :, 0], 0.0),
+    }
+    if chunk.costs_s is not None:
+        sums["time_s"] = _time_s(starts, chunk.texts, np.broadcast_to(chunk.costs_s, (depth + 1, *a.shape)), gammas)
+    return sums
+
+
+def _ahead(products: FloatArray, overlap: FloatArray) -> FloatArray:
+    """Ã[n, t, j - 1] = Π_{i<j-1} a_{t+i} · o_{t+j-1} for j = 1 … D; zero where position t + j - 1 is not written."""
+    count, longest = overlap.shape
+    ahead = np.zeros((count, longest, products.shape[0] - 1))
+    for j in range(1, min(ahead.shape[2], longest) + 1):
+        reach = longest - j + 1
+        np.multiply(products[j - 1, :, :reach], overlap[:, j - 1 :], out=ahead[:, :reach, j - 1])
+    return ahead
+
+
+def _lost_bonus(windowed: FloatArray, products: FloatArray, texts: JudgedTexts, gammas: IntArray) -> FloatArray:
+    """Expected rounds, from starts in the window, that end on an accepted EOS: Σ_t v_t Π a up to the EOS, (n, G)."""
+    lost = np.zeros(windowed.shape[:2])
+    for drafts in range(1, products.shape[0]):
+        rows = np.flatnonzero(texts.ended_by_eos & (texts.lengths >= drafts))
+        place = texts.lengths[rows] - drafts
+        lost[rows] += np.where(gammas >= drafts, windowed[rows, :, place] * products[drafts, rows, place][:, None], 0.0)
+    return lost
+
+
+def _time_s(starts: FloatArray, texts: JudgedTexts, costs: FloatArray, gammas: IntArray) -> FloatArray:
+    """Σ_t v_t T_round(γ in force, t), (n, G): as if γ never shrank, then the last starts before a limit put right."""
+    time_s = np.empty(starts.shape[:2])
+    for index, gamma in enumerate(gammas):
+        time_s[:, index] = np.einsum("nt,nt->n", starts[:, index], costs[gamma])
+    for left in range(1, int(gammas.max()) + 1):
+        rows = np.flatnonzero((texts.limits >= left) & (texts.limits - left < texts.lengths))
+        place = texts.limits[rows] - left
+        change = costs[left - 1, rows, place][:, None] - costs[gammas[:, None], rows, place].T
+        time_s[rows] += np.where(gammas >= left, starts[rows, :, place] * change, 0.0)
+    return time_s

@@ -1,0 +1,224 @@
+"""How γ is chosen from round to round: one γ per round for all rows of a batch, learnt from what was accepted.
+
+A policy is plain data; `begin` starts a call anew, so nothing learnt in one call reaches the next. Before a round the
+decoder asks for `gamma`, the most drafts it may make; after each draft of the round it may ask `goes_on`, and it tells
+`observe` what became of them:
+
+    choice = HeuristicPolicy().begin()
+    choice.gamma                                               # 5
+    choice.goes_on(1, top_probs=[0.9], entropies_nats=[0.3])   # after the first draft: another one? True
+    choice.observe(drafted=[5], accepted=[5])                  # choice.gamma is 7 now
+
+Policies that fix γ before the round go on until they have it. Those that stop while drafting read the confidence of the
+draft just made; it is verified like the others. A replay runs thousands of calls of one policy side by side, so each
+policy is written once, for many calls (`GammaChoices`); a decoder's single call is a view of that (`OneCall`), or the
+same rule in plain numbers where a decoder asks it often (`policies_renewal_call`).
+
+L calls side by side, B rows of each. Running means and goodput: `specgauge.model.policies.running`; bandits:
+`policies_bandit`; stopping by entropy: `policies_entropy`; stopping by what a draft is worth: `policies_renewal`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray
+
+
+class GammaChoice(Protocol):
+    """A policy at work in one call."""
+
+    @property
+    def gamma(self) -> int:
+        """The most drafts of the next round."""
+
+    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
+        """Whether to draft once more after `depth` >= 1 drafts, whose last had these signals, one per active row.
+
+        NaN stands for a row that may draft no more (its limit is near). Depths 1, 2, … are asked in turn, until the
+        answer is no or no row may draft more.
+        """
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """Learn how many drafts each active row of a round had, and how many of them were accepted."""
+
+
+class GammaPolicy(Protocol):
+    """A way of choosing γ."""
+
+    @property
+    def reads_signals(self) -> bool:
+        """Whether `goes_on` looks at the signals; where not, nobody asks it and γ is fixed before the round."""
+
+    def begin(self) -> GammaChoice:
+        """Start a call, knowing nothing of earlier ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signals:
+    """What the draft says of itself at its latest step, (L, B) each; NaN where a row may draft no more."""
+
+    top_probs: FloatArray
+    """Its largest probability."""
+    entropies_nats: FloatArray
+    active_rows: IntArray
+    """(L,) rows of each call that have not ended, those among them that may draft no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSeen:
+    """What became of a round's drafts, (L, B) each; zero where a row is not active."""
+
+    drafted: IntArray
+    accepted: IntArray
+    active: BoolArray
+    """Rows that had not ended when the round began."""
+
+    @property
+    def drafts(self) -> BoolArray:
+        """(L,) calls in which some row had drafts: the others teach nothing about acceptance."""
+        return np.asarray((self.drafted > 0).any(axis=1), dtype=np.bool_)
+
+    @property
+    def full(self) -> BoolArray:
+        """(L,) calls in which every row kept all the drafts it had."""
+        return np.asarray((self.drafted == self.accepted).all(axis=1), dtype=np.bool_)
+
+
+class GammaChoices(ABC):
+    """A policy at work in L calls at once, which know nothing of each other."""
+
+    gammas: IntArray
+    """(L,) the most drafts of each call's next round."""
+
+    def goes_on(self, depth: int, signals: Signals) -> BoolArray:  # noqa: ARG002 (who fixes γ before does not look)
+        """(L,) as in `GammaChoice`; calls whose rows are all NaN are not asked, and learn nothing."""
+        return np.asarray(depth < self.gammas, dtype=np.bool_)
+
+    @abstractmethod
+    def observe(self, seen: RoundSeen) -> None:
+        """Learn from a round."""
+
+
+class RoundPolicy(ABC):
+    """A policy as plain data, for one call or many."""
+
+    reads_signals: ClassVar[bool] = False
+    """Whether `goes_on` looks at the signals; where not, γ is fixed before the round."""
+
+    @abstractmethod
+    def begin_many(self, calls: int) -> GammaChoices:
+        """Start `calls` calls side by side."""
+
+    def begin(self) -> GammaChoice:
+        """Start one call, knowing nothing of earlier ones."""
+        return OneCall(self.begin_many(1))
+
+
+class OneCall:
+    """One call of a policy, with plain numbers in and out: what a decoder works with."""
+
+    def __init__(self, choices: GammaChoices) -> None:
+        self._choices = choices
+
+    @property
+    def gamma(self) -> int:
+        """The most drafts of the next round."""
+        return int(self._choices.gammas[0])
+
+    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
+        """As `GammaChoice`."""
+        signals = Signals(
+            top_probs=np.array([top_probs], dtype=np.float64),
+            entropies_nats=np.array([entropies_nats], dtype=np.float64),
+            active_rows=np.array([len(top_probs)], dtype=np.int64),
+        )
+        return bool(self._choices.goes_on(depth, signals)[0])
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """As `GammaChoice`."""
+        made = np.array([drafted], dtype=np.int64)
+        kept = np.array([accepted], dtype=np.int64)
+        self._choices.observe(RoundSeen(drafted=made, accepted=kept, active=np.ones(made.shape, dtype=np.bool_)))
+
+
+def check_cap(name: str, cap: int, *, lowest: int = 0) -> None:
+    """Raise ValueError for a largest γ outside `lowest` … LARGEST_GAMMA."""
+    if not lowest <= cap <= LARGEST_GAMMA:
+        raise ValueError(f"{name}: found a largest gamma of {cap}; allowed is {lowest} to {LARGEST_GAMMA}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPolicy(RoundPolicy):
+    """The same γ in every round."""
+
+    gamma: int
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a γ below 0."""
+        if self.gamma < 0:
+            raise ValueError(f"gamma: found {self.gamma}; allowed is 0 (plain decoding) or more")
+
+    def begin_many(self, calls: int) -> FixedChoices:
+        """There is nothing to forget."""
+        return FixedChoices(np.full(calls, self.gamma))
+
+
+def decodes_plainly(policy: object) -> bool:
+    """Whether a policy never drafts: who knows that before the first round needs no speculative loop, nor its ε."""
+    return isinstance(policy, FixedPolicy) and policy.gamma == 0
+
+
+class FixedChoices(GammaChoices):
+    """Calls of one γ."""
+
+    def __init__(self, gammas: IntArray) -> None:
+        self.gammas = gammas
+
+    def observe(self, seen: RoundSeen) -> None:
+        """Learn nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeuristicPolicy(RoundPolicy):
+    """transformers' schedule: γ grows by 2 after a fully accepted round, else shrinks by 1, within bounds."""
+
+    start: int = 5
+    lowest: int = 1
+    cap: int = 16
+    rise: int = 2
+    fall: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for bounds that do not hold the start, and for steps below 0."""
+        if not 1 <= self.lowest <= self.start <= self.cap:
+            raise ValueError(
+                f"heuristic: found lowest {self.lowest}, start {self.start}, cap {self.cap}; "
+                "allowed is 1 <= lowest <= start <= cap"
+            )
+        if self.rise < 0 or self.fall < 0:
+            raise ValueError(f"heuristic: found rise {self.rise}, fall {self.fall}; allowed are steps of 0 or more")
+
+    def begin_many(self, calls: int) -> HeuristicChoices:
+        """At `start` again."""
+        return HeuristicChoices(self, calls)
+
+
+class HeuristicChoices(GammaChoices):
+    """Calls of the schedule."""
+
+    def __init__(self, policy: HeuristicPolicy, calls: int) -> None:
+        self._policy = policy
+        self.gammas = np.full(calls, policy.start)
+
+    def observe(self, seen: RoundSeen) -> None:
+        """Rise when all rows that had drafts kept them all."""
+        policy = self._policy
+        risen = np.minimum(self.gammas + policy.rise, policy.cap)
+        fallen = np.maximum(self.gammas - policy.fall, policy.lowest)
+        self.gammas = np.where(seen.drafts, np.where(seen.full, risen, fallen), self.gammas)

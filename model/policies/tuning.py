@@ -1,0 +1,261 @@
+"""Tuning adaptive policies on recorded rounds, and the records that keep tuned policies.
+
+    fixed        the best γ                          gammatune, heuristic   as published, under the cap
+    svip         h from a grid                       adaedl                 where λ starts, from a grid
+    ucb          the width of its bounds             exp3                   as published
+    goodput      the rate its shares begin at        renewal                the forecast, and what a token is worth
+
+What is chosen is what takes the least time on the tuning texts, replayed with the same coins for every candidate, the
+earlier of equals. The worth of a token is Dinkelbach's fixed point, v ← seconds / tokens of the policy at v, and shares
+of it: in a batch that waits for its last row, tokens of the rows ahead are worth less.
+
+    tuning = Tuning.on(texts, costs, replicates=16, seed=0)
+    policy = MAKERS["renewal"](tuning)
+
+Policies as plain mappings, to be written down and taken up again exactly as they were tuned.
+
+    record = policy_record(SvipPolicy(threshold=0.6, cap=8))     # {"kind": "svip", "threshold": 0.6, "cap": 8}
+    policy_of(record)                                            # the same policy
+
+Numbers come back exactly, since JSON keeps every digit of a float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+from specgauge.model.acceptance.texts import sum_by_prompt
+from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.decision import PAYS_AT_LEAST
+from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
+from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
+from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
+from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.replay.rounds import Lanes, Played, RoundCosts, batches, play, rejections, time_by_text
+from specgauge.model.replay.texts import ReplayTexts
+
+SVIP_THRESHOLDS = (0.3, 0.6, 1.0, 1.3, 1.6, 2.0)
+ADAEDL_STARTS = (0.2, 0.4, 0.6)
+UCB_WIDTHS = (0.05, 0.2, 1.0)
+WORTH_SHARES = (1.0, 0.8, 1.25)
+BATCH_WORTH_SHARES = (1.0, 0.8, 0.65, 0.5)
+_CLOSE = 1e-3
+_START = 5
+"""Drafts that a schedule begins with, where its cap allows as many."""
+_MOST_STEPS = 4
+"""Dinkelbach's steps at most; each costs a replay, and they double the digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """Texts to tune on, with their coins."""
+
+    texts: ReplayTexts
+    costs: RoundCosts
+    seed: int
+    calls: Lanes
+    first_rejected: IntArray
+
+    @classmethod
+    def on(cls, texts: ReplayTexts, costs: RoundCosts, *, replicates: int, seed: int) -> Tuning:
+        """Throw the coins of `replicates` replays of all texts."""
+        calls = batches(texts, costs.batch_size, replicates, seed)
+        coins = rejections(texts, int(calls.replicates.max()) + 1, seed)
+        return cls(texts=texts, costs=costs, seed=seed, calls=calls, first_rejected=coins)
+
+    def played(self, policy: RoundPolicy) -> Played:
+        """Every call of the tuning texts."""
+        return play(policy, self.texts, self.calls, self.first_rejected, self.costs)
+
+    def time_s(self, policy: RoundPolicy) -> float:
+        """Seconds of all calls together."""
+        return float(self.played(policy).time_s.sum())
+
+    def by_prompt_s(self, policy: RoundPolicy) -> FloatArray:
+        """(P,) the same seconds by prompt, a batch's shared alike by its rows."""
+        time_s = self.played(policy).time_s
+        return sum_by_prompt(time_by_text(time_s, self.calls, self.texts), self.texts.prompts)
+
+    def fastest(self, policies: Iterable[RoundPolicy]) -> RoundPolicy:
+        """The policy of the least time, the first of equals."""
+        return min(policies, key=self.time_s)
+
+
+PolicyMaker = Callable[[Tuning], RoundPolicy]
+"""A policy tuned on the texts and costs of a `Tuning`."""
+
+
+def tune_fixed(tuning: Tuning) -> FixedPolicy:
+    """The fastest γ, plain decoding included."""
+    found = tuning.fastest(FixedPolicy(gamma=gamma) for gamma in range(tuning.costs.gamma_max + 1))
+    assert isinstance(found, FixedPolicy)
+    return found
+
+
+def tune_goodput(tuning: Tuning) -> RoundPolicy:
+    """Shares begin at what the tuning texts accept of judged drafts, at the most drafts."""
+    widest = FixedPolicy(gamma=tuning.costs.gamma_max)
+    played = tuning.played(widest)
+    judged = played.judged.sum()
+    rate = float(played.accepted.sum() / judged) if judged else 0.0
+    return GoodputPolicy(t_round_s=tuning.costs.t_round_s, prior_rate=rate)
+
+
+def tune_renewal(tuning: Tuning) -> RoundPolicy:
+    """The forecast of the tuning texts, v at its fixed point and around it, with 0, 1 or γ drafts in every round.
+
+    γ is the best fixed one. It is returned itself where it is faster than the rule with P >= .95 over prompts (by
+    Student's t); and plain decoding where what would be returned is not faster than it with as much certainty. So the
+    rule need not win: without signals worth reading it is fixed γ, without acceptance worth having plain decoding.
+    """
+    costs, plain = tuning.costs, FixedPolicy(gamma=0)
+    if costs.gamma_max == 0:
+        return plain
+    fixed = tune_fixed(tuning)
+    start = RenewalStoppingPolicy(
+        forecast=fit_lookup_forecast(tuning.texts, costs.gamma_max)
+        if tuning.texts.lookups is not None
+        else fit_forecast(tuning.texts, seed=tuning.seed),
+        t_round_s=costs.t_round_s,
+        token_worth_s=costs.t_decode_s,
+        t_look_s=costs.t_look_s,
+    )
+    shares = WORTH_SHARES if costs.batch_size == 1 else BATCH_WORTH_SHARES
+    candidates: list[RoundPolicy] = []
+    for fewest in sorted({0, 1, fixed.gamma}):
+        settled = _settled(tuning, replace(start, fewest=fewest))
+        candidates += [replace(settled, token_worth_s=settled.token_worth_s * share) for share in shares]
+    rule = tuning.fastest(candidates)
+    best = fixed if _surely_faster(tuning, fixed, rule) else rule
+    return best if _surely_faster(tuning, best, plain) else plain
+
+
+def _surely_faster(tuning: Tuning, one: RoundPolicy, other: RoundPolicy) -> bool:
+    """Whether `one` takes less time, with P >= `PAYS_AT_LEAST` over prompts; unknown with one prompt, so no."""
+    from scipy.special import stdtrit
+
+    gains_s = tuning.by_prompt_s(other) - tuning.by_prompt_s(one)
+    if gains_s.size < 2:
+        return False
+    error_s = float(gains_s.std(ddof=1)) / math.sqrt(gains_s.size)
+    return float(gains_s.mean()) > float(stdtrit(gains_s.size - 1, PAYS_AT_LEAST)) * error_s
+
+
+def _settled(tuning: Tuning, policy: RenewalStoppingPolicy) -> RenewalStoppingPolicy:
+    """The policy whose token is worth the seconds per token that it takes itself."""
+    for _ in range(_MOST_STEPS):
+        played = tuning.played(policy)
+        worth_s = float(played.time_s.sum() / played.progress.sum())
+        if abs(worth_s - policy.token_worth_s) <= _CLOSE * policy.token_worth_s:
+            break
+        policy = replace(policy, token_worth_s=worth_s)
+    return policy
+
+
+def _heuristic(cap: int) -> RoundPolicy:
+    return HeuristicPolicy(start=min(_START, cap), cap=cap)
+
+
+def _gammatune(cap: int) -> RoundPolicy:
+    return GammaTunePolicy(start=min(_START, cap), cap=cap)
+
+
+def _svip(tuning: Tuning) -> RoundPolicy:
+    cap = tuning.costs.gamma_max
+    return tuning.fastest(SvipPolicy(threshold=threshold, cap=cap) for threshold in SVIP_THRESHOLDS)
+
+
+def _adaedl(tuning: Tuning) -> RoundPolicy:
+    cap = tuning.costs.gamma_max
+    return tuning.fastest(AdaEdlPolicy(start=start, cap=cap) for start in ADAEDL_STARTS)
+
+
+def _ucb(tuning: Tuning) -> RoundPolicy:
+    return tuning.fastest(UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS)
+
+
+def _exp3(tuning: Tuning) -> RoundPolicy:
+    return Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed)
+
+
+UNTUNED: Mapping[str, Callable[[int], RoundPolicy]] = MappingProxyType(
+    {"heuristic": _heuristic, "gammatune": _gammatune}
+)
+"""Policies that need no text to be tuned on, from the most drafts they may make, at least 1."""
+MAKERS: Mapping[str, PolicyMaker] = MappingProxyType(
+    {
+        "fixed": tune_fixed,
+        "heuristic": lambda tuning: _heuristic(tuning.costs.gamma_max),
+        "gammatune": lambda tuning: _gammatune(tuning.costs.gamma_max),
+        "svip": _svip,
+        "adaedl": _adaedl,
+        "ucb": _ucb,
+        "exp3": _exp3,
+        "goodput": tune_goodput,
+        "renewal": tune_renewal,
+    }
+)
+"""Every policy by its name in tables."""
+
+
+KINDS: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "fixed": FixedPolicy,
+        "heuristic": HeuristicPolicy,
+        "gammatune": GammaTunePolicy,
+        "svip": SvipPolicy,
+        "adaedl": AdaEdlPolicy,
+        "ucb": UcbPolicy,
+        "exp3": Exp3Policy,
+        "goodput": GoodputPolicy,
+        "renewal": RenewalStoppingPolicy,
+    }
+)
+"""Every kind of policy by its name."""
+
+
+def policy_record(policy: RoundPolicy) -> dict[str, Any]:
+    """The kind and fields of a policy, as JSON takes them."""
+    kind = next(name for name, made in KINDS.items() if made is type(policy))
+    return {"kind": kind} | {name: _plain(value) for name, value in asdict(policy).items()}  # type: ignore[call-overload]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
+
+
+def policy_of(record: Mapping[str, Any]) -> RoundPolicy:
+    """The policy of a record.
+
+    Raises ValueError for an unknown kind, a field that is missing, unknown or out of bounds.
+    """
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"policy: found kind {kind!r}; allowed are {', '.join(KINDS)}")
+    found: RoundPolicy = _made(KINDS[kind], {name: value for name, value in record.items() if name != "kind"})
+    return found
+
+
+def _made(made: type[Any], values: Mapping[str, Any]) -> Any:
+    wanted = {field.name for field in fields(made)}
+    odd = sorted(wanted ^ values.keys())
+    if odd:
+        trouble = "missing" if odd[0] in wanted else "unknown"
+        raise ValueError(f"policy: field {odd[0]!r} of {made.__name__} is {trouble}; allowed are exactly its fields")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    if made is RenewalStoppingPolicy:
+        if not isinstance(given["forecast"], Mapping):
+            raise ValueError(f"policy: found forecast {given['forecast']!r}; allowed is a mapping")
+        given["forecast"] = _made(AcceptanceForecast, given["forecast"])
+    try:
+        return made(**given)
+    except TypeError as error:
+        raise ValueError(f"policy: a field of {made.__name__} holds another type: {error}") from error

@@ -1,0 +1,310 @@
+"""Rounds of a policy played over recorded texts, for thousands of calls at once.
+
+Given its text, drafts are accepted at judged positions independently with probability a_t, whatever the policy. So a
+coin is thrown for every (prompt, repetition, position, replicate) once, by a counter, and every policy meets the same
+ones: the draft at t is accepted where coin < a_t. A round is then
+
+    γ in force   min(γ, positions left before the length limit - 1)        an EOS is not foreseen
+    drafts       until γ in force, or until the policy stops
+    accepted     the run of accepted positions, cut at the drafts and at the text's end
+    emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
+    seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its looks
+
+as the decoder does it. Lookups may offer fewer drafts than γ in force, or none, which leaves a plain step. After a
+rejection the policy sees the signals of the position's chain (`replay_texts`), after an accepted EOS those of the EOS
+itself. A batch goes on until its last row has ended, at the cost of all its rows.
+
+    calls = batches(texts, batch_size=1, replicates=200, seed=0)
+    played = play(HeuristicPolicy(cap=6), texts, calls, rejections(texts, 200, seed=0), costs)
+
+N texts, T positions, L calls of B rows each.
+
+What a round costs, as an adaptive policy and its replay see it: seconds by drafts, for one batch size.
+
+T_round(g)      C(g) + T_verify(g) + ε,    T_round(0) a plain step inside the speculative loop
+Δ₂              added when the draft has two tokens to catch up: after a fully accepted round or a plain one
+looks           the host asks after a draft's confidence; only policies that stop while drafting do
+
+costs = RoundCosts(t_decode_s=0.020, t_round_s=(0.020, 0.025, 0.029, 0.033))      # γ up to 3
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specgauge.model.acceptance.lookups import confidence
+from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s, whole_numbers
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, decodes_plainly
+from specgauge.model.replay.texts import ReplayTexts
+from specgauge.model.sampling import uniforms
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundCosts:
+    """Seconds of one batch size, plain data."""
+
+    t_decode_s: float
+    """One step of the plain loop, without speculation loaded: what every speed is compared with."""
+    t_round_s: tuple[float, ...]
+    """(γ_max + 1,) a round of 0, 1, … γ_max drafts in the speculative loop."""
+    t_draft_catch_up_s: float = 0.0
+    """Δ₂."""
+    t_look_s: float = 0.0
+    """What one look at a draft's confidence adds to a round, for the host then waits for it."""
+    batch_size: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for times that are not above 0 (Δ₂ and looks: below 0) and without a plain round."""
+        positive_times_s("t_decode_s", self.t_decode_s)
+        if positive_times_s("t_round_s", self.t_round_s).ndim != 1 or not self.t_round_s:
+            raise ValueError(f"t_round_s: found {self.t_round_s!r}; allowed is one time for each of 0 … γ_max drafts")
+        times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
+        times_s("t_look_s", self.t_look_s)
+        whole_numbers("batch_size", self.batch_size, minimum=1)
+
+    @property
+    def gamma_max(self) -> int:
+        """The most drafts of a round whose cost is known; no policy may ask for more."""
+        return len(self.t_round_s) - 1
+
+    @property
+    def rounds_s(self) -> FloatArray:
+        """`t_round_s` as an array."""
+        return np.array(self.t_round_s, dtype=np.float64)
+
+    def tokens_per_s(self, tokens: FloatArray, gammas: IntArray) -> FloatArray:
+        """Tokens of one row over the time of its round: (…) tokens, (…) drafts -> (…)."""
+        return np.asarray(tokens / self.rounds_s[gammas], dtype=np.float64)
+
+
+GROUPING = 10
+"""The purpose of the uniforms that put texts into batches."""
+FIRST_COIN = 1024
+"""The purpose of the coins of replicate 0; those of replicate r have FIRST_COIN + r."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """L calls of B rows."""
+
+    texts: IntArray
+    """(L, B) the text of each row."""
+    replicates: IntArray
+    """(L, B) whose coins it meets."""
+
+
+def batches(texts: ReplayTexts, batch_size: int, replicates: int, seed: int) -> Lanes:
+    """Every text once per replicate, in batches of B drawn anew for each: (R ⌈N / B⌉, B).
+
+    What a batch lacks is filled up with texts drawn first; where there are fewer texts than rows, a text stands in a
+    batch more than once, each time with coins of its own: replicate numbers go up to ⌈B / N⌉ R - 1.
+    """
+    count = texts.prompts.size
+    order = np.broadcast_to(np.arange(count), (replicates, count))
+    if batch_size > 1:
+        ranks = uniforms(seed, texts.prompts, texts.repetitions, np.arange(replicates)[:, None], GROUPING)
+        order = np.argsort(ranks, axis=1, kind="stable")
+    groups = -(-count // batch_size)
+    filled = np.arange(groups * batch_size)
+    times = filled % batch_size // count if count < batch_size else np.zeros(filled.size, dtype=np.int64)
+    return Lanes(
+        texts=order[:, filled % count].reshape(-1, batch_size),
+        replicates=(np.arange(replicates)[:, None] + replicates * times).reshape(-1, batch_size),
+    )
+
+
+def batches_of_prompts(texts: ReplayTexts, prompts: IntArray, replicates: int) -> Lanes:
+    """Batches as they were put together, (L, B) prompt numbers, each as often as there are replicates: (L R, B).
+
+    The texts of a prompt take turns; one that stands in a batch more often than it has texts meets coins of its own
+    each time: replicate numbers go up to B R - 1. Raises ValueError for a prompt without a text.
+    """
+    rows = np.argsort(texts.prompts, kind="stable")
+    known, firsts, counts = np.unique(texts.prompts[rows], return_index=True, return_counts=True)
+    unknown = np.setdiff1d(prompts, known)
+    if unknown.size:
+        raise ValueError(f"prompts: found {unknown[0]}, of which no text was recorded; allowed are those of the texts")
+    place = np.searchsorted(known, prompts)[:, None, :]
+    earlier = np.stack([(prompts[:, :row] == prompts[:, row, None]).sum(axis=1) for row in range(prompts.shape[1])], 1)
+    turns = np.arange(replicates)[:, None] + earlier[:, None, :]
+    again = earlier[:, None, :] // counts[place]
+    found = rows[firsts[place] + turns % counts[place]]
+    coins = np.arange(replicates)[:, None] + replicates * again
+    return Lanes(texts=found.reshape(-1, prompts.shape[1]), replicates=coins.reshape(-1, prompts.shape[1]))
+
+
+def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
+    """(N, R, T + 1) the first position from t on whose draft is rejected; T where none is.
+
+    The same for a text whatever other texts, replicates or policies there are. Lookups know no chance: the first draft
+    is rejected that the text does not go on with, counted from where the round starts.
+    """
+    count, longest = texts.top_probs.shape
+    if texts.lookups is not None:
+        first = np.pad(np.arange(longest) + texts.lookups.matching, ((0, 0), (0, 1)), constant_values=longest)
+        return np.asarray(np.broadcast_to(first[:, None, :], (count, replicates, longest + 1)), dtype=np.int64)
+    positions, purposes = np.arange(longest), FIRST_COIN + np.arange(replicates)
+    found = np.full((count, replicates, longest + 1), longest, dtype=np.int64)
+    for n in range(count):
+        coins = uniforms(seed, texts.prompts[n], texts.repetitions[n], positions, purposes[:, None])
+        rejected = (coins >= texts.judged.acceptance[n]) & (positions < texts.judged.lengths[n])
+        places = np.where(rejected, positions, longest)
+        found[n, :, :longest] = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What each call came to, (L,); rows of a batch are added up."""
+
+    time_s: FloatArray
+    rounds: IntArray
+    """Rounds of the batch."""
+    row_rounds: IntArray
+    """Rounds of its active rows."""
+    drafted: IntArray
+    judged: IntArray
+    """Drafts accepted or rejected: those before the first rejection, and that one."""
+    accepted: IntArray
+    looks: IntArray
+    """How often the host asked for a draft's confidence."""
+    progress: FloatArray
+    """Tokens of the mean active row, added up over rounds."""
+    switches: IntArray
+    """Rounds whose γ differs from the one before: the γ asked for, or the drafts at which the policy stopped."""
+
+
+def play(policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts) -> Played:
+    """Play every call to its end; `first_rejected` (N, R, T + 1) are the coins of `rejections`.
+
+    A policy that never drafts runs the plain loop, at T_decode a step. Raises ValueError for a policy that asks for
+    more drafts than `costs` knows.
+    """
+    if decodes_plainly(policy):
+        costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
+    return _Players(policy, texts, calls, first_rejected, costs).played()
+
+
+def time_by_text(time_s: FloatArray, calls: Lanes, texts: ReplayTexts) -> FloatArray:
+    """Seconds of calls (L,), shared alike by the rows of each and added up by text: (N,)."""
+    rows = calls.texts.shape[1]
+    shares = np.repeat(time_s / rows, rows)
+    totals = np.bincount(calls.texts.ravel(), weights=shares, minlength=texts.prompts.size)
+    return np.asarray(totals, dtype=np.float64)
+
+
+class _Players:
+    """The state of L calls; (L, B) by row."""
+
+    def __init__(
+        self, policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts
+    ) -> None:
+        self._policy, self._texts, self._costs = policy, texts, costs
+        count, rows = calls.texts.shape
+        self._text = calls.texts
+        self._rejected = first_rejected
+        self._replicates = calls.replicates
+        self._size, self._limit = texts.judged.lengths[calls.texts], texts.judged.limits[calls.texts]
+        self._position = np.zeros((count, rows), dtype=np.int64)
+        self._behind = np.zeros((count, rows), dtype=np.bool_)
+        self._stopped_at = np.full(count, -1)
+        self._time_s, self._progress = np.zeros(count), np.zeros(count)
+        self._counts = {
+            name: np.zeros(count, dtype=np.int64)
+            for name in ("rounds", "row_rounds", "drafted", "judged", "accepted", "looks", "switches")
+        }
+
+    def played(self) -> Played:
+        choices = self._policy.begin_many(self._time_s.size)
+        while bool((active := self._position < self._size).any()):
+            self._round(choices, active)
+        return Played(time_s=self._time_s, progress=self._progress, **self._counts)
+
+    def _round(self, choices: GammaChoices, active: BoolArray) -> None:
+        asked = choices.gammas
+        if int(asked.max()) > self._costs.gamma_max or int(asked.min()) < 0:
+            raise ValueError(
+                f"policy: found gamma {int(asked.max())}; allowed is 0 to {self._costs.gamma_max}, whose cost is known"
+            )
+        in_force = np.where(active, np.clip(np.minimum(asked[:, None], self._limit - self._position - 1), 0, None), 0)
+        offered = in_force
+        if self._texts.lookups is not None:
+            offered = np.minimum(in_force, self._texts.lookups.offered[self._text, self._place(0)])
+        run = np.where(active, self._rejected[self._text, self._replicates, self._position] - self._position, 0)
+        drafted, stopped_at = offered, asked
+        if self._policy.reads_signals:
+            drafted, stopped_at = self._until_it_stops(choices, offered, in_force, run)
+        left = self._size - self._position
+        accepted = np.where(active, np.minimum(np.minimum(run, drafted), left), 0)
+        emitted = np.where(active, np.minimum(accepted + 1, left), 0)
+        self._pay(active, drafted)
+        self._count(active, drafted, accepted, stopped_at)
+        full = (drafted > 0) & (accepted == drafted)
+        self._behind = active & (full | (drafted == 0))
+        self._progress += emitted.sum(axis=1) / np.maximum(active.sum(axis=1), 1)
+        self._position = self._position + emitted
+        choices.observe(RoundSeen(drafted=drafted, accepted=accepted, active=active))
+
+    def _pay(self, active: BoolArray, drafted: IntArray) -> None:
+        widest = drafted.max(axis=1)
+        late = (self._behind & active).any(axis=1) & (widest > 0)
+        seconds = self._costs.rounds_s[widest] + np.where(late, self._costs.t_draft_catch_up_s, 0.0)
+        self._time_s += np.where(active.any(axis=1), seconds, 0.0)
+
+    def _count(self, active: BoolArray, drafted: IntArray, accepted: IntArray, stopped_at: IntArray) -> None:
+        counts, serving = self._counts, active.any(axis=1)
+        counts["rounds"] += serving
+        counts["row_rounds"] += active.sum(axis=1)
+        counts["drafted"] += drafted.sum(axis=1)
+        counts["judged"] += np.minimum(accepted + 1, drafted).sum(axis=1)
+        counts["accepted"] += accepted.sum(axis=1)
+        known = serving & (stopped_at >= 0)
+        counts["switches"] += known & (self._stopped_at >= 0) & (stopped_at != self._stopped_at)
+        self._stopped_at = np.where(known, stopped_at, self._stopped_at)
+
+    def _until_it_stops(
+        self, choices: GammaChoices, offered: IntArray, in_force: IntArray, run: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Drafts of each row, and the drafts at which each call's policy stopped (-1 where limits ended it first)."""
+        widest, cap = offered.max(axis=1), choices.gammas
+        reached, depth = np.minimum(widest, 1), 1
+        while bool((asked := (reached == depth) & (depth < widest)).any()):
+            goes_on = choices.goes_on(depth, self._signals(depth, run, asked[:, None] & (offered > depth)))
+            self._counts["looks"] += asked
+            self._time_s += np.where(asked, self._costs.t_look_s, 0.0)
+            depth += 1
+            reached[asked & goes_on] = depth
+        stopped_at = np.where(reached < widest, reached, np.where(in_force.max(axis=1) == cap, cap, -1))
+        return np.minimum(offered, reached[:, None]), stopped_at
+
+    def _place(self, ahead: IntArray | int) -> IntArray:
+        """(L, B) the position so many after each row's, its last one at most."""
+        return np.asarray(np.minimum(self._position + ahead, self._size - 1), dtype=np.int64)
+
+    def _signals(self, depth: int, run: IntArray, asked: BoolArray) -> Signals:
+        """Those of the round's draft number `depth` >= 1, NaN where a row is not asked about."""
+        texts, index = self._texts, depth - 1
+        active_rows = (self._position < self._size).sum(axis=1)
+        if texts.lookups is not None:
+            tops = confidence(texts.lookups.matched[self._text, self._place(0)] + index)
+            return Signals(
+                top_probs=np.where(asked, tops, np.nan),
+                entropies_nats=np.where(asked, 0.0, np.nan),
+                active_rows=active_rows,
+            )
+        place = self._place(np.minimum(index, run))
+        off_path = index > run
+        chain = texts.chains.chain_of[self._text, place]
+        step = np.clip(index - run - 1, 0, texts.chains.top_probs.shape[1] - 1)
+
+        def seen(recorded: FloatArray, rolled_out: FloatArray) -> FloatArray:
+            values = np.where(off_path, rolled_out[chain, step], recorded[self._text, place])
+            return np.where(asked, values, np.nan)
+
+        return Signals(
+            top_probs=seen(texts.top_probs, texts.chains.top_probs),
+            entropies_nats=seen(texts.entropies_nats, texts.chains.entropies_nats),
+            active_rows=active_rows,
+        )

@@ -1,0 +1,351 @@
+"""The shape of a decoder as a transformers config.json states it: parameters, KV bytes, experts, windows.
+
+    weights held     P = L·A + D·F + M·(E·X + S + R) + embeddings + head + vectors
+    matrices a token passes through    L·A + D·F + M·(k·X + S + R) + vocabulary·hidden
+    KV numbers a token leaves behind   2 · layers · kv_heads · head_dim
+
+with L layers of attention matrices A, D dense layers of feed-forward F, M sparse layers of E experts X (k of them for a
+token), a shared expert S and a router R.  Nothing here knows a machine: `specgauge.model.roofline.step_time` turns the
+counts into bytes, FLOPs and seconds.
+
+    >>> config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
+    ...           "intermediate_size": 16, "vocab_size": 10}
+    >>> architecture_from_config(config, name="tiny").kv_numbers_per_token
+    32
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specgauge.model.roofline.families import FAMILIES, REFUSED, Experts, Family, Switch
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """A decoder-only transformer as counts.  Every `…_parameters` is a number of weights, not of bytes."""
+
+    name: str
+    model_type: str
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    context_limit: int | None
+    """Positions the model was made for; None where the config does not say."""
+    dtype: str | None
+    """The dtype the config names for the weights; None where it does not say."""
+    quantization: str | None
+    """The quantisation method the config names; None for plain weights."""
+    tied_embeddings: bool
+    """The output head is the embedding matrix (held once, still read at every step)."""
+    windows: tuple[int | None, ...]
+    """Per layer: the tokens it can see, itself included, or None for all."""
+    attention_parameters: int
+    """Query, key, value and output matrices of one layer."""
+    dense_layers: int
+    mlp_parameters: int
+    """Feed-forward matrices of one dense layer."""
+    sparse_layers: int
+    experts: int
+    experts_per_token: int
+    expert_parameters: int
+    """Matrices of one expert."""
+    shared_parameters: int
+    """Matrices of the shared expert and its gate in one sparse layer."""
+    router_parameters: int
+    position_parameters: int
+    """Learned position embeddings of the whole model."""
+    vector_parameters: int
+    """Norms, biases and attention sinks of the whole model."""
+
+    def __post_init__(self) -> None:
+        """The counts must agree with one another."""
+        assert self.dense_layers + self.sparse_layers == self.layers == len(self.windows)
+        assert self.heads % self.kv_heads == 0
+
+    @property
+    def embedding_parameters(self) -> int:
+        """The token embedding; the output head is as large."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        """All weights held in memory."""
+        return (
+            self.layers * self.attention_parameters
+            + self.dense_layers * self.mlp_parameters
+            + self.sparse_layers
+            * (self.experts * self.expert_parameters + self.shared_parameters + self.router_parameters)
+            + self.embedding_parameters * (1 if self.tied_embeddings else 2)
+            + self.position_parameters
+            + self.vector_parameters
+        )
+
+    @property
+    def matrix_parameters_per_token(self) -> int:
+        """Weights that multiply one token, output head included: half of its matrix FLOPs."""
+        return (
+            self.layers * self.attention_parameters
+            + self.dense_layers * self.mlp_parameters
+            + self.sparse_layers
+            * (self.experts_per_token * self.expert_parameters + self.shared_parameters + self.router_parameters)
+            + self.embedding_parameters
+        )
+
+    @property
+    def kv_numbers_per_token(self) -> int:
+        """Keys and values one token adds to the cache, all layers together."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    def window_groups(self) -> list[tuple[int | None, int]]:
+        """Distinct windows with the number of layers that have each, in order of appearance."""
+        return [(window, self.windows.count(window)) for window in dict.fromkeys(self.windows)]
+
+
+def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
+    """Read a config.json (as a mapping) into counts; `name` is what messages call it.
+
+    A config with a `text_config` (image and text models) is read through it.  Raises ValueError with one line for a
+    `model_type` that is unknown (with the nearest known one), a missing or wrong field (named), heads that do not
+    divide, and architectures whose bytes are not counted here (latent KV, recurrent state, linear attention).
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{name}: found {type(config).__name__}, allowed: the mapping of a transformers config.json")
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping):
+        carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
+        config = {**{key: config[key] for key in carried if key in config}, **inner}
+    model_type = config.get("model_type")
+    family = _family(model_type, name)
+    for key, reason in REFUSED.items():
+        if config.get(key) is not None:
+            raise ValueError(f"{name}: field {key!r} means {reason}, which the roofline does not count")
+    for key, value in family.must_be.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"{name}: field {key!r}: found {config[key]!r}, allowed for {model_type}: {value!r}")
+    return _Reader(config, family, name, str(model_type)).architecture()
+
+
+def _family(model_type: object, name: str) -> Family:
+    if model_type is None:
+        raise ValueError(f"{name}: field 'model_type' is missing; allowed: {', '.join(sorted(FAMILIES))}")
+    if model_type not in FAMILIES:
+        raise ValueError(
+            f"{name}: field 'model_type': found {model_type!r}{_nearest(str(model_type), FAMILIES)}; "
+            f"allowed: {', '.join(sorted(FAMILIES))}"
+        )
+    return FAMILIES[str(model_type)]
+
+
+def _nearest(value: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(value.lower(), list(names), n=1, cutoff=0.5)
+    return f" (nearest: {close[0]!r})" if close else ""
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one config with the rules of one family; every failure names the field."""
+
+    config: Mapping[str, Any]
+    family: Family
+    name: str
+    model_type: str
+
+    def architecture(self) -> Architecture:
+        family = self.family
+        layers = self.count("num_hidden_layers")
+        hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
+        kv_heads = self.count("num_key_value_heads", heads if family.kv_heads_optional else None)
+        head_dim = self.head_dim(hidden, heads)
+        if heads % kv_heads:
+            raise ValueError(
+                f"{self.name}: field 'num_key_value_heads': found {kv_heads}, allowed: a divisor of the {heads} "
+                "attention heads"
+            )
+        self.check_projection(hidden)
+        query_width, kv_width = heads * head_dim, kv_heads * head_dim
+        sparse = self.sparse_layers(layers)
+        width = self.mlp_width(hidden, needed=sparse < layers)
+        experts = self.experts(hidden) if sparse else _NO_EXPERTS
+        context_limit = self.count("max_position_embeddings", 0) or None
+        if family.position_rows is not None and context_limit is None:
+            raise self.missing("max_position_embeddings")
+        return Architecture(
+            name=self.name,
+            model_type=self.model_type,
+            layers=layers,
+            hidden_size=hidden,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            vocab_size=self.count("vocab_size"),
+            context_limit=context_limit,
+            dtype=self.dtype(),
+            quantization=self.quantization(),
+            tied_embeddings=self.switch(Switch(key="tie_word_embeddings", default=family.tied_by_default)),
+            windows=self.windows(layers),
+            attention_parameters=2 * hidden * (query_width + kv_width),
+            dense_layers=layers - sparse,
+            mlp_parameters=self.matrices() * hidden * width,
+            sparse_layers=sparse,
+            experts=experts.count,
+            experts_per_token=experts.per_token,
+            expert_parameters=self.matrices() * hidden * experts.width,
+            shared_parameters=(self.matrices() * hidden * experts.shared_width + hidden if experts.shared_width else 0),
+            router_parameters=hidden * experts.count,
+            position_parameters=((context_limit or 0) + family.position_rows) * hidden
+            if family.position_rows is not None
+            else 0,
+            vector_parameters=hidden * (2 if family.layer_norm else 1)
+            + layers * self.attention_vectors(hidden, heads, query_width, kv_width, head_dim)
+            + (layers - sparse) * self.mlp_vectors(hidden, width)
+            + sparse * experts.vectors,
+        )
+
+    def matrices(self) -> int:
+        return 3 if self.family.gated_mlp else 2
+
+    def attention_vectors(self, hidden: int, heads: int, query_width: int, kv_width: int, head_dim: int) -> int:
+        family = self.family
+        norms = family.norms_per_layer * hidden * (2 if family.layer_norm else 1)
+        qk = {"none": 0, "head": 2 * head_dim, "width": query_width + kv_width}[family.qk_norm]
+        biases = (query_width + 2 * kv_width) * self.switch(family.qkv_bias) + hidden * self.switch(family.output_bias)
+        return norms + qk + biases + heads * family.sinks
+
+    def mlp_vectors(self, hidden: int, width: int) -> int:
+        return ((self.matrices() - 1) * width + hidden) * self.switch(self.family.mlp_bias)
+
+    def mlp_width(self, hidden: int, *, needed: bool) -> int:
+        if not needed:
+            return 0
+        factor = self.family.mlp_width_factor
+        return self.count("intermediate_size", None if factor is None else factor * hidden)
+
+    def head_dim(self, hidden: int, heads: int) -> int:
+        if not self.family.head_dim_optional:
+            return self.count("head_dim")
+        given = self.count("head_dim", 0)
+        if not given and hidden % heads:
+            raise ValueError(
+                f"{self.name}: field 'num_attention_heads': found {heads}, allowed without 'head_dim': a divisor of "
+                f"the hidden size {hidden}"
+            )
+        return given or hidden // heads
+
+    def check_projection(self, hidden: int) -> None:
+        width = self.config.get("word_embed_proj_dim")
+        if width is not None and width != hidden:
+            raise ValueError(
+                f"{self.name}: field 'word_embed_proj_dim': found {width!r}, allowed: the hidden size {hidden}"
+            )
+
+    def sparse_layers(self, layers: int) -> int:
+        rule = self.family.experts
+        if rule is None:
+            return 0
+        if not rule.sparse_step:
+            return layers
+        step = self.count("decoder_sparse_step", 1)
+        dense = set(self.config.get("mlp_only_layers") or [])
+        return sum(1 for layer in range(layers) if layer not in dense and (layer + 1) % step == 0)
+
+    def experts(self, hidden: int) -> _ExpertShape:
+        rule = self.family.experts
+        assert isinstance(rule, Experts)
+        key = next((key for key in rule.count_keys if key in self.config), rule.count_keys[0])
+        count, width = self.count(key), self.count(rule.width_key)
+        per_token = self.count("num_experts_per_tok")
+        if per_token > count:
+            raise ValueError(
+                f"{self.name}: field 'num_experts_per_tok': found {per_token}, allowed: at most the {count} experts"
+            )
+        shared = self.count(rule.shared_width_key) if rule.shared_width_key else 0
+        vectors = count * (1 + (self.matrices() - 1) * width + hidden) if rule.biases else 0
+        return _ExpertShape(count=count, per_token=per_token, width=width, shared_width=shared, vectors=vectors)
+
+    def windows(self, layers: int) -> tuple[int | None, ...]:
+        config, rule = self.config, self.family.windows
+        kinds = config.get("layer_types")
+        if kinds is not None:
+            return self.windows_by_type(kinds, layers)
+        used = self.switch(Switch(key="use_sliding_window", default=not rule.endswith("_when_used")))
+        if rule == "none" or not used or config.get("sliding_window") is None:
+            return (None,) * layers
+        window = self.count("sliding_window")
+        if rule in ("all", "all_when_used"):
+            return (window,) * layers
+        if rule == "even":
+            return tuple(window if layer % 2 == 0 else None for layer in range(layers))
+        if rule == "pattern":
+            pattern = self.count("sliding_window_pattern", 6)
+            return tuple(window if (layer + 1) % pattern else None for layer in range(layers))
+        bound = self.count("max_window_layers", minimum=0)
+        if rule == "from_layer_when_used":
+            return tuple(window if layer >= bound else None for layer in range(layers))
+        return tuple(window if layer % 2 == 0 and layer < bound else None for layer in range(layers))
+
+    def windows_by_type(self, kinds: object, layers: int) -> tuple[int | None, ...]:
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, (list, tuple)) or len(kinds) != layers:
+            raise ValueError(f"{self.name}: field 'layer_types': allowed: a list of {layers} names, one for each layer")
+        for layer, kind in enumerate(kinds):
+            if kind not in known:
+                raise ValueError(
+                    f"{self.name}: field 'layer_types', layer {layer}: found {kind!r}, allowed: {', '.join(known)}"
+                )
+        window = self.count("sliding_window") if "sliding_attention" in kinds else None
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+    def dtype(self) -> str | None:
+        value = self.config.get("dtype") or self.config.get("torch_dtype")
+        return None if value is None else str(value).removeprefix("torch.")
+
+    def quantization(self) -> str | None:
+        given = self.config.get("quantization_config")
+        return None if not given else str(given.get("quant_method", "unnamed"))
+
+    def count(self, field: str, default: int | None = None, *, minimum: int = 1) -> int:
+        """A whole number under `field` (or the family's key for it); `default` where absent or null."""
+        key = self.family.keys.get(field, field)
+        value = self.config.get(key, _ABSENT)
+        if value is _ABSENT or value is None:
+            if default is None:
+                raise self.missing(field)
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise ValueError(
+                f"{self.name}: field {key!r}: found {value!r}, allowed: a whole number, at least {minimum}"
+            )
+        return value
+
+    def switch(self, switch: Switch) -> bool:
+        value = switch.default if switch.key is None else self.config.get(switch.key)
+        if value is None:
+            return switch.default
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.name}: field {switch.key!r}: found {value!r}, allowed: true or false")
+        return value
+
+    def missing(self, field: str) -> ValueError:
+        key = self.family.keys.get(field, field)
+        return ValueError(f"{self.name}: field {key!r} is missing; a config of model_type {self.model_type!r} needs it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ExpertShape:
+    count: int
+    per_token: int
+    width: int
+    shared_width: int
+    vectors: int
+
+
+_NO_EXPERTS = _ExpertShape(count=0, per_token=0, width=0, shared_width=0, vectors=0)

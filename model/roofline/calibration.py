@@ -1,0 +1,367 @@
+"""Fit the few efficiencies of the roofline to measured steps, and say how well they predict steps left out.
+
+The model is `specgauge.model.roofline.step_time.step_time_s`; by default three numbers are fitted, one set for all
+steps given:
+
+    bandwidth_fraction    share of the memory bandwidth reached by weights and KV cache
+    flops_fraction        share of the peak FLOP rate reached by matrices and attention
+    launch_s              fixed seconds of a layer (kernel launches, latency of its all-reduces)
+
+The loss is soft-L1 on log(predicted / measured), so that a few bad measurements do not bend the fit.  Its error is that
+of steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
+
+What was tried, on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3), and chosen by that error
+(`python -m specgauge.reports.roofline TABLE.csv --forms` prints it):
+  - memory and arithmetic of an operation one after the other (exponent 1) against the larger of the two (∞) and the
+    square sum (2): the plain sum is nearest, the maximum misses up to twice as much;
+  - attention dealt in waves of two blocks to each multiprocessor against perfect balance: without waves the error is
+    two to seven times as large, because 256 blocks on 2·108 places take 1.27 times what their bytes say while 128, 192
+    and 512 take 1.00, 1.00 and 1.05 times.  Two blocks (a FlashAttention block of 80 KB at head dimension 128 in the
+    164 KB of an A100's multiprocessor) is also what the error chooses: 1 and 3 do no better than balance;
+  - a fourth number, seconds for each token: better for one of four columns, worse for three, so left out by default.
+
+Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
+as good as the guess that the other machine runs the same.
+
+Measured seconds of forward passes, with what each of them had to do: the data a calibration is fitted on.
+
+A step is one forward of `tokens` tokens for each of `batch_size` sequences that hold `context` tokens: T_decode with 1,
+T_verify(gamma) with gamma + 1, one draft step with 1 of the draft's own shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, whole_numbers
+from specgauge.model.roofline.deployment import Deployment
+from specgauge.model.roofline.step_time import Efficiency, StepWork, step_time_s, step_work
+
+Axis = Literal["batch_size", "context", "tokens"]
+AXES: tuple[Axis, ...] = ("batch_size", "context", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredSteps:
+    """Measured seconds of steps of one model on one machine; arrays of one length."""
+
+    deployment: Deployment
+    batch_size: IntArray
+    context: IntArray
+    tokens: IntArray
+    """Tokens fed to each sequence: 1 for T_decode, gamma + 1 for T_verify."""
+    time_s: FloatArray
+
+    def take(self, chosen: BoolArray) -> MeasuredSteps:
+        """The steps where `chosen` is true."""
+        return replace(
+            self,
+            batch_size=self.batch_size[chosen],
+            context=self.context[chosen],
+            tokens=self.tokens[chosen],
+            time_s=self.time_s[chosen],
+        )
+
+    def axis(self, name: Axis) -> IntArray:
+        """The column to hold out by."""
+        column: IntArray = getattr(self, name)
+        return column
+
+    def work(self) -> StepWork:
+        """Bytes and FLOPs of every step."""
+        return step_work(self.deployment, batch_size=self.batch_size, context=self.context, tokens=self.tokens)
+
+
+def measured_steps(
+    deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike, time_s: ArrayLike
+) -> MeasuredSteps:
+    """Check and broadcast columns; ValueError for times that are not above 0 and counts that are not whole."""
+    columns = np.broadcast_arrays(
+        np.atleast_1d(whole_numbers("batch_size", batch_size, minimum=1)),
+        np.atleast_1d(whole_numbers("context", context, minimum=0)),
+        np.atleast_1d(whole_numbers("tokens", tokens, minimum=1)),
+        np.atleast_1d(positive_times_s("time_s", time_s)),
+    )
+    batch, held, fed, seconds = (column.ravel() for column in columns)
+    return MeasuredSteps(deployment=deployment, batch_size=batch, context=held, tokens=fed, time_s=seconds)
+
+
+def impossible_pairs(steps: MeasuredSteps) -> list[tuple[int, int, float]]:
+    """Pairs of steps whose difference no roofline fits: (index, index, implied bytes/s above the device's bandwidth).
+
+    Two steps of one batch size and token count differ by the KV bytes of the longer context only; fewer seconds than
+    those bytes need at the full bandwidth cannot both be right.
+    """
+    memory = steps.work().memory_bytes
+    peak = steps.deployment.hardware.bandwidth()
+    order = np.lexsort((steps.context, steps.tokens, steps.batch_size))
+    found = []
+    for first, second in pairwise(order):
+        same = steps.batch_size[first] == steps.batch_size[second] and steps.tokens[first] == steps.tokens[second]
+        if not same or steps.context[first] == steps.context[second]:
+            continue
+        extra_s = float(steps.time_s[second] - steps.time_s[first])
+        extra_bytes = float(memory[second] - memory[first])
+        if extra_bytes > peak * extra_s:
+            found.append((int(first), int(second), extra_bytes / extra_s if extra_s > 0 else float("inf")))
+    return found
+
+
+Number = Literal["bandwidth_fraction", "flops_fraction", "launch_s", "token_s"]
+"""What can be fitted, by its name in an Efficiency."""
+
+LOSS_SCALE = 0.03
+"""Relative error beyond which a step counts linearly, no longer by its square."""
+LEAST_ELASTICITY = 0.02
+"""A number that moves no measured time by at least this share of its own change is not identified."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Which numbers of an Efficiency are fitted, and what the others are."""
+
+    name: str
+    free: tuple[Number, ...] = ("bandwidth_fraction", "flops_fraction", "launch_s")
+    base: Efficiency = field(default_factory=Efficiency)
+
+
+_WITH_TOKEN: tuple[Number, ...] = ("bandwidth_fraction", "flops_fraction", "launch_s", "token_s")
+SUM = Form(name="sum, waves")
+FORMS: tuple[Form, ...] = (
+    SUM,
+    Form(name="sum, balanced", base=Efficiency(resident_blocks=None)),
+    Form(name="sum, waves of 1 block", base=Efficiency(resident_blocks=1)),
+    Form(name="sum, waves of 3 blocks", base=Efficiency(resident_blocks=3)),
+    Form(name="sum, waves, token cost", free=_WITH_TOKEN),
+    Form(name="maximum, waves", base=Efficiency(overlap_exponent=float("inf"))),
+    Form(name="maximum, waves, token cost", free=_WITH_TOKEN, base=Efficiency(overlap_exponent=float("inf"))),
+    Form(name="square sum, waves", base=Efficiency(overlap_exponent=2.0)),
+)
+"""The forms that were tried; the first is the default."""
+
+
+def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficiency:
+    """Robust least squares on the relative error, one set of numbers for all groups.
+
+    Raises ValueError where there are fewer steps than numbers to fit.
+    """
+    from scipy.optimize import least_squares
+
+    count = sum(group.time_s.size for group in groups)
+    if count < len(form.free):
+        raise ValueError(
+            f"measured steps: found {count}, allowed: at least {len(form.free)}, one for each fitted number"
+        )
+    prepared = [(group.work(), group) for group in groups]
+    unit = {
+        "bandwidth_fraction": 1.0,
+        "flops_fraction": 1.0,
+        "launch_s": min(float(group.time_s.min()) / work.layers for work, group in prepared),
+        "token_s": min(float((group.time_s / work.tokens).min()) for work, group in prepared),
+    }
+    start = {"bandwidth_fraction": 0.7, "flops_fraction": 0.4, "launch_s": 0.3, "token_s": 0.1}
+    least = {"bandwidth_fraction": 1e-3, "flops_fraction": 1e-3, "launch_s": 0.0, "token_s": 0.0}
+    most = {"bandwidth_fraction": 100.0, "flops_fraction": 100.0, "launch_s": 1.0, "token_s": 1.0}
+
+    def efficiency(values: FloatArray) -> Efficiency:
+        numbers: dict[str, Any] = {name: float(v) * unit[name] for name, v in zip(form.free, values, strict=True)}
+        return replace(form.base, **numbers)
+
+    def misses(values: FloatArray) -> FloatArray:
+        fitted = efficiency(values)
+        return np.concatenate(
+            [np.log(step_time_s(work, group.deployment, fitted) / group.time_s) for work, group in prepared]
+        )
+
+    found = least_squares(
+        misses,
+        [start[name] for name in form.free],
+        bounds=([least[name] for name in form.free], [most[name] for name in form.free]),
+        loss="soft_l1",
+        f_scale=LOSS_SCALE,
+        x_scale=[start[name] for name in form.free],
+    )
+    return efficiency(np.asarray(found.x, dtype=np.float64))
+
+
+Predictor = Callable[[MeasuredSteps], FloatArray]
+Fit = Callable[[Sequence[MeasuredSteps]], Predictor]
+"""From steps to a function that predicts the seconds of other steps."""
+
+
+def roofline_fit(form: Form = SUM) -> Fit:
+    """The roofline as a Fit."""
+
+    def fit(groups: Sequence[MeasuredSteps]) -> Predictor:
+        fitted = fit_efficiency(groups, form)
+        return lambda steps: step_time_s(steps.work(), steps.deployment, fitted)
+
+    return fit
+
+
+def line_fit(groups: Sequence[MeasuredSteps]) -> Predictor:
+    """The baseline: least squares on the relative error of a line in (1, B, B·s), blind to model and machine."""
+
+    def terms(steps: MeasuredSteps) -> FloatArray:
+        batch = steps.batch_size.astype(np.float64)
+        return np.stack([np.ones_like(batch), batch, batch * steps.context], axis=-1)
+
+    time_s = np.concatenate([group.time_s for group in groups])
+    rows = np.concatenate([terms(group) for group in groups])
+    slopes, *_ = np.linalg.lstsq(rows / time_s[:, np.newaxis], np.ones_like(time_s), rcond=None)
+    return lambda steps: np.asarray(terms(steps) @ slopes, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldOut:
+    """Predictions of one group's steps by fits that had not seen them."""
+
+    by: Axis
+    steps: MeasuredSteps
+    predicted_s: FloatArray
+
+    @property
+    def relative_error(self) -> FloatArray:
+        """Predicted over measured, minus 1."""
+        return self.predicted_s / self.steps.time_s - 1.0
+
+    @property
+    def mean_abs_error(self) -> float:
+        """Mean absolute relative error, a fraction."""
+        return float(np.abs(self.relative_error).mean())
+
+    @property
+    def worst_abs_error(self) -> float:
+        """Largest absolute relative error, a fraction."""
+        return float(np.abs(self.relative_error).max())
+
+    def by_value(self) -> dict[int, float]:
+        """Mean absolute relative error of each value that was left out."""
+        column = self.steps.axis(self.by)
+        return {int(v): float(np.abs(self.relative_error[column == v]).mean()) for v in np.unique(column)}
+
+
+def cross_validate(groups: Sequence[MeasuredSteps], fit: Fit, *, by: Axis = "batch_size") -> list[HeldOut]:
+    """Leave every value of `by` out of all groups in turn, fit the rest, predict it; one HeldOut for each group.
+
+    Raises ValueError where there are not two values to choose from.
+    """
+    columns = [group.axis(by) for group in groups]
+    values = np.unique(np.concatenate(columns))
+    if values.size < 2:
+        raise ValueError(f"{by}: found only {values.tolist()}, allowed: at least two values, to leave each out in turn")
+    predicted = [np.empty_like(group.time_s) for group in groups]
+    for value in values:
+        kept = [group.take(column != value) for group, column in zip(groups, columns, strict=True)]
+        predictor = fit([group for group in kept if group.time_s.size])
+        for group, column, result in zip(groups, columns, predicted, strict=True):
+            left_out = column == value
+            if left_out.any():
+                result[left_out] = predictor(group.take(left_out))
+    return [HeldOut(by=by, steps=group, predicted_s=s) for group, s in zip(groups, predicted, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """Predicted seconds, and the error that the fit made on steps it had not seen."""
+
+    time_s: FloatArray
+    extrapolated: BoolArray
+    """True outside the measured ranges, or for another model or machine."""
+    held_out_error: float | None
+    """Mean absolute relative error of the cross-validation; None where it could not be done."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """Fitted efficiencies with all that is needed to judge a prediction made with them."""
+
+    efficiency: Efficiency
+    form: Form
+    groups: tuple[MeasuredSteps, ...]
+    held_out: tuple[HeldOut, ...]
+    """Empty where there was only one value to hold out by."""
+    elasticity: dict[str, float]
+    """For each fitted number: the largest |d log t / d log number| over the measured steps."""
+
+    @property
+    def held_out_error(self) -> float | None:
+        """Mean absolute relative error over all held-out steps; None without cross-validation."""
+        if not self.held_out:
+            return None
+        return float(np.abs(np.concatenate([part.relative_error for part in self.held_out])).mean())
+
+    @property
+    def unidentified(self) -> tuple[str, ...]:
+        """Fitted numbers that the measured steps hardly depend on: do not carry them to steps that do."""
+        return tuple(name for name, value in self.elasticity.items() if value < LEAST_ELASTICITY)
+
+    def predict(
+        self, deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1
+    ) -> Prediction:
+        """Seconds of steps that need not have been measured, on the same or another model and machine."""
+        work = step_work(deployment, batch_size=batch_size, context=context, tokens=tokens)
+        wanted = dict(zip(AXES, np.broadcast_arrays(batch_size, context, tokens), strict=True))
+        outside = np.zeros(work.tokens.shape, dtype=np.bool_)
+        for name in AXES:
+            measured = np.concatenate([group.axis(name) for group in self.groups])
+            outside |= (wanted[name] < measured.min()) | (wanted[name] > measured.max())
+        if all(group.deployment != deployment for group in self.groups):
+            outside |= True
+        return Prediction(
+            time_s=step_time_s(work, deployment, self.efficiency),
+            extrapolated=outside,
+            held_out_error=self.held_out_error,
+        )
+
+    def text(self) -> str:
+        """One line: the fitted numbers, and the error on steps left out."""
+        fitted = self.efficiency
+        words = {
+            "bandwidth_fraction": f"bandwidth {fitted.bandwidth_fraction:.1%}",
+            "flops_fraction": f"FLOPs {fitted.flops_fraction:.1%} of peak",
+            "launch_s": f"launch {fitted.launch_s * 1e6:.1f} µs a layer",
+            "token_s": f"{fitted.token_s * 1e6:.2f} µs a token",
+        }
+        line = ", ".join(
+            words[name] + (" (not identified)" if name in self.unidentified else "") for name in self.form.free
+        )
+        count = sum(group.time_s.size for group in self.groups)
+        if self.held_out_error is None:
+            return f"{line}; {count} steps, no second value to hold out"
+        worst = max(part.worst_abs_error for part in self.held_out)
+        what = self.held_out[0].by.replace("_", " ")
+        return f"{line}; {count} steps, error held out by {what}: mean {self.held_out_error:.2%}, worst {worst:.1%}"
+
+
+def calibrate(groups: Sequence[MeasuredSteps], *, form: Form = SUM, by: Axis = "batch_size") -> Calibration:
+    """Fit all groups together and cross-validate by `by` (left undone where it has one value only).
+
+    Raises ValueError where there are fewer steps than numbers to fit.
+    """
+    efficiency = fit_efficiency(groups, form)
+    values = np.unique(np.concatenate([group.axis(by) for group in groups]))
+    held_out = cross_validate(groups, roofline_fit(form), by=by) if values.size > 1 else []
+    return Calibration(
+        efficiency=efficiency,
+        form=form,
+        groups=tuple(groups),
+        held_out=tuple(held_out),
+        elasticity={name: _elasticity(groups, efficiency, name) for name in form.free},
+    )
+
+
+def _elasticity(groups: Sequence[MeasuredSteps], efficiency: Efficiency, name: Number) -> float:
+    step = 1e-4
+    more: dict[str, Any] = {name: getattr(efficiency, name) * (1 + step)}
+    moved = replace(efficiency, **more)
+    return max(
+        float(np.abs(np.log(step_time_s(work, d, moved) / step_time_s(work, d, efficiency))).max()) / step
+        for work, d in ((group.work(), group.deployment) for group in groups)
+    )

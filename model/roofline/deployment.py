@@ -1,0 +1,172 @@
+"""A model on a machine: peaks of the device, dtypes, tensor parallelism, and what fits in its memory.
+
+    weights held by a device    (P − copied) / N + copied          routers, vectors and positions are copied
+    KV held for a sequence      Σ_layers min(tokens, window) · 2 · max(1, kv_heads/N) · head_dim
+    largest batch               floor((fraction · memory − weights) / KV of one sequence)
+
+Hardware numbers are plain values (`specgauge.configs.hardware` keeps entries with their sources); unknown is None and
+becomes an error only where the number is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import FloatArray, IntArray, whole_numbers
+from specgauge.model.roofline.architecture import Architecture
+
+DTYPE_BYTES = {
+    "float64": 8.0,
+    "float32": 4.0,
+    "tfloat32": 4.0,
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "float8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5,
+}
+"""Bytes of one number; tfloat32 is float32 in memory and a faster multiplication."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Peaks of one device; None is unknown, and an error where it is needed."""
+
+    name: str
+    memory_bytes: float | None = None
+    memory_bandwidth_bytes_per_s: float | None = None
+    peak_flops_per_s: Mapping[str, float | None] = field(default_factory=dict)
+    """By dtype, dense (no structured sparsity)."""
+    link_bandwidth_bytes_per_s: float | None = None
+    """To the other devices of a tensor-parallel group, one direction."""
+    multiprocessors: int | None = None
+    """Streaming multiprocessors or compute units; None where attention isn't scheduled in blocks (a CPU)."""
+
+    def bandwidth(self) -> float:
+        """Memory bandwidth in bytes/s; ValueError where unknown."""
+        return self._known("memory_bandwidth_bytes_per_s", self.memory_bandwidth_bytes_per_s)
+
+    def link(self) -> float:
+        """Link bandwidth in bytes/s, one direction; ValueError where unknown."""
+        return self._known("link_bandwidth_bytes_per_s", self.link_bandwidth_bytes_per_s)
+
+    def memory(self) -> float:
+        """Memory in bytes; ValueError where unknown."""
+        return self._known("memory_bytes", self.memory_bytes)
+
+    def peak(self, dtype: str) -> float:
+        """Peak FLOPs per second in `dtype`; ValueError where unknown."""
+        value = self.peak_flops_per_s.get(dtype)
+        if value is None:
+            known = ", ".join(sorted(name for name, peak in self.peak_flops_per_s.items() if peak is not None))
+            raise ValueError(
+                f"hardware {self.name!r}: peak_flops_per_s for {dtype} is unknown, known: {known or 'none'}; "
+                "name another compute dtype or add the number to the hardware entry"
+            )
+        return value
+
+    def _known(self, name: str, value: float | None) -> float:
+        if value is None:
+            raise ValueError(f"hardware {self.name!r}: {name} is unknown (null); add the number to the hardware entry")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """The dtypes of a deployment, each a key of DTYPE_BYTES."""
+
+    weights: str
+    kv_cache: str
+    compute: str
+    """The dtype whose peak bounds the arithmetic."""
+
+    def __post_init__(self) -> None:
+        """Only dtypes whose size is known."""
+        for name in ("weights", "kv_cache", "compute"):
+            if getattr(self, name) not in DTYPE_BYTES:
+                raise ValueError(f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(DTYPE_BYTES)}")
+
+
+def native_precision(architecture: Architecture) -> Precision:
+    """Everything in the dtype the config names; ValueError where it names none, or a quantisation (size unknown)."""
+    if architecture.quantization is not None or architecture.dtype not in DTYPE_BYTES:
+        found = architecture.quantization or architecture.dtype or "nothing"
+        raise ValueError(
+            f"{architecture.name}: weight dtype: found {found}, allowed: {', '.join(DTYPE_BYTES)}; give a precision"
+        )
+    return Precision(weights=architecture.dtype, kv_cache=architecture.dtype, compute=architecture.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """A model on a machine: N equal devices that share every layer (tensor parallel)."""
+
+    architecture: Architecture
+    hardware: Hardware
+    precision: Precision
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        """Heads must divide over the devices."""
+        heads, kv_heads = self.architecture.heads, self.architecture.kv_heads
+        if self.devices < 1 or heads % self.devices or max(kv_heads, self.devices) % min(kv_heads, self.devices):
+            raise ValueError(
+                f"{self.architecture.name}: devices: found {self.devices}, allowed: a divisor of the {heads} attention "
+                f"heads that divides the {kv_heads} key-value heads or is a multiple of them"
+            )
+
+    @property
+    def kv_heads_per_device(self) -> int:
+        """Key-value heads one device holds; more devices than heads hold copies."""
+        return max(1, self.architecture.kv_heads // self.devices)
+
+    @property
+    def weight_bytes_held(self) -> float:
+        """Weights in one device's memory: matrices and embeddings split, routers and vectors copied."""
+        shape = self.architecture
+        copied = shape.vector_parameters + shape.position_parameters + shape.sparse_layers * shape.router_parameters
+        return ((shape.parameters - copied) / self.devices + copied) * DTYPE_BYTES[self.precision.weights]
+
+    def kv_bytes_held(self, tokens: ArrayLike) -> FloatArray:
+        """KV cache of one sequence of `tokens` tokens on one device; a windowed layer keeps its window."""
+        held = np.asarray(whole_numbers("tokens", tokens, minimum=0), dtype=np.float64)
+        seen = sum(
+            layers * (held if window is None else np.minimum(held, window))
+            for window, layers in self.architecture.window_groups()
+        )
+        return np.asarray(seen * self._kv_bytes_per_layer_token, dtype=np.float64)
+
+    @property
+    def _kv_bytes_per_layer_token(self) -> float:
+        return 2 * self.kv_heads_per_device * self.architecture.head_dim * DTYPE_BYTES[self.precision.kv_cache]
+
+
+def largest_batch(
+    target: Deployment,
+    *,
+    context: ArrayLike,
+    draft: Deployment | None = None,
+    gamma: ArrayLike = 0,
+    memory_fraction: float = 0.9,
+) -> IntArray:
+    """The most sequences whose weights and KV cache fit one device's memory, with or without the draft beside it.
+
+    A round starts at `context` tokens and verifies γ + 1 more: the target's cache must hold s + γ + 1 tokens, the
+    draft's s + γ.  `memory_fraction` of the memory is for weights and cache, the rest for activations and workspace.
+    0 where not even one sequence fits.
+    """
+    if not 0 < memory_fraction <= 1:
+        raise ValueError(f"memory_fraction: found {memory_fraction:g}, allowed: above 0 and at most 1")
+    held = whole_numbers("context", context, minimum=0)
+    drafted = whole_numbers("gamma", gamma, minimum=0)
+    weights = target.weight_bytes_held
+    per_sequence = target.kv_bytes_held(held + drafted + 1)
+    if draft is not None:
+        weights += draft.weight_bytes_held
+        per_sequence = per_sequence + draft.kv_bytes_held(held + drafted)
+    room = target.hardware.memory() * memory_fraction - weights
+    return np.asarray(np.floor(np.maximum(room, 0.0) / per_sequence), dtype=np.int64)

@@ -1,0 +1,221 @@
+"""Model families: which weights a layer of each transformers `model_type` has, and which layers see a window only.
+
+A family is data: whether the feed-forward is gated, where the biases and norms are, how query and key are normalised,
+what an absent `tie_word_embeddings` means, and the rule that gives each layer its sliding window.  The rules are those
+of the model classes of transformers 5; tests build every family and compare the number of parameters, to the last one.
+`specgauge.model.roofline.architecture` reads a config.json through this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+WindowRule = Literal["none", "all", "all_when_used", "from_layer_when_used", "even_below_when_used", "even", "pattern"]
+"""How layers get `sliding_window` when the config has no `layer_types`: never; all layers; all layers, layers from
+`max_window_layers` on, or even layers below it (these three only with `use_sliding_window: true`); layers 0, 2, 4 …;
+all but every `sliding_window_pattern`-th layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switch:
+    """A yes or no that a config key may decide."""
+
+    key: str | None = None
+    """Config key that decides; None where the family fixes it."""
+    default: bool = False
+    """What holds without the key."""
+
+
+NO = Switch(default=False)
+YES = Switch(default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Where a mixture-of-experts family keeps its numbers."""
+
+    count_keys: tuple[str, ...]
+    """Config keys for the number of experts, the first one present counts."""
+    width_key: str
+    """Config key for the width of one expert."""
+    shared_width_key: str | None = None
+    """Config key for the width of the expert every token passes through, with its one-row gate."""
+    biases: bool = False
+    """Whether experts and router have biases."""
+    sparse_step: bool = False
+    """Whether `decoder_sparse_step` and `mlp_only_layers` leave some layers dense."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What a `model_type` means for the weights."""
+
+    keys: dict[str, str] = field(default_factory=dict)
+    """Config keys that differ from the common ones, by the common name."""
+    gated_mlp: bool = True
+    """Three feed-forward matrices (gate, up, down) instead of two."""
+    mlp_width_factor: int | None = None
+    """Width of the feed-forward over the hidden size where the config may leave it out (null)."""
+    qkv_bias: Switch = NO
+    output_bias: Switch = NO
+    mlp_bias: Switch = NO
+    norms_per_layer: int = 2
+    layer_norm: bool = False
+    """LayerNorm (weight and bias) instead of RMSNorm (weight)."""
+    qk_norm: Literal["none", "head", "width"] = "none"
+    """Norms of query and key: none, one vector per head dimension, or one over the whole projection."""
+    sinks: bool = False
+    """One learned attention sink for each head."""
+    position_rows: int | None = None
+    """Learned position embedding: rows beyond the context limit (None: no such table)."""
+    tied_by_default: bool = False
+    kv_heads_optional: bool = False
+    """An absent `num_key_value_heads` means as many as query heads."""
+    head_dim_optional: bool = True
+    """An absent `head_dim` means hidden size over heads."""
+    windows: WindowRule = "none"
+    experts: Experts | None = None
+    must_be: dict[str, object] = field(default_factory=dict)
+    """Config keys with the only value this table describes (other values are refused)."""
+
+
+_ATTENTION_BIAS = Switch(key="attention_bias")
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(
+        qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True
+    ),
+    "mistral": Family(windows="all"),
+    "mixtral": Family(windows="all", experts=Experts(count_keys=("num_local_experts",), width_key="intermediate_size")),
+    "qwen2": Family(qkv_bias=YES, windows="from_layer_when_used"),
+    "qwen2_moe": Family(
+        qkv_bias=Switch(key="qkv_bias", default=True),
+        windows="even_below_when_used",
+        experts=Experts(
+            count_keys=("num_experts", "num_local_experts"),
+            width_key="moe_intermediate_size",
+            shared_width_key="shared_expert_intermediate_size",
+            sparse_step=True,
+        ),
+    ),
+    "qwen3": Family(
+        qkv_bias=_ATTENTION_BIAS,
+        output_bias=_ATTENTION_BIAS,
+        qk_norm="head",
+        head_dim_optional=False,
+        windows="from_layer_when_used",
+    ),
+    "qwen3_moe": Family(
+        qkv_bias=_ATTENTION_BIAS,
+        output_bias=_ATTENTION_BIAS,
+        qk_norm="head",
+        windows="all_when_used",
+        experts=Experts(
+            count_keys=("num_experts", "num_local_experts"), width_key="moe_intermediate_size", sparse_step=True
+        ),
+    ),
+    "gemma": Family(
+        qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, tied_by_default=True, head_dim_optional=False
+    ),
+    "gemma2": Family(
+        qkv_bias=_ATTENTION_BIAS,
+        output_bias=_ATTENTION_BIAS,
+        norms_per_layer=4,
+        tied_by_default=True,
+        head_dim_optional=False,
+        windows="even",
+    ),
+    "gemma3_text": Family(
+        qkv_bias=_ATTENTION_BIAS,
+        output_bias=_ATTENTION_BIAS,
+        norms_per_layer=4,
+        qk_norm="head",
+        tied_by_default=True,
+        head_dim_optional=False,
+        windows="pattern",
+    ),
+    "phi3": Family(kv_heads_optional=True, windows="all"),
+    "smollm3": Family(
+        qkv_bias=_ATTENTION_BIAS,
+        output_bias=_ATTENTION_BIAS,
+        mlp_bias=Switch(key="mlp_bias"),
+        tied_by_default=True,
+        must_be={"use_sliding_window": False},
+    ),
+    "granite": Family(
+        qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True
+    ),
+    "olmo2": Family(qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, qk_norm="width", kv_heads_optional=True),
+    "olmoe": Family(
+        qkv_bias=_ATTENTION_BIAS,
+        output_bias=_ATTENTION_BIAS,
+        qk_norm="width",
+        kv_heads_optional=True,
+        experts=Experts(count_keys=("num_experts", "num_local_experts"), width_key="intermediate_size"),
+    ),
+    "starcoder2": Family(
+        gated_mlp=False,
+        qkv_bias=Switch(key="use_bias", default=True),
+        output_bias=Switch(key="use_bias", default=True),
+        mlp_bias=Switch(key="use_bias", default=True),
+        layer_norm=True,
+        tied_by_default=True,
+        windows="all",
+    ),
+    "gpt_oss": Family(
+        qkv_bias=Switch(key="attention_bias", default=True),
+        output_bias=Switch(key="attention_bias", default=True),
+        sinks=True,
+        head_dim_optional=False,
+        windows="even",
+        experts=Experts(count_keys=("num_local_experts", "num_experts"), width_key="intermediate_size", biases=True),
+    ),
+    "gpt2": Family(
+        keys={
+            "num_hidden_layers": "n_layer",
+            "hidden_size": "n_embd",
+            "num_attention_heads": "n_head",
+            "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions",
+        },
+        gated_mlp=False,
+        mlp_width_factor=4,
+        qkv_bias=YES,
+        output_bias=YES,
+        mlp_bias=YES,
+        layer_norm=True,
+        position_rows=0,
+        tied_by_default=True,
+        kv_heads_optional=True,
+    ),
+    "gpt_neox": Family(
+        gated_mlp=False,
+        qkv_bias=Switch(key="attention_bias", default=True),
+        output_bias=Switch(key="attention_bias", default=True),
+        mlp_bias=YES,
+        layer_norm=True,
+        kv_heads_optional=True,
+    ),
+    "opt": Family(
+        keys={"intermediate_size": "ffn_dim"},
+        gated_mlp=False,
+        qkv_bias=Switch(key="enable_bias", default=True),
+        output_bias=Switch(key="enable_bias", default=True),
+        mlp_bias=Switch(key="enable_bias", default=True),
+        layer_norm=True,
+        position_rows=2,
+        tied_by_default=True,
+        kv_heads_optional=True,
+        must_be={"do_layer_norm_before": True, "_remove_final_layer_norm": False},
+    ),
+}
+"""The families the roofline knows, by transformers' `model_type`."""
+
+REFUSED = {
+    "kv_lora_rank": "a compressed (latent) KV cache",
+    "ssm_state_size": "recurrent state",
+    "linear_num_key_heads": "linear attention",
+    "mamba_d_state": "recurrent state",
+}
+"""Config keys of architectures whose bytes this model does not count, and why."""

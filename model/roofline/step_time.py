@@ -1,0 +1,263 @@
+"""The roofline: bytes, FLOPs and the least time of one forward pass, from a model's shape and a machine's peaks.
+
+One step feeds n tokens to each of B sequences that hold s tokens in the cache (n = 1 decodes, n = gamma + 1 verifies).
+Each of the N devices of a tensor-parallel group then does
+
+    weight bytes     (L·A + D·F + M·(E(1 − (1 − k/E)^(nB))·X + S) + vocabulary·hidden) / N, routers, vectors, nB rows
+    KV bytes         B · Σ_layers (min(s, window − 1) + n) · 2 · kv_heads/N · head_dim      read s, write n
+    matrix FLOPs     2 · nB · (weights that multiply a token) / N
+    attention FLOPs  B · Σ_layers Σ_{i=1..n} min(s + i, window) · 4 · heads/N · head_dim
+    all-reduce       2 · layers · 2(N − 1)/N · nB · hidden      numbers sent by a ring, two all-reduces a layer
+
+and can't take less than the longest of bytes / bandwidth, FLOPs / peak and bytes sent / link bandwidth: the time floor
+(Williams et al., "Roofline", CACM 2009).  What a machine really takes is
+
+    t = layers·launch + nB·token + sent/link + weights/(b·bandwidth) + matrix/(f·peak)
+        + imbalance·KV/(b·bandwidth) + attention/(f·peak)
+
+with few fractions b, f and costs fitted on measured cells: `specgauge.model.roofline.calibration`.  Everything
+broadcasts over
+batch size, context and tokens; out come float64 arrays.  Experts touched: uniform routing, each token picks k of E.
+
+    >>> round(float(experts_touched(8, 2, 5)), 4)
+    6.1016
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import FloatArray, IntArray, whole_numbers
+from specgauge.model.roofline.architecture import Architecture
+from specgauge.model.roofline.deployment import DTYPE_BYTES, Deployment
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """What one device does in one step; every array has the broadcast shape of batch size, context and tokens."""
+
+    layers: int
+    tokens: FloatArray
+    """Tokens of all sequences together, n·B."""
+    weight_bytes: FloatArray
+    kv_bytes: FloatArray
+    matrix_flops: FloatArray
+    attention_flops: FloatArray
+    sent_bytes: FloatArray
+    """What one device sends in the all-reduces."""
+    attention_blocks: FloatArray
+    """Independent pieces of attention, B · kv_heads of the device."""
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        """Weights and KV cache, read and written."""
+        return self.weight_bytes + self.kv_bytes
+
+    @property
+    def flops(self) -> FloatArray:
+        """Matrices and attention."""
+        return self.matrix_flops + self.attention_flops
+
+    @property
+    def arithmetic_intensity(self) -> FloatArray:
+        """FLOPs for each byte of memory traffic."""
+        return self.flops / self.memory_bytes
+
+
+def experts_touched(experts: int, per_token: int, tokens: ArrayLike) -> FloatArray:
+    """E(1 − (1 − k/E)^n): expected distinct experts when each of n tokens picks k of E uniformly."""
+    if not 1 <= per_token <= experts:
+        raise ValueError(f"per_token: found {per_token}, allowed: 1 to the {experts} experts")
+    count = whole_numbers("tokens", tokens, minimum=0)
+    if per_token == experts:
+        return np.asarray(np.where(count > 0, float(experts), 0.0), dtype=np.float64)
+    return np.asarray(experts * -np.expm1(count * math.log1p(-per_token / experts)), dtype=np.float64)
+
+
+def step_work(deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1) -> StepWork:
+    """Bytes and FLOPs of one forward of `tokens` new tokens per sequence, on one device (equations at the top).
+
+    `batch_size` ≥ 1, `context` ≥ 0 and `tokens` ≥ 1 broadcast.  Every new token gets logits.  Raises ValueError for
+    anything else.
+    """
+    batch, held, fed = np.broadcast_arrays(
+        whole_numbers("batch_size", batch_size, minimum=1),
+        whole_numbers("context", context, minimum=0),
+        whole_numbers("tokens", tokens, minimum=1),
+    )
+    shape, devices, precision = deployment.architecture, deployment.devices, deployment.precision
+    through = np.asarray(batch * fed, dtype=np.float64)
+    seen, pairs = _attention_extent(shape, held, fed)
+    routers = shape.sparse_layers * shape.router_parameters
+    held_once = shape.vector_parameters + routers + through * shape.hidden_size * (1 + (shape.position_parameters > 0))
+    split = np.full(
+        through.shape,
+        shape.layers * shape.attention_parameters
+        + shape.dense_layers * shape.mlp_parameters
+        + shape.sparse_layers * shape.shared_parameters
+        + shape.embedding_parameters,
+        dtype=np.float64,
+    )
+    if shape.sparse_layers:
+        touched = experts_touched(shape.experts, shape.experts_per_token, batch * fed)
+        split += shape.sparse_layers * touched * shape.expert_parameters
+    weight_size, kv_size = DTYPE_BYTES[precision.weights], DTYPE_BYTES[precision.kv_cache]
+    kv_numbers = 2 * deployment.kv_heads_per_device * shape.head_dim
+    ring = 2 * (devices - 1) / devices
+    activation_size = DTYPE_BYTES[precision.compute]
+    return StepWork(
+        layers=shape.layers,
+        tokens=through,
+        weight_bytes=np.asarray((split / devices + held_once) * weight_size, dtype=np.float64),
+        kv_bytes=batch * (seen + shape.layers * fed) * float(kv_numbers * kv_size),
+        matrix_flops=2.0 * through * ((shape.matrix_parameters_per_token - routers) / devices + routers),
+        attention_flops=batch * pairs * (4.0 * shape.heads / devices * shape.head_dim),
+        sent_bytes=2 * shape.layers * ring * through * shape.hidden_size * activation_size,
+        attention_blocks=np.asarray(batch * deployment.kv_heads_per_device, dtype=np.float64),
+    )
+
+
+def _attention_extent(shape: Architecture, held: IntArray, fed: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Summed over layers: cached tokens that the step reads, and query-key pairs that it multiplies, per sequence."""
+    context, new = held.astype(np.float64), fed.astype(np.float64)
+    seen, pairs = np.zeros_like(context), np.zeros_like(context)
+    for window, layers in shape.window_groups():
+        if window is None:
+            seen += layers * context
+            pairs += layers * (new * context + new * (new + 1) / 2)
+        else:
+            growing = np.clip(window - context, 0, new)
+            seen += layers * np.minimum(context, window - 1)
+            pairs += layers * (growing * context + growing * (growing + 1) / 2 + (new - growing) * window)
+    return seen, pairs
+
+
+def time_floor_s(work: StepWork, deployment: Deployment, *, launch_s: float = 0.0) -> FloatArray:
+    """The least seconds a step can take: the longest of memory, arithmetic and link, each at its peak.
+
+    `launch_s` is a cost per layer that nothing hides (0: none).  Weights that fit in a cache can be read faster than
+    memory's peak; then the floor does not bind.
+    """
+    hardware = deployment.hardware
+    floor = np.maximum(
+        work.memory_bytes / hardware.bandwidth(), work.flops / hardware.peak(deployment.precision.compute)
+    )
+    if deployment.devices > 1:
+        floor = np.maximum(floor, work.sent_bytes / hardware.link())
+    return np.asarray(work.layers * launch_s + floor, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """How far a machine and its software stay from the peaks; fitted, and carried to other cells, models and cards."""
+
+    bandwidth_fraction: float = 1.0
+    """Share of the memory bandwidth that is reached (over 1: served from a cache)."""
+    flops_fraction: float = 1.0
+    """Share of the peak FLOP rate that is reached."""
+    launch_s: float = 0.0
+    """Fixed seconds of one layer: kernel launches, the latency of all-reduces."""
+    token_s: float = 0.0
+    """Fixed seconds for each token fed: drawing it, host work."""
+    overlap_exponent: float = 1.0
+    """How memory and arithmetic of one operation combine, (m^p + a^p)^(1/p): 1 one after the other, ∞ hidden."""
+    resident_blocks: int | None = 2
+    """Attention blocks that one multiprocessor holds at once; None: attention is always balanced."""
+
+
+def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency) -> FloatArray:
+    """Seconds of a step with fitted efficiencies (equation at the top)."""
+    hardware = deployment.hardware
+    bandwidth = efficiency.bandwidth_fraction * hardware.bandwidth()
+    peak = efficiency.flops_fraction * hardware.peak(deployment.precision.compute)
+    imbalance = attention_imbalance(work.attention_blocks, hardware.multiprocessors, efficiency.resident_blocks)
+    exponent = efficiency.overlap_exponent
+    seconds = (
+        work.layers * efficiency.launch_s
+        + work.tokens * efficiency.token_s
+        + _combine(work.weight_bytes / bandwidth, work.matrix_flops / peak, exponent)
+        + _combine(imbalance * work.kv_bytes / bandwidth, work.attention_flops / peak, exponent)
+    )
+    if deployment.devices > 1:
+        seconds = seconds + work.sent_bytes / hardware.link()
+    return np.asarray(seconds, dtype=np.float64)
+
+
+def _combine(memory_s: FloatArray, arithmetic_s: FloatArray, exponent: float) -> FloatArray:
+    if math.isinf(exponent):
+        return np.maximum(memory_s, arithmetic_s)
+    longest = np.maximum(memory_s, arithmetic_s)
+    share = np.minimum(memory_s, arithmetic_s) / np.where(longest > 0, longest, 1.0)
+    return np.asarray(longest * (1.0 + share**exponent) ** (1.0 / exponent), dtype=np.float64)
+
+
+def attention_imbalance(blocks: ArrayLike, multiprocessors: int | None, resident_blocks: int | None) -> FloatArray:
+    """How much longer attention takes than its bytes say, because whole blocks are dealt to multiprocessors.
+
+    Decode attention runs one block for each sequence and key-value head.  A device holds `multiprocessors` times
+    `resident_blocks` at once: full waves run at full bandwidth; a last wave with fewer blocks than multiprocessors
+    leaves the others idle and takes as long as one with a block on each.  Fewer blocks in total are split along the
+    context until the device is full (Flash-Decoding), at no loss.  1 where the device has no multiprocessors.
+    """
+    count = np.asarray(blocks, dtype=np.float64)
+    if multiprocessors is None or resident_blocks is None:
+        return np.ones_like(count)
+    at_once = float(multiprocessors * resident_blocks)
+    full = np.floor(count / at_once) * at_once
+    rest = count - full
+    taken = full + np.where(rest > 0, np.maximum(rest, multiprocessors), 0.0)
+    return np.asarray(np.where(count < multiprocessors, 1.0, taken / np.maximum(count, 1.0)), dtype=np.float64)
+
+
+def t_decode_s(
+    deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, efficiency: Efficiency | None = None
+) -> FloatArray:
+    """T_decode(B, s): one token per sequence; the floor without an `efficiency`."""
+    return _step_s(deployment, batch_size, context, 1, efficiency)
+
+
+def t_verify_s(
+    deployment: Deployment,
+    *,
+    batch_size: ArrayLike,
+    context: ArrayLike,
+    gamma: ArrayLike,
+    efficiency: Efficiency | None = None,
+) -> FloatArray:
+    """T_verify(B, s, γ): γ + 1 tokens per sequence; the floor without an `efficiency`."""
+    fed = whole_numbers("gamma", gamma, minimum=0) + 1
+    return _step_s(deployment, batch_size, context, fed, efficiency)
+
+
+def t_draft_total_s(
+    deployment: Deployment,
+    *,
+    batch_size: ArrayLike,
+    context: ArrayLike,
+    gamma_max: int,
+    efficiency: Efficiency | None = None,
+) -> FloatArray:
+    """C(B, s, k) for k = 1 … gamma_max, last axis: k one-token steps of the draft from context s on."""
+    steps = np.arange(int(whole_numbers("gamma_max", gamma_max, minimum=1)))
+    batch, held = np.broadcast_arrays(
+        whole_numbers("batch_size", batch_size, minimum=1), whole_numbers("context", context, minimum=0)
+    )
+    each = _step_s(deployment, batch[..., np.newaxis], held[..., np.newaxis] + steps, 1, efficiency)
+    return np.cumsum(each, axis=-1)
+
+
+def _step_s(
+    deployment: Deployment,
+    batch_size: ArrayLike,
+    context: ArrayLike,
+    tokens: ArrayLike,
+    efficiency: Efficiency | None,
+) -> FloatArray:
+    work = step_work(deployment, batch_size=batch_size, context=context, tokens=tokens)
+    if efficiency is None:
+        return time_floor_s(work, deployment)
+    return step_time_s(work, deployment, efficiency)

@@ -1,0 +1,1 @@
+"""Statistics: the joint bootstrap, medians and their intervals."""

@@ -1,0 +1,283 @@
+"""The commands of the analytic model, `predict` and `explain`: no torch, and the model imported when they run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+if TYPE_CHECKING:
+    from specgauge.cli.prediction_rows import RoundTimes
+    from specgauge.model.costs import DraftKind
+
+
+def _option(flag: str, help_text: str, metavar: str | None = None) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help_text)
+
+
+Alpha = Annotated[float | None, _option("--alpha", "One acceptance rate for every position.")]
+Rates = Annotated[str | None, _option("--rates", "P(the first i drafts are accepted), never rising.", "A1,A2,…")]
+Conditional = Annotated[
+    str | None, _option("--conditional-rates", "Per position, given that those before it were accepted.", "R1,R2,…")
+]
+Counts = Annotated[
+    str | None, _option("--counts", "ROUNDS:accepted at each position; or ACCEPTED/DRAFTED/ROUNDS.", "N:C1,C2,…")
+]
+Histogram = Annotated[str | None, _option("--histogram", "Rounds that accepted 0, 1, … gamma drafts.", "N0,N1,…")]
+TokensPerRound = Annotated[str | None, _option("--tokens-per-round", "Measured, one for each --gamma.", "W1,W2,…")]
+Gammas = Annotated[str | None, _option("--gamma", "Drafts per round: 4, 1,2,4, 1:8 or 1:8:2.", "G")]
+TDecode = Annotated[str | None, _option("--t-decode", "A plain decoding step, as 19.05ms; no unit: seconds.", "TIME")]
+TDraft = Annotated[str | None, _option("--t-draft", "One draft step; a list gives steps 1, 2, ….", "TIME[,…]")]
+TDraftTotal = Annotated[str | None, _option("--t-draft-total", "All drafts of a round, by gamma.", "TIME[,…]")]
+TVerify = Annotated[str | None, _option("--t-verify", "Verification by gamma; one value is assumed flat.", "TIME[,…]")]
+TOverhead = Annotated[str | None, _option("--t-overhead", "The rest of a round; without it S is optimistic.", "TIME")]
+TCatchUp = Annotated[str | None, _option("--t-draft-catch-up", "Extra of a draft step that feeds two tokens.", "TIME")]
+Kind = Annotated[str, _option("--draft-kind", "autoregressive, parallel (heads: one pass) or lookup.", "KIND")]
+Batch = Annotated[int, _option("--batch", "Rows decoded together; the times are those of that batch.")]
+MaxItl = Annotated[str | None, _option("--max-itl", "Longest wait between chunks; bounds a round.", "TIME")]
+Wanted = Annotated[float | None, _option("--wanted-speedup", "Tell the alpha that this speed-up needs.", "S")]
+Table = Annotated[Path | None, _option("--table", "A CSV file with one case for each row.", "FILE")]
+FitOverhead = Annotated[
+    str | None, _option("--fit-overhead", "Fit one overhead for each value of this column of the table.", "COLUMN")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+TargetProbs = Annotated[
+    str | None, _option("--target-probs", "By token; positions separated by semicolons.", "P,…[;…]")
+]
+DraftProbs = Annotated[str | None, _option("--draft-probs", "By token; one list for each position.", "P,…[;…]")]
+Names = Annotated[str | None, _option("--names", "Names of the tokens.", "NAME,…")]
+Repeat = Annotated[int | None, _option("--gamma", "Repeat the one position G times, to see the tree.", "G")]
+Rule = Annotated[str, _option("--acceptance-rule", "ratio or match.", "RULE")]
+DraftSampling = Annotated[str, _option("--draft-sampling", "same (drawn) or greedy (its argmax).", "HOW")]
+Svg = Annotated[Path | None, _option("--svg", "Also draw the bars into FILE.", "FILE")]
+Logits = Annotated[str | None, _option("--logits", "Explain sampling settings on these logits instead.", "X,…")]
+Temperature = Annotated[float, _option("--temperature", "Divides the logits; 0 is greedy.")]
+TopK = Annotated[int | None, _option("--top-k", "Keep the K largest.", "K")]
+TopP = Annotated[float | None, _option("--top-p", "Keep the smallest set with this mass.", "P")]
+MinP = Annotated[float | None, _option("--min-p", "Drop what is under this share of the top one.", "P")]
+Penalty = Annotated[float, _option("--repetition-penalty", "Weakens the tokens of --history.")]
+History = Annotated[str | None, _option("--history", "Ids of tokens seen before, counted from 0.", "ID,…")]
+Keep = Annotated[int, _option("--min-tokens-to-keep", "Tokens that no filter may remove.")]
+
+TABLE_OPTIONS = ("table", "fit_overhead", "as_json")
+LOGITS_OPTIONS = (
+    "logits",
+    "names",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "history",
+    "min_tokens_to_keep",
+    "as_json",
+)
+PROBS_OPTIONS = ("target_probs", "draft_probs", "names", "gamma", "acceptance_rule", "draft_sampling", "svg", "as_json")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `predict` and `explain` to the command line."""
+    app.command()(predict)
+    app.command()(explain)
+
+
+def predict(
+    context: typer.Context,
+    alpha: Alpha = None,
+    rates: Rates = None,
+    conditional_rates: Conditional = None,
+    counts: Counts = None,
+    histogram: Histogram = None,
+    tokens_per_round: TokensPerRound = None,
+    gamma: Gammas = None,
+    t_decode: TDecode = None,
+    t_draft: TDraft = None,
+    t_draft_total: TDraftTotal = None,
+    t_verify: TVerify = None,
+    t_overhead: TOverhead = None,
+    t_draft_catch_up: TCatchUp = None,
+    draft_kind: Kind = "autoregressive",
+    batch: Batch = 1,
+    max_itl: MaxItl = None,
+    wanted_speedup: Wanted = None,
+    table: Table = None,
+    fit_overhead: FitOverhead = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the speed-up from acceptance and times.
+
+    By gamma from the options, or for every row of --table FILE, whose columns are gamma, t_decode_s, t_verify_s,
+    t_draft_s or t_draft_total_s, tokens_per_round or acceptance_rate, and where known t_overhead_s,
+    t_draft_catch_up_s, batch_size, speedup_measured.
+    """
+    from specgauge.cli.prediction_text import rows_text, table_text
+
+    if table is not None:
+        _refuse_others(context, "--table", TABLE_OPTIONS)
+        from specgauge.cli.prediction_table import predict_table
+
+        _print(predict_table(table, fit_overhead_by=fit_overhead), as_json, table_text)
+        return
+    if fit_overhead is not None:
+        raise ValueError("--fit-overhead: found without --table, allowed: beside a table with measured speed-ups")
+    from specgauge.cli.parsing import AcceptanceFlags, acceptance_from_flags
+    from specgauge.cli.prediction_rows import predict_rows
+
+    flags = AcceptanceFlags(
+        alpha=alpha,
+        rates=rates,
+        conditional_rates=conditional_rates,
+        counts=counts,
+        histogram=histogram,
+        tokens_per_round=tokens_per_round,
+    )
+    document = predict_rows(
+        acceptance_from_flags(flags, gamma),
+        _round_times(t_decode, t_draft, t_draft_total, t_verify, t_overhead, t_draft_catch_up, draft_kind),
+        batch_size=batch,
+        max_itl_s=_duration(max_itl, "--max-itl"),
+        wanted_speedup=wanted_speedup,
+    )
+    _print(document, as_json, rows_text)
+
+
+def explain(
+    context: typer.Context,
+    target_probs: TargetProbs = None,
+    draft_probs: DraftProbs = None,
+    names: Names = None,
+    gamma: Repeat = None,
+    acceptance_rule: Rule = "ratio",
+    draft_sampling: DraftSampling = "same",
+    svg: Svg = None,
+    logits: Logits = None,
+    temperature: Temperature = 1.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Penalty = 1.0,
+    history: History = None,
+    min_tokens_to_keep: Keep = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Explain how one position is judged, or what settings do.
+
+    From --target-probs and --draft-probs: overlap, surplus, deficit, residual, both paths to every token, and the
+    probability tree of a round.  From --logits: what each sampling setting does, in order, and whether the whole is
+    greedy in disguise.
+    """
+    labels = None if names is None else [name.strip() for name in names.split(",")]
+    if logits is not None:
+        _refuse_others(context, "--logits", LOGITS_OPTIONS)
+        from specgauge.cli.explain_logits_text import logits_text
+        from specgauge.cli.parsing import parse_counts, parse_numbers
+        from specgauge.model.explain_logits import explain_logits, logits_document
+        from specgauge.model.sampling import SamplingSettings
+
+        settings = SamplingSettings(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            min_tokens_to_keep=min_tokens_to_keep,
+        )
+        seen = None if history is None else parse_counts(history, "--history")
+        settled = explain_logits(parse_numbers(logits, "--logits"), settings, names=labels, history=seen)
+        _print(logits_document(settled), as_json, lambda _: logits_text(settled))
+        return
+    if target_probs is None or draft_probs is None:
+        raise ValueError("explain: found too little, allowed: --target-probs and --draft-probs, or --logits")
+    _refuse_others(context, "--target-probs", PROBS_OPTIONS)
+    from specgauge.model.exact import AcceptanceRule
+    from specgauge.model.exact import DraftSampling as Drawn
+    from specgauge.model.explain import MOST_POSITIONS, explanation_document, explanation_text
+    from specgauge.model.explain import explain as explain_positions
+
+    target, draft = _positions(target_probs, "--target-probs"), _positions(draft_probs, "--draft-probs")
+    if gamma is not None:
+        if len(target) != 1 or len(draft) != 1 or not 1 <= gamma <= MOST_POSITIONS:
+            raise ValueError(f"--gamma: found {gamma}, allowed: 1 to {MOST_POSITIONS}, beside a single position")
+        target, draft = target * (gamma + 1), draft * gamma
+    explanation = explain_positions(
+        target,
+        draft,
+        names=labels,
+        rule=_chosen("--acceptance-rule", acceptance_rule, AcceptanceRule),
+        draft_sampling=_chosen("--draft-sampling", draft_sampling, Drawn),
+    )
+    if svg is not None:
+        from specgauge.cli.explain_svg import explanation_svg
+
+        svg.write_text(explanation_svg(explanation), encoding="utf-8")
+    _print(explanation_document(explanation), as_json, lambda _: explanation_text(explanation))
+
+
+def _round_times(
+    t_decode: str | None,
+    t_draft: str | None,
+    t_draft_total: str | None,
+    t_verify: str | None,
+    t_overhead: str | None,
+    t_draft_catch_up: str | None,
+    kind: str,
+) -> RoundTimes:
+    from specgauge.cli.parsing import parse_duration_s, parse_durations_s
+    from specgauge.cli.prediction_rows import RoundTimes
+
+    for flag, text in (("--t-decode", t_decode), ("--t-verify", t_verify)):
+        if text is None:
+            raise ValueError(f"{flag}: found none, allowed: a time such as 19.05ms (or --table FILE for many cases)")
+    return RoundTimes(
+        t_decode_s=parse_duration_s(t_decode or "", "--t-decode"),
+        t_verify_s=parse_durations_s(t_verify or "", "--t-verify"),
+        draft=_draft(t_draft, kind),
+        t_draft_total_s=None if t_draft_total is None else parse_durations_s(t_draft_total, "--t-draft-total"),
+        t_draft_catch_up_s=_duration(t_draft_catch_up, "--t-draft-catch-up") or 0.0,
+        t_overhead_s=_duration(t_overhead, "--t-overhead"),
+    )
+
+
+def _draft(t_draft: str | None, kind: str) -> DraftKind | None:
+    from specgauge.cli.parsing import parse_durations_s
+    from specgauge.model.costs import draft_kind
+
+    steps = [] if t_draft is None else parse_durations_s(t_draft, "--t-draft")
+    drafter = draft_kind(kind, steps[0] if len(steps) == 1 else steps or 0.0)
+    return None if t_draft is None else drafter
+
+
+def _duration(text: str | None, flag: str) -> float | None:
+    from specgauge.cli.parsing import parse_duration_s
+
+    return None if text is None else parse_duration_s(text, flag)
+
+
+def _positions(text: str, flag: str) -> list[list[float]]:
+    from specgauge.cli.parsing import parse_numbers
+
+    return [parse_numbers(position, flag) for position in text.split(";")]
+
+
+def _chosen(flag: str, text: str, allowed: Any) -> Any:
+    if text not in get_args(allowed):
+        raise ValueError(f"{flag}: found {text!r}, allowed: {', '.join(get_args(allowed))}")
+    return text
+
+
+def _refuse_others(context: typer.Context, with_flag: str, allowed: Iterable[str]) -> None:
+    """Refuse options typed beside `with_flag` that it would ignore."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name, flag in names.items():
+        source = context.get_parameter_source(name or "")
+        if name not in allowed and source is not None and source.name == "COMMANDLINE":
+            options = ", ".join(names[each] for each in allowed if names[each] != with_flag)
+            raise ValueError(f"{flag}: found beside {with_flag}, which does not use it, allowed: {options}")
+
+
+def _print(document: Mapping[str, Any], as_json: bool, to_text: Callable[[Mapping[str, Any]], str]) -> None:
+    print(json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) if as_json else to_text(document))

@@ -1,0 +1,106 @@
+"""Recorded acceptance of one pair and sampling setting, taken through the renewal pass for every way of judging it.
+
+texts = recorded_texts(frame)                                        # padded once
+rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)      # sums by prompt: Ω, A_γ, …
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_overlaps, recorded_rounds
+from specgauge.model.acceptance.renewal import RenewalResult
+from specgauge.model.acceptance.texts import ChainCheck, PaddedTexts, chain_check, pad_texts, repeated_ngram_share
+from specgauge.model.checks import FloatArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedTexts:
+    """The texts of one pair and sampling setting, one row per text, and what they say of themselves."""
+
+    padded: PaddedTexts
+    context_low: int
+    """Smallest number of cached tokens at which acceptance was recorded."""
+    context_high: int
+    null_share: float
+    """Share of positions whose token lies outside the recomputed support."""
+    positions: int
+
+    @property
+    def prompts(self) -> int:
+        """Distinct prompts: what a bootstrap draws from."""
+        return int(np.unique(self.padded.prompts).size)
+
+    def covers(self, context: int) -> bool:
+        """Whether acceptance was recorded around this context."""
+        return self.context_low <= context <= self.context_high
+
+    def rounds(
+        self, acceptance_rule: str, draft_sampling: str, *, gammas: Sequence[int], max_new_tokens: int
+    ) -> RenewalResult:
+        """Expected rounds, tokens and survival for every gamma, as sums by prompt (P, G).
+
+        Raises:
+            ValueError: a recorded value is no probability, or a text is longer than `max_new_tokens` allows.
+        """
+        return recorded_rounds(
+            self.padded,
+            acceptance_rule=acceptance_rule,
+            draft_sampling=draft_sampling,
+            gammas=list(gammas),
+            length_limits=max_new_tokens - 1,
+        ).by_prompt(self.padded.prompts)
+
+    def overlaps(self, acceptance_rule: str, draft_sampling: str) -> FloatArray:
+        """o_t of every position where something is drafted, in one list."""
+        return recorded_overlaps(self.padded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
+
+    def chain_check(self, rounds: RenewalResult, *, acceptance_rule: str, draft_sampling: str) -> ChainCheck:
+        """Whether the texts come from the chain that `rounds` were recomputed with.
+
+        By the sums at the largest gamma, which judges most positions.
+        """
+        index = int(np.argmax(rounds.gammas))
+        means = self.overlaps(acceptance_rule, draft_sampling)
+        return chain_check(
+            rounds.judged_accepted[:, index],
+            rounds.judged_overlap[:, index],
+            rounds.judged[:, index],
+            largest_variance=float(np.sum(means * (1 - means))),
+        )
+
+    def repeated_share(self) -> float | None:
+        """Mean share of 4-grams that occurred before in their text; None where every text is shorter than that."""
+        shares = repeated_ngram_share(self.padded.columns["token"], self.padded.lengths)
+        known = shares[~np.isnan(shares)]
+        return float(known.mean()) if known.size else None
+
+
+def recorded_texts(frame: pd.DataFrame) -> RecordedTexts:
+    """Sort recorded positions (one row each) into texts.
+
+    Raises:
+        ValueError: positions are missing or doubled, or a text's end reason is unknown.
+    """
+    padded = pad_texts(
+        frame["prompt"].to_numpy(),
+        frame["repetition"].to_numpy(),
+        frame["position"].to_numpy(),
+        frame["end_reason"].to_numpy(dtype=str),
+        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
+    )
+    return RecordedTexts(
+        padded=padded,
+        context_low=int(frame["context"].min()),
+        context_high=int(frame["context"].max()),
+        null_share=float(frame["target_prob"].isna().mean()),
+        positions=len(frame),
+    )

@@ -1,0 +1,216 @@
+"""Adaptive policies as decoded end to end, beside plain decoding, the best fixed γ and their replay. No torch.
+
+    S measured          tokens a second under the policy over those of the plain loop, after the first tokens, whole
+                        texts with their ragged ends, pooled over the blocks that have both
+    over best fixed     the same over the γ that was fastest by it, chosen with hindsight
+    S predicted         the policy replayed on recorded texts of the very batches of prompts that it decoded, with ε
+                        from the γ decoded, at the context half-way through a text
+    S from counts       the rounds, tokens and looks as counted, at measured costs
+    error, cost error   of these two over S measured, less 1; the first in blocks whose prompts were all recorded
+
+Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
+doubt in the parts is not in them. All times in seconds.
+
+    rows = policy_rows(run, decoded, cells, ways)          # further rows of verification.csv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specgauge.model.acceptance.texts import batch_numbers, sum_by_prompt
+from specgauge.model.arms import PLAIN, adaptive_arm, arm_policy, speculate_arm
+from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.costs import CostTable
+from specgauge.model.provenance import finite_or_none
+from specgauge.model.replay.replay import replayed_seconds
+from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.sweeps.analysis.counted_rounds import CountedArm, cost_table, costs_along
+from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
+from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs_at
+from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.analysis.validation import COLUMNS, POLICY_COLUMNS
+from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tuned_policies import TunedCell, half_of, read_tuned
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPLICATES = 100
+"""Replays of every text."""
+
+
+def policy_rows(
+    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[Way]
+) -> list[dict[str, Any]]:
+    """One row for every cell and policy that was decoded, cells in the order decoded; unknown is None.
+
+    Raises:
+        ValueError: policies.json, the acceptance or the rollouts are damaged, foreign or of another release.
+    """
+    names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
+    if not any(names.values()):
+        return []
+    places = {way.decoded_key(cell.cell): way for way in found for cell in cells_of(way, cells)}
+    tuned = read_tuned(run.path)
+    rows = []
+    for key in decoded.requests:
+        if not names[key]:
+            continue
+        if key not in tuned:
+            raise ValueError(
+                f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
+                f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
+            )
+        way = places.get(key)
+        table = None if way is None else cost_table(cells_of(way, cells))
+        place = _DecodedPlace(run=run, decoded=decoded, key=key, tuned=tuned[key], way=way, table=table)
+        rows += [place.row(name) for name in names[key]]
+    return rows
+
+
+def policies_of(requests: pd.DataFrame) -> list[str]:
+    """The policies that a cell was decoded under, by name."""
+    named = (arm_policy(arm) for arm in requests["arm"].unique())
+    return sorted(name for name in named if name is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DecodedPlace:
+    """A cell that policies were decoded in."""
+
+    run: Run
+    decoded: DecodedCells
+    key: DecodedKey
+    tuned: TunedCell
+    way: Way | None
+    table: CostTable | None
+
+    @property
+    def overhead_s(self) -> float:
+        """ε of the γ decoded; where none can be held against its parts, what the policies were tuned with."""
+        fitted = self.decoded.fitted.get(self.key)
+        return self.tuned.t_overhead_s if fitted is None else float(fitted.t_overhead_s[0])
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The row of one policy."""
+        requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
+        arm, totals = adaptive_arm(name), block_totals(requests)
+        key, fitted = self.key, self.decoded.fitted.get(self.key)
+        row: dict[str, Any] = dict.fromkeys((*COLUMNS, *POLICY_COLUMNS))
+        row |= {field: getattr(key, field) for field in COLUMNS if hasattr(key, field)}
+        row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
+        row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
+        gammas = gammas_of(requests)
+        blocks = _SharedBlocks.of(requests, totals, [arm, PLAIN, *map(speculate_arm, gammas)])
+        row |= arm_figures(requests, totals, arm) | self._measured(blocks, gammas)
+        counted = CountedArm.of(rounds, arm)
+        row |= counted.figures()
+        measured = row["speedup_measured"]
+        if self.table is not None and measured is not None:
+            from_counts = self._from_counts(counted, totals, arm)
+            row |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
+            row |= self._replayed(name, blocks)
+        return row
+
+    def _measured(self, blocks: _SharedBlocks, gammas: Sequence[int]) -> dict[str, Any]:
+        """S and the ratio to the best fixed γ, with their intervals."""
+        if not blocks.prompts:
+            return {"blocks": 0}
+        rates = self._replicates(batch_numbers(blocks.prompts), blocks.tokens, blocks.seconds)
+        found = {"blocks": len(blocks.prompts)} | self._interval("speedup_measured", rates[:, 0] / rates[:, 1])
+        if gammas:
+            best = int(np.argmax(rates[0, 2:]))
+            ratio = rates[:, 0] / rates[:, 2 + best]
+            found |= {"best_fixed_gamma": gammas[best]} | self._interval("over_best_fixed", ratio)
+        return found
+
+    def _replicates(self, batch_of: IntArray, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
+        """Pooled ratios (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
+        precision = self.decoded.config.precision
+        top, bottom = sum_by_prompt(numerators, batch_of), sum_by_prompt(denominators, batch_of)
+        weights = draw_prompts(len(top), precision.bootstrap_replicates, self.decoded.config.seed)
+        return ratio_replicates(top, bottom, weights, confidence=precision.confidence)
+
+    def _interval(self, name: str, replicates: FloatArray) -> dict[str, float | None]:
+        """The columns of an estimate (row 0) and its interval; None where a single batch leaves it unknown."""
+        low, high = percentile_interval(replicates[1:], self.decoded.config.precision.confidence)
+        ends = {f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
+        return {name: float(replicates[0]), **ends}
+
+    def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
+        """S that the measured parts give for the rounds counted."""
+        assert self.table is not None
+        rounds = self.decoded.rounds[self.key]
+        context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
+        costs = costs_along(self.table, self.key.batch_size, context, drafted)
+        plain_s = CountedArm.of(rounds, PLAIN).parts_s(costs)
+        policy_s = counted.parts_s(costs) + counted.loop_rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
+        return own / policy_s / (other / plain_s)
+
+    def _replayed(self, name: str, blocks: _SharedBlocks) -> dict[str, Any]:
+        """S of the replay and by how much it is off, over the blocks whose prompts were all recorded; {} without any.
+
+        off_path: whether signals after a rejection were measured.
+        """
+        if self.table is None or self.way is None or self.way.texts is None:
+            return {}
+        costs = round_costs_at(
+            self.table,
+            self.key.batch_size,
+            self.key.start_context + texts_length(self.decoded.config) // 2,
+            self.tuned.gamma_max,
+            t_overhead_s=self.overhead_s,
+            t_look_s=self.tuned.t_look_s,
+        )
+        texts = replayed_texts(self.run, self.way, context=self.key.start_context, gamma_max=costs.gamma_max)
+        known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
+        if not known.size:
+            return {}
+        prompts = np.array([blocks.prompts[block] for block in known])
+        halves = np.array([half_of(number, self.tuned.prompts) for number in prompts[:, 0].tolist()])
+        seconds = np.zeros((known.size, 2))
+        for half, policies in enumerate(self.tuned.halves):
+            own = halves == half
+            policy, seed = policies.policies[name], self.decoded.config.seed
+            found = replayed_seconds(policy, texts, prompts[own], costs, replicates=REPLICATES, seed=seed)
+            seconds[own] = np.stack([found.plain_s, found.policy_s], axis=1)
+        rates = self._replicates(
+            batch_numbers(prompts.tolist()),
+            np.column_stack([blocks.tokens[known, :2], seconds[:, 0]]),
+            np.column_stack([blocks.seconds[known, :2], seconds[:, 1]]),
+        )
+        errors = self._interval("error", rates[:, 2] * rates[:, 1] / rates[:, 0] - 1.0)
+        return {"speedup_predicted": float(rates[0, 2]), "off_path": texts.chains.off_path} | errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SharedBlocks:
+    """The blocks of a cell that were decoded under every one of some arms."""
+
+    prompts: list[tuple[int, ...]]
+    """Of each block, by row."""
+    tokens: FloatArray
+    """(blocks, arms) committed in rounds, after the first ones."""
+    seconds: FloatArray
+    """(blocks, arms) that they took."""
+
+    @classmethod
+    def of(cls, requests: pd.DataFrame, totals: Totals, arms: Sequence[str]) -> _SharedBlocks:
+        """Those of the arms named; none where an arm has none."""
+        sums = [totals.get(arm, {}) for arm in arms]
+        shared = [b for b in sums[0] if all(b in own and own[b].decode_s > 0 for own in sums)]
+        own = requests[requests["arm"] == arms[0]]
+        prompts = {block: tuple(rows.tolist()) for block, rows in own.groupby("block")["prompt"]}
+        return cls(
+            prompts=[prompts[b] for b in shared],
+            tokens=np.array([[arm[b].tokens - arm[b].rows for arm in sums] for b in shared], dtype=np.float64),
+            seconds=np.array([[arm[b].decode_s for arm in sums] for b in shared], dtype=np.float64),
+        )

@@ -1,0 +1,326 @@
+"""What a run decoded end to end, cell by cell: ε for its predictions, and the rows of verification.csv. No torch.
+
+decoded = DecodedCells.read(run, cells, list(ways(run, {})))
+decoded.overhead(way, cell)       # ε of a cell, from other contexts where there are any
+decoded.rows()                    # prediction against measurement, one row for every γ decoded
+
+Whole requests of one cell: tokens, baselines, speed-up with prefills and ragged ends, rounds and texts as expected.
+
+    figures = request_figures(requests)          # the rows of requests.parquet of one cell
+    figures[4]["speedup_whole"]                  # tokens a second at γ = 4 over those of the plain loop
+
+Unknown is None. Times in seconds; those of a batch stand in each of its rows and count once.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, arm_gamma, arm_policy, speculate_arm
+from specgauge.model.provenance import finite_or_none
+from specgauge.model.validate import round_check
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, cost_table, counted_blocks
+from specgauge.sweeps.analysis.rounds import JudgedRounds
+from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.analysis.validation import (
+    COLUMNS,
+    POLICY_COLUMNS,
+    Overhead,
+    acceptance_error,
+    measured_interval,
+    overheads,
+)
+from specgauge.sweeps.store.decoded import DecodedKey, read_decoded
+from specgauge.sweeps.store.rundir import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.schema import Config
+
+
+@dataclass(kw_only=True)
+class BatchTotal:
+    """One block under one arm, all rows together."""
+
+    prefill_s: float
+    decode_s: float
+    tokens: int = 0
+    rows: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second after the first ones; None where there is none."""
+        return (self.tokens - self.rows) / self.decode_s if self.decode_s > 0 else None
+
+
+Totals = Mapping[str, Mapping[int, BatchTotal]]
+"""By arm, by block."""
+
+
+def gammas_of(requests: pd.DataFrame) -> list[int]:
+    """The γ above 0 that a cell was decoded at."""
+    return sorted(gamma for arm in requests["arm"].unique() if (gamma := arm_gamma(arm)))
+
+
+def request_figures(requests: pd.DataFrame) -> dict[int, dict[str, Any]]:
+    """By γ: tokens, losslessness, speed-up of whole requests, baselines, and rounds against those expected."""
+    totals = block_totals(requests)
+    return {gamma: arm_figures(requests, totals, speculate_arm(gamma)) for gamma in gammas_of(requests)}
+
+
+def arm_figures(requests: pd.DataFrame, totals: Totals, arm: str) -> dict[str, Any]:
+    """The same figures of one arm; the rounds of an adaptive one are counted only."""
+    own = requests[requests["arm"] == arm]
+    return {
+        "tokens": sum(total.tokens for total in totals[arm].values()),
+        "lossless": bool(own["lossless"].all()),
+        "why_not_lossless": next(iter(own["why_not_lossless"].dropna()), None),
+        "speedup_whole": _whole(totals, arm),
+        "plain_over_generate": _median_ratio(totals, PLAIN, GENERATE),
+        "plain_over_loop": _median_ratio(totals, PLAIN, LOOP),
+        **_rounds(own),
+        **_texts(own),
+    }
+
+
+def block_totals(requests: pd.DataFrame) -> Totals:
+    """Tokens, rows and seconds of every block under every arm."""
+    columns = ("arm", "block", "prefill_s", "decode_s", "tokens")
+    found: dict[str, dict[int, BatchTotal]] = {}
+    for arm, block, prefill_s, decode_s, tokens in zip(*(requests[name].tolist() for name in columns), strict=True):
+        total = found.setdefault(arm, {}).setdefault(block, BatchTotal(prefill_s=prefill_s, decode_s=decode_s))
+        total.tokens += len(tokens)
+        total.rows += 1
+    return found
+
+
+def _median_ratio(totals: Totals, arm: str, other: str) -> float | None:
+    """Median over blocks of tokens a second of `arm` over those of `other`, after the first tokens."""
+    beside = totals.get(other, {})
+    rates = [(total.rate, beside[block].rate) for block, total in totals.get(arm, {}).items() if block in beside]
+    ratios = [own / its for own, its in rates if own is not None and its]
+    return float(np.median(ratios)) if ratios else None
+
+
+def _whole(totals: Totals, arm: str) -> float | None:
+    """Tokens a second over those of the plain loop, prefills and ragged ends included, in blocks that have both."""
+    own, plain = totals[arm], totals.get(PLAIN, {})
+    shared = [block for block in own if block in plain]
+
+    def tokens_per_s(batches: Mapping[int, BatchTotal]) -> float:
+        seconds = sum(batches[block].prefill_s + batches[block].decode_s for block in shared)
+        return sum(batches[block].tokens for block in shared) / seconds
+
+    return finite_or_none(tokens_per_s(own) / tokens_per_s(plain)) if shared else None
+
+
+def _rounds(arm: pd.DataFrame) -> dict[str, Any]:
+    """Rounds counted, and where a text's own acceptance says how many to expect, whether the two agree."""
+    rounds = arm["rounds"].to_numpy(dtype=np.int64)
+    expected = arm["expected_rounds"].to_numpy(dtype=np.float64)
+    known = np.isfinite(expected)
+    if not known.any():
+        return {"rounds_counted": int(rounds.sum())}
+    _, of_prompt = np.unique(arm["prompt"].to_numpy()[known], return_inverse=True)
+    counted = np.bincount(of_prompt, rounds[known])
+    check = round_check(counted.astype(np.int64), np.bincount(of_prompt, expected[known]))
+    return {
+        "rounds_counted": check.counted,
+        "rounds_expected": check.expected,
+        "rounds_standard_errors": check.standard_errors,
+        "rounds_agree": check.agrees,
+    }
+
+
+def _texts(arm: pd.DataFrame) -> dict[str, Any]:
+    """How many greedy texts are the plain loop's, leave it where rounding decides, or elsewhere; {} if not asked."""
+    standing = arm["against_plain"].dropna()
+    if standing.empty:
+        return {}
+    return {
+        f"texts_{name}": int((standing == value).sum())
+        for name, value in (("same", SAME), ("tied", TIE), ("differ", DIFFERS))
+    }
+
+
+_KEY = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "start_context")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedCells:
+    """Everything decoded end to end, beside what the measured parts make of it."""
+
+    config: Config
+    requests: Mapping[DecodedKey, pd.DataFrame]
+    rounds: Mapping[DecodedKey, pd.DataFrame]
+    blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
+    judged: Mapping[DecodedKey, JudgedRounds]
+    """What the acceptance pass predicts, where it is known."""
+    fitted: Mapping[DecodedKey, Overhead]
+
+    @classmethod
+    def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[Way]) -> Self:
+        """Read requests.parquet and rounds.parquet, where the run has them.
+
+        Raises:
+            ValueError: a file is damaged, foreign or of another release.
+        """
+        config = run.config
+        every_request, every_round = read_decoded(run.path)
+        requests, rounds = dict(_by_key(every_request)), dict(_by_key(every_round))
+        for key in requests:  # texts that all end with their first token have no round
+            rounds.setdefault(key, every_round.iloc[:0])
+        blocks: dict[DecodedKey, list[CountedBlock]] = {}
+        judged: dict[DecodedKey, JudgedRounds] = {}
+        keys: list[DecodedKey] = []
+        for way in found:
+            own = cells_of(way, cells)
+            table = cost_table(own) if requests else None
+            for cell in own:
+                key = way.decoded_key(cell.cell)
+                keys.append(key)
+                if key not in requests:
+                    continue
+                predicted = way.rounds_at(cell.cell.context)
+                if predicted is not None:
+                    judged[key] = predicted
+                if table is not None:
+                    blocks[key] = list(
+                        counted_blocks(
+                            table,
+                            rounds[key],
+                            batch_size=key.batch_size,
+                            gammas=gammas_of(requests[key]),
+                            gamma_max=max(config.grid.gamma),
+                            max_new_tokens=texts_length(config),
+                        )
+                    )
+        return cls(
+            config=config,
+            requests=requests,
+            rounds=rounds,
+            blocks=blocks,
+            judged=judged,
+            fitted=overheads(blocks, keys, replicates=config.precision.bootstrap_replicates, seed=config.seed),
+        )
+
+    def overhead(self, way: Way, cell: CellTimings) -> Overhead | None:
+        """ε of a cell; None where nothing like it was decoded."""
+        return self.fitted.get(way.decoded_key(cell.cell))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of verification.csv, in the order decoded; unknown is None."""
+        return [
+            self._row(key, gamma, figures)
+            for key, requests in self.requests.items()
+            for gamma, figures in request_figures(requests).items()
+        ]
+
+    def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+        place = asdict(key)
+        row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        row |= {name: value for name, value in place.items() if name in COLUMNS}
+        row |= {"context": key.start_context, "gamma": gamma} | dict(figures)
+        own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
+        judged = self.judged.get(key)
+        if judged is not None and row["lossless"]:
+            row |= self._acceptance(key, judged, gamma)
+        if own:
+            row |= self._speedups(key, own, row["tokens_per_round_predicted"], judged)
+        return row
+
+    def _acceptance(self, key: DecodedKey, judged: JudgedRounds, gamma: int) -> dict[str, Any]:
+        rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
+        error = acceptance_error(
+            rounds[~rounds["arm"].isin([arm for arm in rounds["arm"].unique() if arm_policy(arm) is not None])],
+            judged.by_prompt,
+            judged.prompts,
+            gamma,
+            gamma_max=max(self.config.grid.gamma),
+            limit=texts_length(self.config),
+        )
+        if error is None:
+            return {}
+        return {
+            "tokens_per_round_predicted": error.first,
+            "tokens_per_round_counted": error.second,
+            "acceptance_error": error.value,
+            "acceptance_error_low": error.low,
+            "acceptance_error_high": error.high,
+        }
+
+    def _speedups(
+        self, key: DecodedKey, own: Sequence[CountedBlock], predicted: float | None, judged: JudgedRounds | None
+    ) -> dict[str, Any]:
+        precision, fitted = self.config.precision, self.fitted[key]
+        overhead_s, gamma = float(fitted.t_overhead_s[0]), own[0].gamma
+        measured, low, high = measured_interval(
+            own,
+            confidence=precision.confidence,
+            replicates=precision.bootstrap_replicates,
+            seed=self.config.seed,
+        )
+        counts = np.array([block.rounds for block in own], dtype=np.float64)
+
+        def mean(values: Iterable[float]) -> float:
+            return float(np.average(np.fromiter(values, dtype=np.float64), weights=counts))
+
+        found: dict[str, Any] = {
+            "blocks": len(own),
+            "rounds": int(counts.sum()),
+            "t_overhead_s": overhead_s,
+            "overhead_from": fitted.fitted_from,
+            "t_accept_rest_s": mean(block.t_accept_rest_s for block in own),
+            "t_round_s": mean(block.t_round_s for block in own),
+            "speedup_from_counts": float(np.median([block.speedup_from_counts(overhead_s) for block in own])),
+            "speedup_measured": float(measured),
+            "speedup_measured_low": finite_or_none(low),
+            "speedup_measured_high": finite_or_none(high),
+            "cost_error": float(
+                np.median([block.speedup_from_counts(overhead_s) / block.speedup_measured - 1.0 for block in own])
+            ),
+        }
+        if predicted is not None and judged is not None:
+            full = float(np.clip(judged.full_acceptance[0, judged.gammas.index(gamma)], 0.0, 1.0))
+            follows = 1.0 - (1.0 - full) ** key.batch_size
+            parts_s = mean(
+                block.t_parts_s + (follows - block.catch_up_share) * block.t_draft_catch_up_s for block in own
+            )
+            speedup = predicted * mean(block.t_decode_s for block in own) / (parts_s + overhead_s)
+            found |= {"speedup_predicted": speedup, "error": speedup / float(measured) - 1.0}
+        return found
+
+
+def texts_length(config: Config) -> int:
+    """Tokens written for each prompt that is decoded end to end."""
+    wanted = None if config.verify is None else config.verify.max_new_tokens
+    return wanted or config.workload.max_new_tokens
+
+
+def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
+    for values, rows in frame.groupby(list(_KEY), sort=False):
+        place: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
+        place |= {name: int(place[name]) for name in ("batch_size", "start_context")}
+        yield DecodedKey(**place), rows
+
+
+def verification_csv(rows: Iterable[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The text of verification.csv; unknown is empty, floats come back exactly.
+
+    policies: rows of adaptive policies, whose further columns are empty elsewhere and not there without any.
+    """
+    buffer = io.StringIO()
+    columns = (*COLUMNS, *(POLICY_COLUMNS if policies else ()))
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in (*rows, *policies):
+        writer.writerow({name: "" if value is None else value for name, value in row.items()})
+    return buffer.getvalue()

@@ -1,0 +1,318 @@
+"""predictions.csv and recommendation.yaml, made from the journal and the recorded acceptance. No torch.
+
+    predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
+                          the parts of a round, Ω and S with intervals, how each is known, and why a number is missing
+    recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
+    verification.csv      one row per cell and γ that was decoded end to end: prediction against measurement
+
+t_verify_s is what a round of that γ spends on verification on average: T_verify(γ) where a model drafts; lookups may
+find fewer drafts (`drafts_per_round`) or none, and a round then verifies those, or is a plain step.
+Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
+too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specgauge.model.arms import verify_arm
+from specgauge.model.checks import FloatArray
+from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.provenance import Known, finite_or_none
+from specgauge.sweeps.analysis.adaptive import policy_rows
+from specgauge.sweeps.analysis.decoded import DecodedCells, verification_csv
+from specgauge.sweeps.analysis.rounds import CellAnswer, JudgedRounds, SharedParts, answer_cell
+from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.validation_warnings import policy_cautions, text_cautions, verification_cautions
+from specgauge.sweeps.analysis.warnings import (
+    Caution,
+    acceptance_cautions,
+    decision_cautions,
+    judging_cautions,
+    left_out_cautions,
+    timing_cautions,
+)
+from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
+from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.journal import SCHEMA
+from specgauge.sweeps.store.readers import PREDICTION_COLUMNS
+from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
+from specgauge.sweeps.store.tuned_policies import read_tuned
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config
+
+TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
+COLUMNS = (*PREDICTION_COLUMNS, "status", "reason")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What a run predicts and recommends, as plain data; unknown is None."""
+
+    rows: tuple[dict[str, Any], ...]
+    recommendations: tuple[dict[str, Any], ...]
+    warnings: tuple[dict[str, str], ...]
+    verification: tuple[dict[str, Any], ...] = ()
+    """The rows of verification.csv; empty where nothing was decoded."""
+    policies: tuple[dict[str, Any], ...] = ()
+    """Its rows of adaptive policies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reasons:
+    """Why something is missing, where whoever measured knows."""
+
+    acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By (pair, sampling)."""
+    decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By (pair, words of the cell)."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """What was left out once the run's seconds were spent, by pair."""
+
+
+def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
+    """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, verification.csv.
+
+    Raises:
+        ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
+        StorageError: the disk refused a write; the older files stay.
+    """
+    predictions = predict(run, reasons)
+    if predictions.verification:
+        text = verification_csv(predictions.verification, predictions.policies)
+        write_text_atomically(run.path / VERIFICATION, text)
+    write_text_atomically(run.path / PREDICTIONS, predictions_csv(predictions.rows))
+    write_text_atomically(run.path / RECOMMENDATION, recommendation_yaml(predictions))
+    return predictions
+
+
+def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
+    """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
+    config, known, shared = run.config, reasons or Reasons(), SharedParts(run.config)
+    cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
+    found = list(ways(run, known.acceptance))
+    decoded = DecodedCells.read(run, cells, found)
+    rows: list[dict[str, Any]] = []
+    recommendations: list[dict[str, Any]] = []
+    for way in found:
+        for cell in cells_of(way, cells):
+            judged, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
+            answer = interval = None
+            if judged is not None:
+                interval = judged.interval(config.precision.confidence)
+                overhead_s = None if overhead is None else overhead.t_overhead_s
+                answer = answer_cell(config, cell, judged, t_overhead_s=overhead_s, shared=shared)
+            rows += [_row(way, cell, answer, gamma, interval) for gamma in config.grid.gamma]
+            recommendations.append(recommendation(way, cell, answer))
+    verification = tuple(decoded.rows())
+    policies = tuple(policy_rows(run, decoded, cells, found))
+    found_cautions = [
+        *_cautions(config, cells, found, recommendations, verification, known),
+        *text_cautions([*verification, *policies]),
+        *policy_cautions(read_tuned(run.path).values()),
+    ]
+    return Predictions(
+        rows=tuple(rows),
+        recommendations=tuple(recommendations),
+        warnings=tuple(caution.as_mapping() for caution in found_cautions),
+        verification=verification,
+        policies=policies,
+    )
+
+
+def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
+    """The γ that the measured parts of a pair recommend, by where it would be decoded; None where nothing is known.
+
+    ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
+    """
+    config, shared = run.config, SharedParts(run.config)
+    cells = [cell for cell in plan_cells(config) if cell.pair == pair]
+    timed = collect_timings(cells, config.grid.gamma, run.journal())
+    found: dict[DecodedKey, int | None] = {}
+    for way in ways(run, {}, pairs=[pair]):
+        for cell in cells_of(way, timed):
+            judged = way.rounds_at(cell.cell.context)
+            answer = None if judged is None else answer_cell(config, cell, judged, shared=shared)
+            found[way.decoded_key(cell.cell)] = None if answer is None else answer.doubt.recommended_gamma or None
+    return found
+
+
+def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
+    """(status, reason) of a row: of its timing, else of its acceptance; ("ok", "") when nothing is missing."""
+    status, reason = cell.trouble(gamma)
+    if status != "ok":
+        return status, reason
+    rounds = way.rounds_at(cell.cell.context)
+    if rounds is None:
+        return "unmeasured", way.reason
+    if not rounds.known[rounds.gammas.index(gamma)]:
+        return "unmeasured", TOO_SHORT
+    return "ok", ""
+
+
+def _row(
+    way: Way, cell: CellTimings, answer: CellAnswer | None, gamma: int, interval: tuple[FloatArray, FloatArray] | None
+) -> dict[str, Any]:
+    status, reason = _trouble(way, cell, gamma)
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
+    row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
+    row |= _parts(cell, gamma)
+    rounds = way.rounds_at(cell.cell.context)
+    if rounds is not None and interval is not None and way.texts is not None:
+        row |= _acceptance(rounds, gamma, *interval)
+        inside = way.texts.covers(cell.cell.context)
+        row["acceptance_known"] = (Known.MEASURED if inside else Known.EXTRAPOLATED).label
+    if cell.trouble(gamma)[0] == "ok":
+        row["cost_known"] = Known.MEASURED.label
+    if answer is not None and gamma in answer.gammas:
+        row |= _speedup(answer, gamma)
+    return row
+
+
+def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
+    """Medians of the parts of a round that were timed, whether or not all of them were."""
+
+    def median(arm: str, mark: int = 0) -> float | None:
+        medians = cell.arms[arm].median_s
+        return float(medians[mark]) if mark < medians.size else None
+
+    catch_up: float | None = 0.0
+    if cell.cell.catches_up:
+        first, first_of_two = median("draft"), median("draft_catch_up")
+        catch_up = None if first is None or first_of_two is None else max(0.0, first_of_two - first)
+    return {
+        "t_decode_s": median("decode"),
+        "t_draft_total_s": median("draft", gamma - 1),
+        "t_draft_catch_up_s": catch_up,
+        "t_verify_s": median(verify_arm(gamma)),
+    }
+
+
+def _acceptance(rounds: JudgedRounds, gamma: int, low: FloatArray, high: FloatArray) -> dict[str, float | None]:
+    index = rounds.gammas.index(gamma)
+    return {
+        "tokens_per_round": finite_or_none(rounds.tokens_per_round[0, index]),
+        "tokens_per_round_low": finite_or_none(low[index]),
+        "tokens_per_round_high": finite_or_none(high[index]),
+        "accepted_draft_tokens": finite_or_none(rounds.accepted_draft_tokens[index]),
+        "drafts_per_round": finite_or_none(rounds.drafts_per_round[index]),
+        "full_acceptance": finite_or_none(rounds.full_acceptance[0, index]),
+    }
+
+
+def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
+    index, doubt = answer.gammas.index(gamma), answer.doubt
+    return {
+        "t_verify_s": finite_or_none(answer.parts.t_verify_s[0, index]),
+        "t_round_s": finite_or_none(answer.t_round_s[index]),
+        "speedup": finite_or_none(doubt.speedup[index]),
+        "speedup_low": None if doubt.low is None else finite_or_none(doubt.low[index]),
+        "speedup_high": None if doubt.high is None else finite_or_none(doubt.high[index]),
+        "p_best": None if doubt.p_best is None else finite_or_none(doubt.p_best[index]),
+        "is_best": gamma == doubt.best_gamma,
+        "is_recommended": gamma == doubt.recommended_gamma,
+        "t_overhead_s": answer.t_overhead_s,
+        "label": OPTIMISTIC if answer.t_overhead_s is None else "",
+    }
+
+
+def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> dict[str, Any]:
+    """The entry of a cell in recommendation.yaml; `undecided`, with the reason, where nothing is known."""
+    entry = way.key(cell.cell)
+    if answer is None:
+        gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
+        status, reason = _trouble(way, cell, gammas[0])
+        nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
+        unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
+        speedup = dict.fromkeys(("value", "low", "high"))
+        return entry | {"decision": "undecided"} | nothing | {"speedup": speedup} | unknown | {
+            "reason": f"{status}: {reason}"
+        }  # fmt: skip
+    doubt = answer.doubt
+    chosen = doubt.recommended_gamma or answer.gammas[int(np.argmax(doubt.speedup))]
+    index = answer.gammas.index(chosen)
+
+    def at(values: Any) -> float | None:
+        return None if values is None else finite_or_none(values[index])
+
+    return entry | {
+        "decision": doubt.decision,
+        "gamma": doubt.recommended_gamma if doubt.decision == "speculate" else None,
+        "best_gamma": doubt.best_gamma or None,
+        "recommended_gamma": doubt.recommended_gamma or None,
+        "speedup": {"value": at(doubt.speedup), "low": at(doubt.low), "high": at(doubt.high)},
+        "p_gamma_best": at(doubt.p_best),
+        "expected_loss": at(doubt.expected_loss),
+        "p_speculation_pays": at(doubt.p_pays),
+        "t_overhead_s": answer.t_overhead_s,
+        "reason": doubt.reason,
+    }
+
+
+def _cautions(
+    config: Config,
+    cells: Sequence[CellTimings],
+    found: Sequence[Way],
+    decisions: Sequence[Mapping[str, Any]],
+    verification: Sequence[Mapping[str, Any]],
+    reasons: Reasons,
+) -> Iterator[Caution]:
+    for pair in planned_pairs(config):
+        own = [cell for cell in cells if cell.cell.pair == pair.name]
+        yield from timing_cautions(config, pair.name, own)
+        is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
+        settings = {way.sampling: way for way in found if way.pair == pair.name}
+        texts = {name: way.texts for name, way in settings.items() if way.texts is not None}
+        yield from acceptance_cautions(config, pair.name, texts)
+        for name, way in settings.items():
+            if way.texts is None and not is_skipped:  # whose cells tell why
+                yield Caution(
+                    code="acceptance_missing",
+                    message=f"pair {pair.name}, sampling {name}: no acceptance: {way.reason}",
+                    remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
+                )
+    for way in found:
+        if way.rounds is not None:
+            yield from judging_cautions(
+                way.pair,
+                way.sampling,
+                way.draft_sampling,
+                way.acceptance_rule,
+                draft_is_timed=way.draft_chain == way.chain or way.draft_chain in chains(config),
+                check=way.rounds.chain_check,
+            )
+    yield from verification_cautions(verification, reasons.decoding)
+    yield from left_out_cautions(reasons.left_out)
+    yield from decision_cautions(decisions)
+
+
+def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The text of predictions.csv; unknown is empty, floats come back exactly."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    return buffer.getvalue()
+
+
+def recommendation_yaml(predictions: Predictions) -> str:
+    """The text of recommendation.yaml."""
+    import yaml
+
+    content = {
+        "schema": SCHEMA,
+        "recommendations": list(predictions.recommendations),
+        "warnings": list(predictions.warnings),
+    }
+    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    return text

@@ -1,0 +1,147 @@
+"""Every way of sampling, drawing drafts and judging them that a run covers, with what its rounds yield. No torch.
+
+    for way in ways(run, {}):
+        for cell in cells_of(way, cells):
+            answer = answer_cell(config, cell, way.rounds_at(cell.cell.context))
+
+Acceptance is pooled over all texts of a sampling setting; at a context that texts start from exactly
+(`workload.prompt_tokens`), over those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from specgauge.configs.drafts import NgramDraft
+from specgauge.model.sampling import chain_name
+from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
+from specgauge.sweeps.analysis.rounds import JudgedRounds, judge_rounds
+from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
+from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.rundir import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.sampling import SamplingConfig
+    from specgauge.configs.schema import Config
+
+NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One pair under one way of sampling, drawing drafts and judging them, and what its rounds yield."""
+
+    pair: str
+    sampling: str
+    draft_sampling: str
+    acceptance_rule: str
+    chain: str
+    """The target's sampling chain."""
+    draft_chain: str
+    """The draft's: the target's, or the argmax at the end of it."""
+    texts: RecordedTexts | None
+    rounds: JudgedRounds | None
+    """None where acceptance is missing, for the reason given."""
+    reason: str
+    starting_at: Mapping[int, JudgedRounds] = field(default_factory=dict)
+    """What the texts that start at exactly a context yield, by context; all others take `rounds`."""
+
+    def rounds_at(self, context: int) -> JudgedRounds | None:
+        """What rounds yield in cells of a context."""
+        return self.starting_at.get(context, self.rounds)
+
+    def decoded_key(self, cell: Cell) -> DecodedKey:
+        """Where the cell is decoded end to end in this way."""
+        return DecodedKey(
+            pair=self.pair,
+            mode=cell.mode,
+            sampling=self.sampling,
+            draft_sampling=self.draft_sampling,
+            acceptance_rule=self.acceptance_rule,
+            batch_size=cell.batch_size,
+            start_context=cell.context,
+        )
+
+    def key(self, cell: Cell) -> dict[str, Any]:
+        """What keys an entry at a cell."""
+        return {
+            "pair": self.pair,
+            "mode": cell.mode,
+            "sampling": self.sampling,
+            "draft_sampling": self.draft_sampling,
+            "acceptance_rule": self.acceptance_rule,
+            "batch_size": cell.batch_size,
+            "context": cell.context,
+        }
+
+
+def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
+    """The cells of a way's chain; the draft's times are those of its own chain, where that one was planned."""
+    own = [cell for cell in cells if cell.cell.pair == way.pair]
+    drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == way.draft_chain}
+    return [
+        cell.with_draft_of(drafts.get((cell.cell.batch_size, cell.cell.context), cell))
+        for cell in own
+        if cell.cell.chain == way.chain
+    ]
+
+
+def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None) -> Iterator[Way]:
+    """Every pair that has cells with every sampling setting, draft sampling and acceptance rule of the configuration.
+
+    reasons: why acceptance is missing, by (pair, sampling), where it is known; pairs: those wanted, None for all.
+    """
+    for pair in planned_pairs(run.config):
+        if pairs is not None and pair.name not in pairs:
+            continue
+        for sampling in run.config.sampling:
+            frame = None
+            if run.has_acceptance(pair.name, sampling.name):
+                frame = run.acceptance_of(pair.name, sampling.name)
+            yield from _ways(run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE))
+
+
+def _ways(
+    config: Config, pair: PairConfig, sampling: SamplingConfig, frame: pd.DataFrame | None, reason: str
+) -> Iterator[Way]:
+    texts = None if frame is None else recorded_texts(frame)
+    starting = {} if frame is None else _starting_at(frame, config.grid.context)
+    settings = settings_of(sampling)
+    greedy = settings if isinstance(pair.draft, NgramDraft) else replace(settings, temperature=0.0)
+    drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
+    for draft_sampling in config.draft_sampling:
+        for rule in config.acceptance_rule:
+            yield Way(
+                pair=pair.name,
+                sampling=sampling.name,
+                draft_sampling=draft_sampling,
+                acceptance_rule=rule,
+                chain=chain_name(settings),
+                draft_chain=chain_name(drafts[draft_sampling]),
+                texts=texts,
+                rounds=None
+                if texts is None
+                else judge_rounds(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
+                reason="" if texts is not None else reason,
+                starting_at={
+                    context: judge_rounds(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
+                    for context, own in starting.items()
+                },
+            )
+
+
+def _starting_at(frame: pd.DataFrame, contexts: Iterable[int]) -> dict[int, RecordedTexts]:
+    """The texts that start at exactly each of the contexts, where not all do and at least two prompts do."""
+    starts = frame["context"] - frame["position"]
+    found = {}
+    for context in contexts:
+        own = frame[starts == context]
+        if 0 < len(own) < len(frame) and own["prompt"].nunique() > 1:
+            found[context] = recorded_texts(own)
+    return found

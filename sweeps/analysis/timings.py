@@ -1,0 +1,170 @@
+"""What the journal says of every planned cell: samples by block, medians, and what is missing with the reason.
+
+    T_decode, T_verify(γ), prefill    median of the only mark
+    C(k)                              median of mark k of the draft chain
+    Δ₂                                median of draft_catch_up − median of C(1); 0 for lookups, which have no such arm
+
+Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell take turns within a
+block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
+(`specgauge.model.search.levels`), and a ratio of two arms does not depend on which blocks were slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms
+from specgauge.model.checks import FloatArray
+from specgauge.model.search.levels import level_blocks
+from specgauge.model.search.search import SEARCH_NOTE
+from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.journal import JournalLine
+
+UNMEASURED = "unmeasured"
+NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
+_SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmTimings:
+    """One arm of one cell."""
+
+    arm: str
+    status: str
+    """`ok` where there is a block of samples, else the worst of what was recorded, else `unmeasured`."""
+    reason: str
+    """Why there is no sample, or no more of them; empty where all is well."""
+    ended_by: str = ""
+    """Where there are samples: the status of a block that gave none; empty where all gave some."""
+    blocks: Mapping[int, FloatArray] = field(default_factory=dict)
+    """Samples (n, marks) in seconds, by block, in rising order; all at one pace of the machine."""
+    first_call_s: float | None = None
+    search: str = ""
+    """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
+    taken_s: Mapping[int, FloatArray] | None = None
+    """The blocks as they were taken, where they were brought to one pace."""
+
+    @property
+    def samples_s(self) -> FloatArray:
+        """(n, marks), all blocks in the order taken; (0, 1) without any."""
+        return np.concatenate(list(self.blocks.values())) if self.blocks else np.empty((0, 1))
+
+    @property
+    def blocks_as_taken_s(self) -> Mapping[int, FloatArray]:
+        """The blocks at the pace they were taken at: what a figure in seconds is to be doubted by."""
+        return self.blocks if self.taken_s is None else self.taken_s
+
+    @property
+    def samples_as_taken_s(self) -> FloatArray:
+        """(n, marks) of all blocks at the pace they were taken at; (0, 1) without any."""
+        blocks = self.blocks_as_taken_s
+        return np.concatenate(list(blocks.values())) if blocks else np.empty((0, 1))
+
+    @cached_property
+    def median_s(self) -> FloatArray:
+        """(marks,) medians of all samples; (0,) without any."""
+        return np.asarray(np.median(self.samples_s, axis=0)) if self.blocks else np.empty(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellTimings:
+    """One planned cell and its arms; every planned arm is there, measured or not."""
+
+    cell: Cell
+    arms: Mapping[str, ArmTimings]
+
+    def with_draft_of(self, other: CellTimings) -> CellTimings:
+        """These target arms with the draft arms of another chain at the same place, timed block by block beside them.
+
+        What the other chain has no times of stays.
+        """
+        drafting = (name for name in DRAFT_ARMS if name in other.arms)
+        draft = {name: other.arms[name] for name in drafting if other.arms[name].status == "ok"}
+        return CellTimings(cell=self.cell, arms={**self.arms, **draft})
+
+    def held_against_s(self, arm: str) -> float | None:
+        """What an arm's doubt is a share of: its own median (None), but T_decode for lookups, microseconds of it."""
+        decode = self.arms["decode"]
+        if self.cell.catches_up or arm != "draft" or decode.status != "ok":
+            return None
+        return float(np.median(decode.samples_s))
+
+    def trouble(self, gamma: int) -> tuple[str, str]:
+        """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
+        needed = [self.arms[name] for name in round_arms([gamma], catches_up=self.cell.catches_up)]
+        worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
+        return worst.status, "" if worst.status == "ok" else worst.reason
+
+
+def collect_timings(
+    cells: Iterable[Cell], gammas: tuple[int, ...], lines: Iterable[JournalLine]
+) -> tuple[CellTimings, ...]:
+    """Sort journal lines into the planned cells; of lines about the same block the last counts.
+
+    Raises:
+        ValueError: samples of one block have different numbers of marks.
+    """
+    latest: dict[tuple[str, str], dict[int, JournalLine]] = {}
+    for line in lines:
+        latest.setdefault((line.cell, line.arm), {})[line.block] = line
+    found = []
+    for cell in cells:
+        names = arm_names(gammas, catches_up=cell.catches_up)
+        arms = {arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in names}
+        found.append(CellTimings(cell=cell, arms=_at_one_pace(arms)))
+    return tuple(found)
+
+
+def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
+    """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that stands alone."""
+    timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
+    level = level_blocks(timed) if len(timed) > 1 else {}
+    return {
+        name: replace(arm, blocks=level[name], taken_s=arm.blocks) if name in level else arm
+        for name, arm in arms.items()
+    }
+
+
+def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
+    measured = [line for _, line in sorted(lines.items()) if line.status == "ok" and line.samples_s]
+    rest = [line for line in lines.values() if line.status != "ok"]
+    left_out = max((line for line in rest if SEARCH_NOTE in line.notes), key=lambda line: line.block, default=None)
+    if left_out is not None and all(line.block < left_out.block for line in measured):
+        return ArmTimings(
+            arm=arm,
+            status="skipped",
+            reason=left_out.reason or "",
+            blocks={line.block: _samples(line) for line in measured},
+            first_call_s=_first_call_s(measured),
+            search=str(left_out.notes[SEARCH_NOTE]),
+        )
+    rest = [line for line in rest if SEARCH_NOTE not in line.notes]
+    worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
+    status = "ok" if measured else worst.status if worst is not None else UNMEASURED
+    reason = (worst.reason or worst.status) if worst is not None else "" if measured else NOT_YET
+    return ArmTimings(
+        arm=arm,
+        status=status,
+        reason=reason,
+        ended_by=worst.status if measured and worst is not None else "",
+        blocks={line.block: _samples(line) for line in measured},
+        first_call_s=_first_call_s(measured),
+    )
+
+
+def _first_call_s(lines: Iterable[JournalLine]) -> float | None:
+    return next((line.first_call_s for line in lines if line.first_call_s is not None), None)
+
+
+def _samples(line: JournalLine) -> FloatArray:
+    marks = {len(sample) for sample in line.samples_s}
+    if len(marks) > 1:
+        raise ValueError(
+            f"cell {line.cell}, arm {line.arm}, block {line.block}: found samples of {min(marks)} and of {max(marks)} "
+            f"marks, allowed: the same number; start anew with --fresh"
+        )
+    return np.array(line.samples_s, dtype=np.float64)

@@ -1,0 +1,306 @@
+"""What a reader must know before believing a run's numbers: each warning with its remedy, as plain data.
+
+    {"code": "not_converged", "message": "pair p: 2 of 8 cells …", "remedy": "raise precision.max_seconds …"}
+
+One warning a kind and pair (or pair and sampling setting): it names the worst place and says how many there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.acceptance.texts import ChainCheck
+from specgauge.model.arms import is_prefill, verify_arm
+from specgauge.model.search.race import LEFT_OUT
+from specgauge.model.stats.medians import drift, median_interval, worst_half_width
+from specgauge.sweeps.analysis.acceptance import RecordedTexts
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
+from specgauge.sweeps.plan import Cell
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config
+
+LOADED_RATIO, LOADED_GAMMA = 1.1, 4
+"""A GPU busy with a batch pays for verified tokens: under this ratio at this gamma, a machine does not show it."""
+MOST_DRIFT = 0.05
+MOST_REPEATED = 0.3
+FEWEST_PROMPTS = 8
+MOST_EXPECTED_LOSS = 0.05
+"""Of the speed of the best γ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caution:
+    """One warning."""
+
+    code: str
+    message: str
+    remedy: str
+
+    def as_mapping(self) -> dict[str, str]:
+        """As it stands in recommendation.yaml."""
+        return {"code": self.code, "message": self.message, "remedy": self.remedy}
+
+
+def place_text(cell: Cell) -> str:
+    """Where a cell is, in words."""
+    return f"batch size {cell.batch_size}, context {cell.context}, {cell.chain}"
+
+
+def timing_cautions(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    """Warnings about the timings of one pair."""
+    yield from _missing(pair, cells)
+    yield from _left_open(pair, cells)
+    yield from _light_machine(pair, cells)
+    if not config.grid.is_searched:  # a search asks for S of the best γ, not for every arm
+        yield from _not_converged(config, pair, cells)
+    yield from _drifting(pair, cells)
+    yield from _falling(config, pair, cells)
+
+
+def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    """Cells with an arm that has no time, or less than it would have, by status."""
+    remedies = {
+        "oom": "lower grid.batch_size or grid.context, or load the models in a smaller dtype",
+        "skipped": "make the smaller cell fit first, or raise limits.memory where that left cells out",
+        "failed": "run the same command again; if it fails again, run it with --debug",
+        "killed": "run the same command again; if it is killed again, lower grid.batch_size or grid.context",
+        "unmeasured": "run the same command again, it goes on where it stopped",
+    }
+    for status, remedy in remedies.items():
+        hit = [
+            (cell, arm)
+            for cell in cells
+            for arm in cell.arms.values()
+            if status in (arm.status, arm.ended_by) and not arm.search
+        ]
+        if hit:
+            cell, arm = hit[0]
+            places = len({cell.cell.id for cell, _ in hit})
+            yield Caution(
+                code=status,
+                message=f"pair {pair}: {_cells(places, cells)} {status}, first {place_text(cell.cell)}, {arm.arm}: "
+                f"{arm.reason}",
+                remedy=remedy,
+            )
+
+
+def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    """Searches that ended while a γ could still have been best."""
+    hit = [
+        (cell, arm) for cell in cells for arm in cell.arms.values() if arm.search and arm.reason.startswith(LEFT_OUT)
+    ]
+    if hit:
+        cell, arm = hit[0]
+        yield Caution(
+            code="search_left_open",
+            message=f"pair {pair}: in {_cells(len({cell.cell.id for cell, _ in hit}), cells)} the search for γ ended "
+            f"while others could still be best; first {place_text(cell.cell)}, {arm.arm}: {arm.reason}",
+            remedy="raise precision.max_seconds and max_blocks, and run the same command again, which goes on",
+        )
+
+
+def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    ratios = {}
+    for cell in cells:
+        verify, decode = cell.arms.get(verify_arm(LOADED_GAMMA)), cell.arms["decode"]
+        if verify is not None and verify.status == decode.status == "ok":
+            ratios[cell.cell] = float(np.median(verify.samples_s) / np.median(decode.samples_s))
+    light = {cell: ratio for cell, ratio in ratios.items() if ratio < LOADED_RATIO}
+    if light:
+        place, ratio = min(light.items(), key=lambda item: item[1])
+        yield Caution(
+            code="light_machine",
+            message=f"pair {pair}: verifying {LOADED_GAMMA} drafts takes only {ratio:.2f} × a decode step ("
+            f"{place_text(place)}; {_cells(len(light), cells)} under {LOADED_RATIO:g} ×): this machine does not show "
+            f"what a loaded GPU would",
+            remedy="measure on the machine that will serve, at the batch sizes it will serve",
+        )
+
+
+def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    precision = config.precision
+    worst = _worst_arms(
+        cells,
+        lambda cell, arm: worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm)),
+    )
+    wide = {cell: found for cell, found in worst.items() if found[1] > precision.relative_ci}
+    if wide:
+        cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
+        known = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
+        limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
+        budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
+        yield Caution(
+            code="not_converged",
+            message=f"pair {pair}: {_cells(len(wide), cells)} not known to ±{100 * precision.relative_ci:g} %; worst "
+            f"{place_text(cell)}, {arm}: {known}",
+            remedy=f"close other programs; raise {budget}, or precision.relative_ci if that is good enough",
+        )
+
+
+def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    worst = _worst_arms(cells, _drift)
+    moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
+    if moved:
+        cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
+        yield Caution(
+            code="drift",
+            message=f"pair {pair}: in {_cells(len(moved), cells)} the later half of the samples differs from the "
+            f"earlier half by over {100 * MOST_DRIFT:g} %; worst {place_text(cell)}, {arm}: {100 * size:.0f} %",
+            remedy="let the machine cool down, fix its clocks, close other programs, and measure again with --fresh",
+        )
+
+
+def _drift(cell: CellTimings, arm: ArmTimings) -> float:
+    """How far an arm drifted, as a share of what it is held against."""
+    last = arm.samples_as_taken_s[:, -1]
+    round_s = cell.held_against_s(arm.arm)
+    return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
+
+
+def _worst_arms(
+    cells: Iterable[CellTimings], measure: Callable[[CellTimings, ArmTimings], float]
+) -> dict[Cell, tuple[str, float]]:
+    """For every cell with times, the arm of a round on which `measure` is largest, and its value."""
+    found = {}
+    for cell in cells:
+        timed = (arm for arm in cell.arms.values() if arm.status == "ok" and not is_prefill(arm.arm))
+        values = {arm.arm: measure(cell, arm) for arm in timed}
+        if values:
+            found[cell.cell] = max(values.items(), key=lambda item: item[1])
+    return found
+
+
+def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+    """T_verify that falls from one gamma to the next, the intervals of the medians apart."""
+    falls = []
+    for cell in cells:
+        measured = [(gamma, cell.arms[verify_arm(gamma)]) for gamma in config.grid.gamma]
+        known = [(gamma, arm.samples_s[:, 0]) for gamma, arm in measured if arm.status == "ok"]
+        for (gamma, before), (larger, after) in itertools.pairwise(known):
+            first = median_interval(before, config.precision.confidence)
+            second = median_interval(after, config.precision.confidence)
+            if first is not None and second is not None and second[1] < first[0]:
+                falls.append((cell.cell, gamma, larger, float(np.median(after) / np.median(before))))
+    if falls:
+        cell_at, gamma, larger, ratio = min(falls, key=lambda fall: fall[3])
+        yield Caution(
+            code="verify_falls",
+            message=f"pair {pair}: T_verify falls with γ in {_cells(len({fall[0] for fall in falls}), cells)}; most "
+            f"from γ = {gamma} to {larger} at {place_text(cell_at)}: × {ratio:.2f}",
+            remedy="nothing where a kernel is faster at that size; else look for other programs and measure again",
+        )
+
+
+def _cells(count: int, cells: Sequence[CellTimings]) -> str:
+    return f"{count} of {len(cells)} cell{'' if len(cells) == 1 else 's'}"
+
+
+def acceptance_cautions(config: Config, pair: str, texts: Mapping[str, RecordedTexts]) -> Iterator[Caution]:
+    """Warnings about the recorded texts of one pair, given by sampling setting."""
+    for sampling, recorded in texts.items():
+        yield from _text_cautions(f"pair {pair}, sampling {sampling}", recorded)
+    fewest = min((recorded.prompts for recorded in texts.values()), default=FEWEST_PROMPTS)
+    if fewest < FEWEST_PROMPTS:
+        yield Caution(
+            code="few_prompts",
+            message=f"pair {pair}: acceptance comes from {fewest} prompts; its interval is hardly known",
+            remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
+        )
+    outside = [
+        context for context in config.grid.context if not all(recorded.covers(context) for recorded in texts.values())
+    ]
+    if outside:
+        low = max(recorded.context_low for recorded in texts.values())
+        high = min(recorded.context_high for recorded in texts.values())
+        yield Caution(
+            code="acceptance_extrapolated",
+            message=f"pair {pair}: acceptance was recorded at contexts {low} to {high}; at "
+            f"{', '.join(map(str, outside))} it is taken from there",
+            remedy="use prompts about as long as the contexts in grid.context",
+        )
+
+
+def _text_cautions(where: str, texts: RecordedTexts) -> Iterator[Caution]:
+    repeated = texts.repeated_share()
+    if repeated is not None and repeated > MOST_REPEATED:
+        yield Caution(
+            code="degenerate_text",
+            message=f"{where}: {100 * repeated:.0f} % of the 4-grams repeat earlier ones; a text that loops is easily "
+            f"drafted",
+            remedy="use prompts of real traffic, the chat template, a smaller workload.max_new_tokens, or sampling",
+        )
+    if texts.null_share > 0:
+        yield Caution(
+            code="null_target_prob",
+            message=f"{where}: {100 * texts.null_share:.2g} % of {texts.positions} tokens lie outside the recomputed "
+            f"support of the target; there acceptance is filled in",
+            remedy="load the target in float32, or widen top_k and top_p, if the share matters",
+        )
+
+
+def judging_cautions(
+    pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
+) -> Iterator[Caution]:
+    """Warnings about one way of drawing and judging drafts; `draft_is_timed`: drawing as it would in use."""
+    where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
+    if not check.consistent:
+        errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
+        yield Caution(
+            code="chain_inconsistent",
+            message=f"{where}: acceptance differs from its own mean by {check.deviation_per_position:+.3f} a token"
+            f"{errors}: these texts come from another chain",
+            remedy="load both models in float32; if it stays, report it as a bug with the run directory",
+        )
+    if not draft_is_timed:
+        yield Caution(
+            code="draft_timed_drawing",
+            message=f"{where}: the draft was timed drawing its tokens; taking the likeliest one costs less",
+            remedy="put a greedy setting (temperature 0) beside this one in sampling: its draft times are used then",
+        )
+
+
+def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Caution]:
+    """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
+    measured = [entry for entry in decisions if entry["best_gamma"] is not None]
+    open_ones = [entry for entry in measured if entry["decision"] == "undecided"]
+    if open_ones:
+        first = open_ones[0]
+        yield Caution(
+            code="undecided",
+            message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
+            f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
+            remedy="give more prompts or workload.repetitions, and raise precision.min_blocks and max_blocks",
+        )
+    risky = [
+        (entry, loss)
+        for entry in measured
+        if entry["decision"] == "speculate"
+        and isinstance(loss := entry["expected_loss"], float)
+        and loss > MOST_EXPECTED_LOSS
+    ]
+    if risky:
+        worst, loss = max(risky, key=lambda one: one[1])
+        yield Caution(
+            code="gamma_in_doubt",
+            message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
+            f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
+            f"{worst['sampling']}, batch size {worst['batch_size']}, context {worst['context']}: γ = {worst['gamma']}, "
+            f"{100 * loss:.0f} % expected",
+            remedy="give more prompts or workload.repetitions, and raise precision.max_seconds and max_blocks",
+        )
+
+
+def left_out_cautions(left_out: Mapping[str, str]) -> Iterator[Caution]:
+    """Warnings about what was left out once the run's seconds were spent, by pair."""
+    for pair, words in left_out.items():
+        yield Caution(
+            code="out_of_time",
+            message=f"pair {pair}: limits.run_seconds is spent, left out: {words}",
+            remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
+        )

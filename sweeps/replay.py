@@ -1,0 +1,241 @@
+"""`specgauge replay`: adaptive policies over what a run recorded, beside fixed γ and the bounds. No torch.
+
+    replays = replay_run(Run.open(path), sampling="t1", batch_size=1)
+    print(replays_text(replays))                 # or replays_json(replays)
+
+Every cell with times and every way of sampling and judging with recorded acceptance is replayed by itself: policies are
+tuned on some prompts and judged on others (`specgauge.model.replay.replay`), at the cell's measured costs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specgauge.model.policies.tuning import MAKERS, PolicyMaker
+from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.replay.replay import Interval, ReplayResult, replay
+from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.text_table import printable, rounded, text_table
+from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs
+from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.recommend import refuse_what_is_not_there
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tuned_policies import read_tuned
+
+REPLICATES = 100
+"""Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
+NO_COSTS = "no round was timed here"
+FEW_PROMPTS = "one prompt cannot both tune and judge; record at least two"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedCell:
+    """One way at one cell; `result` is None for the reason given."""
+
+    key: Mapping[str, Any]
+    """pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context."""
+    result: ReplayResult | None
+    reason: str
+    t_overhead_s: float | None
+    """ε in the costs; None where no decoder has measured it, and every speed-up is optimistic."""
+    t_look_s: float | None = None
+    """What a look at a draft's signals costs, in the costs; None where no policy was decoded, and looks are free."""
+
+
+def replay_run(
+    run: Run,
+    *,
+    pair: str | None = None,
+    sampling: str | None = None,
+    batch_size: int | None = None,
+    context: int | None = None,
+    replicates: int = REPLICATES,
+    makers: Mapping[str, PolicyMaker] = MAKERS,
+    progress: Callable[[str], None] | None = None,
+) -> list[ReplayedCell]:
+    """Replay every matching cell; None matches everything, `progress` is told of each before it starts.
+
+    Raises:
+        ValueError: a name or number the run does not have, or a damaged file of it.
+    """
+    refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
+    config = run.config
+    timed = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
+    found = list(ways(run, {}, pairs=None if pair is None else [pair]))
+    decoded, tuned = DecodedCells.read(run, timed, found), read_tuned(run.path)
+    replayed = []
+    for way, cell in _wanted(found, timed, sampling, batch_size, context):
+        if progress is not None:
+            progress(_place(way.key(cell.cell)))
+        overhead = decoded.overhead(way, cell)
+        t_overhead_s = None if overhead is None else float(overhead.t_overhead_s[0])
+        place = tuned.get(way.decoded_key(cell.cell))
+        t_look_s = None if place is None else place.t_look_s
+        costs = round_costs(cell, t_overhead_s, t_look_s or 0.0)
+        result, reason = _replayed(run, way, costs, cell.cell.context, replicates, makers)
+        replayed.append(
+            ReplayedCell(
+                key=way.key(cell.cell), result=result, reason=reason, t_overhead_s=t_overhead_s, t_look_s=t_look_s
+            )
+        )
+    return replayed
+
+
+def _wanted(
+    found: list[Way],
+    timed: tuple[CellTimings, ...],
+    sampling: str | None,
+    batch_size: int | None,
+    context: int | None,
+) -> Iterator[tuple[Way, CellTimings]]:
+    for way in found:
+        for cell in cells_of(way, timed):
+            matches = (sampling, way.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
+            if all(wanted is None or wanted == own for wanted, own in matches):
+                yield way, cell
+
+
+def _replayed(
+    run: Run,
+    way: Way,
+    costs: RoundCosts | None,
+    context: int,
+    replicates: int,
+    makers: Mapping[str, PolicyMaker],
+) -> tuple[ReplayResult | None, str]:
+    """The result, or why there is none."""
+    if way.texts is None:
+        return None, way.reason
+    if costs is None:
+        return None, NO_COSTS
+    texts = replayed_texts(run, way, context=context, gamma_max=costs.gamma_max)
+    if len(set(texts.prompts.tolist())) < 2:
+        return None, FEW_PROMPTS
+    config = run.config
+    return (
+        replay(
+            texts,
+            costs,
+            makers=makers,
+            replicates=replicates,
+            confidence=config.precision.confidence,
+            seed=config.seed,
+        ),
+        "",
+    )
+
+
+def _place(key: Mapping[str, Any]) -> str:
+    return (
+        f"pair {printable(key['pair'])}, {key['mode']}, sampling {printable(key['sampling'])} (drafts "
+        f"{key['draft_sampling']}, rule {key['acceptance_rule']}), batch {key['batch_size']}, context {key['context']}"
+    )
+
+
+def replays_text(replays: list[ReplayedCell]) -> str:
+    """A table for each cell: every policy by its speed-up, what bounds it above the table."""
+    blocks = [_cell_text(cell) for cell in replays]
+    notes = [
+        "S is over plain decoding; to fixed is over the best fixed gamma, chosen with hindsight.",
+        "A gap is the share of the way from there to a bound: start knows every acceptance rate and fixes gamma as a",
+        "round starts, run knows how many drafts will be accepted. A batch has one gamma for all rows; its bounds let",
+        "each row choose for itself, and are out of reach. The loop at gamma 0 is plain decoding inside the loop that",
+        "speculates: what that loop costs by itself. Switches: the share of rounds whose gamma differs from the last.",
+    ]
+    if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
+        notes.append(f"Every S is {OPTIMISTIC}.")
+    if any(cell.result is not None and cell.t_look_s is None for cell in replays):
+        notes.append("What it costs to look at a draft before the next is left out; a run with verify.policies has it.")
+    if any(cell.result is not None and cell.result.off_path == "assumed" for cell in replays):
+        notes.append(
+            "What a draft says after a rejected one is assumed; to record it: --set acceptance.rollouts=8 in a new run."
+        )
+    return "\n\n".join([*blocks, "\n".join(notes)])
+
+
+def _cell_text(cell: ReplayedCell) -> str:
+    heading = _place(cell.key)
+    result = cell.result
+    if result is None:
+        return f"{heading}\n  nothing replayed: {cell.reason}"
+    share = f"{result.confidence:.0%}"
+    rows = [
+        [
+            name,
+            judged.speedup.value,
+            _range(judged.speedup),
+            judged.over_best_fixed.value,
+            _range(judged.over_best_fixed),
+            *_gap(judged.gap_closed_by_start),
+            *_gap(judged.gap_closed_oracle),
+            rounded(judged.mean_gamma),
+            rounded(judged.switches_per_round),
+        ]
+        for name, judged in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
+    ]
+    intervals = [name for figure in ("S", "to fixed", "gap: start", "gap: run") for name in (figure, share)]
+    columns = ["policy", *intervals, "mean gamma", "switches"]
+    return "\n".join(
+        [
+            heading,
+            f"  {result.prompts} prompts; S of the best fixed gamma, {result.best_fixed_gamma}: "
+            f"{result.best_fixed_speedup:.4g}; of the loop at gamma 0: {result.loop_speedup:.4g}; of the bounds: start "
+            f"{result.bound_by_start_speedup:.4g}, run {result.bound_oracle_speedup:.4g}",
+            text_table(columns, rows),
+        ]
+    )
+
+
+def _as_mapping(closed: Interval | None) -> dict[str, float | None] | None:
+    return None if closed is None else asdict(closed)
+
+
+def _gap(closed: Interval | None) -> tuple[float | None, str]:
+    """The share of a gap that is closed, and its interval; nothing where there is no gap."""
+    if closed is None or closed.low is None or closed.high is None:
+        return None if closed is None else rounded(closed.value), "-"
+    return rounded(closed.value), f"{rounded(closed.low):.3f} to {rounded(closed.high):.3f}"
+
+
+def _range(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return "-"
+    return f"{interval.low:.3f}-{interval.high:.3f}"
+
+
+def replays_json(replays: list[ReplayedCell]) -> str:
+    """One strict-JSON object with the list `replays`; unknown is null."""
+    content = {"replays": [_mapping(cell) for cell in replays]}
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _mapping(cell: ReplayedCell) -> dict[str, Any]:
+    result = cell.result
+    costs = {"t_overhead_s": cell.t_overhead_s, "t_look_s": cell.t_look_s}
+    entry: dict[str, Any] = {**cell.key, **costs, "reason": cell.reason or None}
+    if result is None:
+        return entry | {"policies": None}
+    names = (
+        "prompts", "replicates", "confidence", "best_fixed_gamma", "best_fixed_speedup", "loop_speedup",
+        "bound_by_start_speedup", "bound_oracle_speedup", "off_path",
+    )  # fmt: skip
+    entry |= {name: getattr(result, name) for name in names}
+    entry["label"] = OPTIMISTIC if cell.t_overhead_s is None else None
+    entry["policies"] = {
+        name: {
+            "speedup": asdict(judged.speedup),
+            "over_best_fixed": asdict(judged.over_best_fixed),
+            "gap_closed_by_start": _as_mapping(judged.gap_closed_by_start),
+            "gap_closed_oracle": _as_mapping(judged.gap_closed_oracle),
+            "mean_gamma": judged.mean_gamma,
+            "switches_per_round": judged.switches_per_round,
+        }
+        for name, judged in result.policies.items()
+    }
+    return entry

@@ -1,0 +1,266 @@
+"""How far a run is, and how long it should still take, on stderr: bars on a terminal, plain lines otherwise.
+
+with progress_to(sys.stderr) as progress:
+    progress.start("timing", total=120, done=40)
+    progress.advance()
+    progress.say("batch size 8: out of memory")
+    progress.start("timing", total=120, limits=Limits(work_s=300.0, is_fewest=True))      # or more, while there is time
+
+Bytes and seconds as people read them, to a precision worth an estimate.
+
+>>> size_text(3 * 2**30), duration_text(90)
+('3 GiB', '1.5 min')
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+
+def size_text(size_bytes: int | None) -> str:
+    """Bytes in MiB or GiB, `unknown` for None."""
+    if size_bytes is None:
+        return "unknown"
+    mebibytes = size_bytes / 2**20
+    return f"{mebibytes / 1024:.3g} GiB" if mebibytes >= 1000 else f"{mebibytes:.3g} MiB"
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds in s, min or h, at least 1 s."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.2g} min"
+    return f"{seconds / 3600:.3g} h"
+
+
+LINE_EVERY_S = 10.0
+FEWEST_STEPS = 3
+"""Steps of a stage that tell its pace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What ends a stage before, or after, the steps that were foreseen."""
+
+    work_s: float | None = None
+    """Seconds of its own work, without what is set aside; None is no limit."""
+    wall_s: float | None = None
+    """Seconds by the clock; None is no limit."""
+    least: int = 0
+    """Steps that are taken even where `work_s` are spent."""
+    is_fewest: bool = False
+    """Whether all steps foreseen are taken, and more of them until a limit."""
+
+    @property
+    def are_any(self) -> bool:
+        """Whether there is a limit."""
+        return self.work_s is not None or self.wall_s is not None
+
+
+NO_LIMITS = Limits()
+
+
+class Progress(Protocol):
+    """What a run tells while it works."""
+
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended."""
+
+    def advance(self, steps: int = 1) -> None:
+        """So many steps of the stage are done."""
+
+    def set_aside(self, seconds: float) -> None:
+        """So many seconds of the stage went into what its other steps do not need: no part of its pace or its work."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+
+@dataclass(kw_only=True)
+class _Stage:
+    """What a stage has done and may still take, in seconds of one clock."""
+
+    name: str = ""
+    total: int = 0
+    begun: int = 0
+    """Steps that an earlier run had done."""
+    done: int = 0
+    limits: Limits = NO_LIMITS
+    started_s: float = 0.0
+    aside_s: float = 0.0
+
+    @classmethod
+    def begin(cls, name: str, total: int, done: int, limits: Limits, now_s: float) -> Self:
+        """One that begins now, so many steps of which an earlier run had done."""
+        return cls(name=name, total=total, begun=done, done=done, limits=limits, started_s=now_s)
+
+    @property
+    def grows(self) -> bool:
+        """Whether it goes on as long as its limits allow."""
+        return self.limits.is_fewest or self.done > self.total
+
+    def pace_s(self, now_s: float) -> float | None:
+        """Seconds a step; None before a few steps tell."""
+        steps = self.done - self.begun
+        return self._working_s(now_s) / steps if steps >= FEWEST_STEPS else None
+
+    def _working_s(self, now_s: float) -> float:
+        return max(0.0, now_s - self.started_s - self.aside_s)
+
+    def _wall_s(self, now_s: float) -> float:
+        """Seconds by the clock until nothing more is done; infinite without such a limit."""
+        wall_s = self.limits.wall_s
+        return math.inf if wall_s is None else max(0.0, wall_s - (now_s - self.started_s))
+
+    def _limit_s(self, now_s: float) -> float | None:
+        """Seconds until a limit ends what it need not do; None without one."""
+        if not self.limits.are_any:
+            return None
+        work_s = self.limits.work_s
+        own_s = math.inf if work_s is None else max(0.0, work_s - self._working_s(now_s))
+        return min(own_s, self._wall_s(now_s))
+
+    def end(self, now_s: float) -> int:
+        """Steps it should have done in the end: as foreseen, or as many as its limits leave time for at its pace."""
+        foreseen, pace_s, left_s = max(self.total, self.done), self.pace_s(now_s), self._limit_s(now_s)
+        if left_s is None or not pace_s or (self.limits.is_fewest and self.done <= self.total):
+            return foreseen
+        by_limit = self.done + round(left_s / pace_s)
+        return max(foreseen, by_limit) if self.grows else min(foreseen, max(by_limit, self.limits.least, self.done))
+
+    def left(self, now_s: float) -> str:
+        """The time left in words; empty before its pace is known, and where nothing is left of what was foreseen."""
+        pace_s, limit_s = self.pace_s(now_s), self._limit_s(now_s)
+        if pace_s is None or (self.done >= self.total and (limit_s is None or not self.grows)):
+            return ""
+        foreseen_s = pace_s * max(0, self.total - self.done)
+        must_s = foreseen_s if self.limits.is_fewest else pace_s * max(0, self.limits.least - self.done)
+        if limit_s is None:
+            return f"about {duration_text(foreseen_s)} left"
+        most_s = max(must_s, limit_s)
+        if not self.grows:
+            most_s = min(foreseen_s, most_s)
+        most_s = min(most_s, self._wall_s(now_s))
+        if most_s == 0.0:
+            return "its time is up"
+        if self.done >= self.total:
+            return f"at most {duration_text(most_s)} left"
+        if self.limits.is_fewest and most_s > foreseen_s:
+            return f"{duration_text(foreseen_s)} to {duration_text(most_s)} left"
+        return f"about {duration_text(most_s)} left"
+
+
+class Lines:
+    """Plain lines: one when a stage begins, then at most one every `LINE_EVERY_S` seconds."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        """Write to `stream`; `now` tells the time in seconds."""
+        self._stream, self._now = stream, now
+        self._stage, self._last_s = _Stage(), 0.0
+
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        """Print the stage."""
+        self._last_s = now_s = self._now()
+        self._stage = _Stage.begin(stage, total, done, limits, now_s)
+        self.say(f"{stage} …")
+
+    def advance(self, steps: int = 1) -> None:
+        """Count, and print when the last line is old enough."""
+        stage, now_s = self._stage, self._now()
+        stage.done += steps
+        if now_s - self._last_s < LINE_EVERY_S:
+            return
+        self._last_s = now_s
+        or_more = " or more" if stage.limits.is_fewest and stage.done < stage.total else ""
+        is_open = stage.done > stage.total and stage.limits.are_any
+        of = "" if is_open else f" of {max(stage.total, stage.done)}{or_more}"
+        left = stage.left(now_s)
+        self.say(f"{stage.name}: {stage.done}{of}{', ' if left else ''}{left}")
+
+    def set_aside(self, seconds: float) -> None:
+        """Leave them out of the pace."""
+        self._stage.aside_s += seconds
+
+    def say(self, text: str) -> None:
+        """Print `text`."""
+        print(text, file=self._stream, flush=True)
+
+
+class Bars:
+    """One bar for each stage."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        """Draw on the terminal `stream`; `open` and `close` it around the work. `now` tells the time in seconds."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bars = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=Console(file=stream),
+        )
+        self._task: TaskID | None = None
+        self._now, self._stage = now, _Stage()
+
+    def open(self) -> None:
+        """Begin to draw."""
+        self._bars.start()
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        self._bars.stop()
+
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        """Add the stage's bar; what the one before it lacked is not to come."""
+        self._finish()
+        self._stage = _Stage.begin(stage, total, done, limits, self._now())
+        self._task = self._bars.add_task(stage, total=max(total, done), completed=done, left="")
+
+    def _finish(self) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=self._stage.done, completed=self._stage.done, left="")
+            self._bars.stop_task(self._task)
+
+    def advance(self, steps: int = 1) -> None:
+        """Move the bar, and its end to where a limit should be, if that is what ends the stage."""
+        assert self._task is not None
+        now_s = self._now()
+        self._stage.done += steps
+        self._bars.update(
+            self._task, completed=self._stage.done, total=self._stage.end(now_s), left=self._stage.left(now_s)
+        )
+
+    def set_aside(self, seconds: float) -> None:
+        """Leave them out of the pace."""
+        self._stage.aside_s += seconds
+
+    def say(self, text: str) -> None:
+        """Print `text` above the bars."""
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_to(stream: TextIO) -> Iterator[Progress]:
+    """Bars where `stream` is a terminal, lines where it is not."""
+    if not stream.isatty():
+        yield Lines(stream)
+        return
+    bars = Bars(stream)
+    bars.open()
+    try:
+        yield bars
+    finally:
+        bars.close()

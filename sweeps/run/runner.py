@@ -1,0 +1,151 @@
+"""`specgauge run`: measure what is missing, predict, recommend, report, and print the answer.
+
+    open the run directory → for every pair: texts and acceptance, then timing → predictions.csv, recommendation.yaml
+    → report.html → the answer on stdout
+
+Stopped at any point, by Ctrl-C, kill -9 or a full disk, the same call goes on where it stopped. A part that fails is
+told and kept as a status; the rest is measured all the same. Once `limits.run_seconds` are spent nothing more is begun,
+and the answer says what was left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specgauge.sweeps.analysis.predictions import Reasons, predict_run
+from specgauge.sweeps.describe import read_sizes
+from specgauge.sweeps.estimate import check_contexts
+from specgauge.sweeps.plan import planned_pairs
+from specgauge.sweeps.recommend import answer_text
+from specgauge.sweeps.run.limits import MISSING, Deadline
+from specgauge.sweeps.run.progress import Progress, progress_to
+from specgauge.sweeps.run.worker import WorkerOutcome
+from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
+from specgauge.sweeps.store.writer import OpenRun, has_results
+
+if TYPE_CHECKING:
+    from specgauge.bench.prompts import Prompt
+    from specgauge.configs.schema import Config
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+def run(
+    config: Config,
+    *,
+    out: Path,
+    fresh: bool = False,
+    progress: Progress | None = None,
+    report: Callable[[Path], Path] | None = None,
+    apart: bool = False,
+) -> int:
+    """Run `config` in the directory `out`; returns the exit code: 0 done, 1 something failed, 2 a pair cannot be run.
+
+    `progress` defaults to bars or lines on stderr; `report` writes the report of a run directory and returns its path;
+    `apart` measures every pair in a process of its own, so that none takes the others along when it dies.
+
+    Raises:
+        ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair.
+        StorageError: the disk refused a write; what was measured before is kept.
+        ChildProcessError: no process of a pair lived long enough to say which machine this is.
+        ModuleNotFoundError: measuring needs a package that is not installed.
+        KeyboardInterrupt: as it came; every finished block is kept.
+    """
+    from specgauge.bench.prompts import read_prompts
+
+    deadline = Deadline(config.limits.run_seconds)
+    check_contexts(config, read_sizes(config))
+    remarks: list[str] = []
+    prompts = read_prompts(config.workload, remarks.append)
+    if apart:
+        outcomes = _apart(config, out, fresh, remarks, deadline)
+    else:
+        outcomes = _here(config, out, fresh, prompts, remarks, progress, deadline)
+    if not (out / ENVIRONMENT).is_file():
+        raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
+    problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
+    made = Run.open(out)
+    if problems and not has_results(out):
+        raise ValueError(problems[0])
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
+        shown.start("predicting", total=1)
+        predict_run(made, _reasons(outcomes))
+        page = None if report is None else report(out)
+        shown.advance()
+        for problem in problems:
+            shown.say(f"not measured: {problem}")
+    print(answer_text(made))
+    print(f"report: {page}" if page is not None else f"run: {out}")
+    return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
+
+
+def _here(
+    config: Config,
+    out: Path,
+    fresh: bool,
+    prompts: Sequence[Prompt],
+    remarks: Sequence[str],
+    progress: Progress | None,
+    deadline: Deadline,
+) -> dict[str, WorkerOutcome]:
+    """Measure every pair in this process."""
+    from specgauge.sweeps.run.pair import PairRun, prepare_machine
+
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
+        opened = stack.enter_context(OpenRun.open(out, config, fresh=fresh))
+        opened.check_environment(prepare_machine(config.threads))
+        for remark in remarks:
+            shown.say(remark)
+        return {
+            pair.name: WorkerOutcome.of(PairRun(opened, pair, prompts, shown, deadline=deadline).measure())
+            for pair in planned_pairs(config)
+        }
+
+
+def _apart(
+    config: Config, out: Path, fresh: bool, remarks: Sequence[str], deadline: Deadline
+) -> dict[str, WorkerOutcome]:
+    """Measure every pair in a process of its own, one after the other."""
+    from specgauge.sweeps.run.isolation import measure_apart
+
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    OpenRun.open(out, config, fresh=fresh).close()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    for remark in remarks:
+        say(remark)
+    outcomes: dict[str, WorkerOutcome] = {}
+    for pair in planned_pairs(config):
+        if outcomes and deadline.is_spent:
+            outcomes[pair.name] = WorkerOutcome(left_out=[MISSING])
+        else:
+            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=deadline)
+    return outcomes
+
+
+def _reasons(outcomes: Mapping[str, WorkerOutcome]) -> Reasons:
+    """Why acceptance or texts decoded end to end are missing, and what was left out, of all pairs."""
+    return Reasons(
+        acceptance={
+            (pair, sampling): reason
+            for pair, outcome in outcomes.items()
+            for sampling, reason in outcome.acceptance_reasons.items()
+        },
+        decoding={
+            (pair, words): reason
+            for pair, outcome in outcomes.items()
+            for words, reason in outcome.verify_reasons.items()
+        },
+        left_out={pair: ", ".join(outcome.left_out) for pair, outcome in outcomes.items() if outcome.left_out},
+    )

@@ -1,0 +1,1 @@
+"""The run directory: its files, their rows, and who may write them."""

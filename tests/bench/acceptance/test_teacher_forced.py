@@ -1,0 +1,171 @@
+"""The teacher-forced pass against the definition: every position from a forward over its own prefix."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specgauge.bench.acceptance.teacher_forced import measure_acceptance
+from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.decoding.sampling import probabilities, seen_tokens
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.scripted import broken_at, scripted, text_of
+
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 7]
+CHAINS = [
+    SamplingSettings(temperature=0.0),
+    SamplingSettings(),
+    SamplingSettings(temperature=0.7, top_p=0.9, repetition_penalty=1.3),
+]
+
+
+def next_probs(model: LoadedModel, history: list[int], settings: SamplingSettings, vocabulary: int) -> torch.Tensor:
+    """(V,) the chain's distribution after a history, from one forward without a cache."""
+    network = model.model
+    ids = torch.tensor([history])
+    logits = torch.full((vocabulary,), -torch.inf, dtype=torch.float64)
+    found = network(ids.clamp(max=model.vocabulary_rows - 1), use_cache=False).logits[0, -1]
+    logits[: found.shape[0]] = found
+    return probabilities(logits, settings, seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), vocabulary)[0])
+
+
+@pytest.mark.parametrize("settings", CHAINS)
+@pytest.mark.parametrize("chunk", [3, 64])
+def test_columns_are_the_definitions(
+    tiny_model: Callable[..., LoadedModel], settings: SamplingSettings, chunk: int
+) -> None:
+    target, draft = tiny_model(seed=1, eos=(4,), scale=0.4), tiny_model(seed=2, layers=1, scale=0.4)
+    texts = generate_plain(target, PROMPTS, settings, max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2])
+    frame = measure_acceptance(target, draft, texts, settings, batch_size=2, chunk=chunk)
+    assert len(frame) == sum(len(text.tokens) - 1 for text in texts)
+    rows: Any = frame.itertuples()
+    for row in rows:
+        text = texts[row.prompt]
+        history = [*text.prompt_tokens, *text.tokens[: row.position + 1]]
+        token = text.tokens[row.position + 1]
+        assert (row.token, row.context, row.end_reason) == (token, len(history) - 1, text.end_reason)
+        target_probs = next_probs(target, history, settings, 11)
+        draft_probs = next_probs(draft, history, settings, 11)
+        assert row.target_prob == pytest.approx(float(target_probs[token]), abs=1e-6)
+        assert row.draft_prob == pytest.approx(float(draft_probs[token]), abs=1e-6)
+        assert row.overlap_ratio == pytest.approx(float(torch.minimum(target_probs, draft_probs).sum()), abs=1e-6)
+        assert row.overlap_match == pytest.approx(float((target_probs * draft_probs).sum()), abs=1e-6)
+        assert row.draft_argmax == int(draft_probs.argmax())
+        assert row.draft_argmax_target_prob == pytest.approx(float(target_probs[row.draft_argmax]), abs=1e-6)
+        own = next_probs(draft, history, SamplingSettings(), 11)
+        assert row.draft_top_prob == pytest.approx(float(own.max()), abs=1e-6)
+        assert row.draft_entropy_nats == pytest.approx(float(-(own * own.log()).sum()), abs=1e-5)
+
+
+def test_a_draft_equal_to_the_target_is_always_accepted(tiny_model: Callable[..., LoadedModel]) -> None:
+    target = tiny_model(seed=1, scale=0.3)
+    texts = generate_plain(target, PROMPTS, SamplingSettings(), max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2])
+    frame = measure_acceptance(target, target, texts, SamplingSettings(), batch_size=3, chunk=4)
+    np.testing.assert_allclose(frame["overlap_ratio"], 1.0, atol=1e-6)
+    np.testing.assert_allclose(frame["draft_prob"] / frame["target_prob"], 1.0, atol=1e-5)
+
+
+def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., LoadedModel]) -> None:
+    """Loaded in turn, the target is gone before the draft comes."""
+    texts = generate_plain(
+        tiny_model(seed=1), PROMPTS, SamplingSettings(), max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2]
+    )
+    alive: list[weakref.ref[LoadedModel]] = []
+
+    def load_target() -> LoadedModel:
+        model = tiny_model(seed=1)
+        alive.append(weakref.ref(model))
+        return model
+
+    def load_draft() -> LoadedModel:
+        assert alive[0]() is None
+        return tiny_model(seed=2)
+
+    apart = measure_acceptance(load_target, load_draft, texts, SamplingSettings(), batch_size=2, chunk=3)
+    side_by_side = measure_acceptance(
+        tiny_model(seed=1), tiny_model(seed=2), texts, SamplingSettings(), batch_size=2, chunk=3
+    )
+    assert apart.equals(side_by_side)
+
+
+def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Callable[..., LoadedModel]) -> None:
+    target, draft = tiny_model(seed=1, vocabulary=14), tiny_model(seed=2, vocabulary=11)
+    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 13, 2), tokens=(3, 12, 4, 5), end_reason="length")
+    frame = measure_acceptance(target, draft, [text], SamplingSettings(), batch_size=1, chunk=8)
+    proposed, after_it, later = frame["draft_prob"].tolist()
+    assert proposed == 0.0
+    assert after_it == 0.0  # the draft cannot be fed token 12, so it drafts nothing in a round that starts there
+    assert later > 0.0
+    assert frame["draft_argmax"].tolist()[1] == -1
+    assert frame["overlap_ratio"].tolist()[1] == frame["overlap_match"].tolist()[1] == 0.0
+    assert 0.0 < frame["overlap_ratio"].tolist()[2] < 1.0
+
+
+def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[..., LoadedModel]) -> None:
+    target = tiny_model(seed=1)
+    greedy = SamplingSettings(temperature=0.0)
+    (own,) = generate_plain(target, [[1, 2]], greedy, max_new_tokens=3, seed=0, prompt_numbers=[0])
+    other = (own.tokens[0], (own.tokens[1] + 1) % 11, 5)
+    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=other, end_reason="length")
+    frame = measure_acceptance(target, tiny_model(seed=2), [text], greedy, batch_size=1, chunk=8)
+    assert frame["target_prob"].isna().tolist()[0]
+    assert frame["draft_prob"].isna().tolist()[0]
+    assert frame["overlap_ratio"].notna().all()
+
+
+def test_texts_of_one_token_have_no_judged_position(tiny_model: Callable[..., LoadedModel]) -> None:
+    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=(3,), end_reason="eos")
+    frame = measure_acceptance(tiny_model(), tiny_model(), [text], SamplingSettings(), batch_size=1, chunk=8)
+    assert len(frame) == 0
+    assert "overlap_ratio" in frame
+
+
+def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
+    text = Text(prompt=7, repetition=0, prompt_tokens=(1,) * 30, tokens=(3, 4, 5), end_reason="length")
+    with pytest.raises(ValueError, match=r"draft: prompt 7 has 30 tokens and 3 more .* takes 32"):
+        measure_acceptance(
+            tiny_model(), tiny_model(max_context=32, name="draft"), [text], SamplingSettings(), batch_size=1, chunk=8
+        )
+
+
+@pytest.mark.parametrize("settings", CHAINS)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [1, 5, 8])
+@pytest.mark.parametrize("who", ["target", "draft"])
+@pytest.mark.parametrize("in_turn", [False, True], ids=["side by side", "in turn"])
+def test_logits_that_are_no_numbers_are_named(
+    settings: SamplingSettings, value: float, place: int, who: str, in_turn: bool
+) -> None:
+    """Filling after a shorter text is not looked at: text 4 ends before the place."""
+    texts = [
+        Text(prompt=number, repetition=0, prompt_tokens=(1, 2), tokens=tuple(range(3, 3 + count)), end_reason="length")
+        for number, count in ((4, place), (9, 9), (11, 9))
+    ]
+    models = {
+        name: scripted(
+            broken_at(place, value) if name == who else text_of(range(3, 12), 2, 12),
+            vocabulary=12,
+            name=f"pair 'x' {name}",
+        )
+        for name in ("target", "draft")
+    }
+    target, draft = models["target"], models["draft"]
+    options: Any = {"batch_size": 2, "chunk": 3}
+    first: Any = (lambda: target) if in_turn else target
+    second: Any = (lambda: draft) if in_turn else draft
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        measure_acceptance(first, second, texts, settings, **options)
+    assert str(caught.value) == (
+        f"pair 'x' {who}: prompt 9: the logits of token {place} of its text are NaN or infinite; its weights are "
+        "corrupt, or need a wider dtype, such as bfloat16 or float32"
+    )
+    frame = measure_acceptance(target, draft, texts[:1] * 2, settings, **options)
+    assert len(frame) == 2 * (place - 1)
+    assert not frame.isna().any(axis=None)

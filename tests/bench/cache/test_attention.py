@@ -1,0 +1,230 @@
+"""Attention over rows of their own length: equal to the formula, however heads are grouped or folded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from specgauge.bench.cache.attention import ATTENTION_NAMES, attention_forward, for_all_layers
+
+MODULE = torch.nn.Identity()
+BATCH, WIDTH = 3, 8
+
+
+def states(new: int, cached: int, *, heads: int = 4, shared: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    """Random (B, H, N, D) queries and (B, K, S, D) keys and values, float64."""
+    generator = torch.Generator().manual_seed(new + 100 * cached + heads)
+
+    def normal(count: int, length: int) -> Tensor:
+        return torch.randn(BATCH, count, length, WIDTH, dtype=torch.float64, generator=generator)
+
+    return normal(heads, new), normal(shared, cached), normal(shared, cached)
+
+
+def ragged_mask(new: int, cached: int) -> Tensor:
+    """(B, 1, N, S): rows that hold 0, 5 and S − N tokens before the new ones."""
+    starts = torch.tensor([0, min(5, cached - new), cached - new])
+    positions = starts[:, None] + torch.arange(new)
+    return (torch.arange(cached) <= positions[:, :, None])[:, None]
+
+
+def formula(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    scale: float = WIDTH**-0.5,
+    softcap: float | None = None,
+) -> Tensor:
+    """(B, N, H, D) softmax(scale q·k) v, one head and position after the other, over the slots that are seen."""
+    batch, heads, new, _ = query.shape
+    output = torch.empty(batch, new, heads, value.shape[-1], dtype=query.dtype)
+    for row in range(batch):
+        for head in range(heads):
+            shared = head * key.shape[1] // heads
+            for position in range(new):
+                seen = mask[row if mask.shape[0] > 1 else 0, 0, position]
+                scores = scale * key[row, shared, seen] @ query[row, head, position]
+                if softcap is not None:
+                    scores = softcap * torch.tanh(scores / softcap)
+                weights = torch.exp(scores - scores.max())
+                output[row, position, head] = weights @ value[row, shared, seen] / weights.sum()
+    return output
+
+
+def attend(*arguments: Any, **options: Any) -> Tensor:
+    output, weights = attention_forward(MODULE, *arguments, **options)
+    assert weights is None
+    assert output.is_contiguous()
+    return output
+
+
+def assert_equal(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+@pytest.mark.parametrize(("heads", "shared"), [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("new", [1, 4, 64, 65, 80])
+def test_rows_of_their_own_length(new: int, heads: int, shared: int, written_out: bool) -> None:
+    query, key, value = states(new, new + 9, heads=heads, shared=shared)
+    mask = ragged_mask(new, new + 9)
+    assert_equal(attend(query, key, value, mask, written_out=written_out), formula(query, key, value, mask))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+@pytest.mark.parametrize("shared", [4, 2])
+def test_one_mask_for_all_rows(shared: int, written_out: bool) -> None:
+    query, key, value = states(4, 12, shared=shared)
+    mask = ragged_mask(4, 12)[1:2]
+    assert mask.shape == (1, 1, 4, 12)
+    assert_equal(attend(query, key, value, mask, written_out=written_out), formula(query, key, value, mask))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+@pytest.mark.parametrize("shared", [4, 2])
+def test_a_single_token_without_a_mask_sees_the_whole_cache(shared: int, written_out: bool) -> None:
+    query, key, value = states(1, 13, shared=shared)
+    everything = torch.ones(1, 1, 1, 13, dtype=torch.bool)
+    assert_equal(attend(query, key, value, None, written_out=written_out), formula(query, key, value, everything))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+@pytest.mark.parametrize("shared", [4, 2])
+@pytest.mark.parametrize("new", [2, 5, 80])
+def test_a_first_block_without_a_mask_is_causal(new: int, shared: int, written_out: bool) -> None:
+    query, key, value = states(new, new, shared=shared)
+    triangle = torch.ones(new, new, dtype=torch.bool).tril()[None, None]
+    assert_equal(attend(query, key, value, None, written_out=written_out), formula(query, key, value, triangle))
+
+
+@pytest.mark.parametrize("shared", [4, 2])
+@pytest.mark.parametrize("new", [1, 4, 80])
+def test_capped_scores(new: int, shared: int) -> None:
+    query, key, value = states(new, new + 9, shared=shared)
+    mask = ragged_mask(new, new + 9)
+    expected = formula(query, key, value, mask, softcap=0.7)
+    assert not torch.allclose(expected, formula(query, key, value, mask), atol=1e-3)
+    assert_equal(attend(query, key, value, mask, softcap=0.7), expected)
+
+
+@pytest.mark.parametrize("shared", [4, 2])
+def test_capped_scores_of_a_first_block(shared: int) -> None:
+    query, key, value = states(5, 5, shared=shared)
+    triangle = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    assert_equal(attend(query, key, value, None, softcap=0.7), formula(query, key, value, triangle, softcap=0.7))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_the_scale_a_model_gives(written_out: bool) -> None:
+    query, key, value = states(4, 9)
+    mask = ragged_mask(4, 9)
+    found = attend(query, key, value, mask, scaling=0.125, written_out=written_out)
+    assert_equal(found, formula(query, key, value, mask, scale=0.125))
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+@pytest.mark.parametrize("shared", [4, 2])
+@pytest.mark.parametrize("new", [4, 80])
+def test_layers_that_share_a_mask_attend_as_each_would_alone(new: int, shared: int, written_out: bool) -> None:
+    query, key, value = states(new, new + 9, shared=shared)
+    mask = ragged_mask(new, new + 9)
+    expected = attend(query, key, value, mask, written_out=written_out)
+    given = for_all_layers(mask.clone())
+    for _ in range(2):
+        assert torch.equal(attend(query, key, value, given, written_out=written_out), expected)
+    assert torch.equal(given, mask)
+    narrow = attend(query.float(), key.float(), value.float(), given, written_out=written_out)
+    torch.testing.assert_close(narrow.double(), expected, rtol=0, atol=1e-5)
+
+
+def test_a_mask_is_made_ready_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = states(4, 13, shared=2)
+    mask, right = ragged_mask(4, 13), torch.Tensor.repeat
+    made: list[Tensor] = []
+
+    def counted(tensor: Tensor, *sizes: int) -> Tensor:
+        made.append(tensor)
+        return right(tensor, *sizes)
+
+    monkeypatch.setattr(torch.Tensor, "repeat", counted)
+    for each, count in ((mask, 3), (for_all_layers(mask.clone()), 4)):
+        for _ in range(3):
+            attend(query, key, value, each)
+        assert len(made) == count
+
+
+def test_what_lies_behind_a_mask_has_no_influence() -> None:
+    query, key, value = states(4, 13)
+    mask = ragged_mask(4, 13)
+    hidden = ~mask[:, :, -1, :, None]
+    spoilt_key, spoilt_value = key.masked_fill(hidden, 1e6), value.masked_fill(hidden, -1e6)
+    for written_out in (False, True):
+        expected = attend(query, key, value, mask, written_out=written_out)
+        assert_equal(attend(query, spoilt_key, spoilt_value, mask, written_out=written_out), expected)
+
+
+@pytest.mark.parametrize(
+    ("new", "queries", "grouped"), [(1, (3, 2, 2, 8), False), (64, (3, 2, 128, 8), False), (65, (3, 4, 65, 8), True)]
+)
+def test_grouped_heads_read_the_cache_once(
+    new: int, queries: tuple[int, ...], grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few new tokens are folded into the query length; keys and values are passed on as they lie, never repeated."""
+    query, key, value = states(new, new + 9)
+    calls: list[tuple[Any, dict[str, Any]]] = []
+    real = functional.scaled_dot_product_attention
+
+    def record(*arguments: Any, **options: Any) -> Tensor:
+        calls.append((arguments, options))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", record)
+    attend(query, key, value, ragged_mask(new, new + 9))
+    ((found_query, found_key, found_value), options) = calls[0]
+    assert len(calls) == 1
+    assert tuple(found_query.shape) == queries
+    assert found_key is key
+    assert found_value is value
+    assert options["enable_gqa"] is grouped
+    assert options["is_causal"] is False
+
+
+def test_low_precision_is_softmaxed_wide() -> None:
+    query, key, value = (tensor.bfloat16() for tensor in states(4, 300))
+    mask = ragged_mask(4, 300)
+    found = attend(query, key, value, mask, written_out=True)
+    assert found.dtype == torch.bfloat16
+    expected = formula(query.double(), key.double(), value.double(), mask)
+    torch.testing.assert_close(found.double(), expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("feature", ["s_aux", "position_bias"])
+def test_features_that_are_not_implemented_are_refused(feature: str) -> None:
+    query, key, value = states(1, 5)
+    words = f"^Identity needs {feature}, which attention over per-row caches does not implement; choose another model$"
+    with pytest.raises(ValueError, match=words):
+        attend(query, key, value, None, **{feature: torch.zeros(4)})
+    attend(query, key, value, None, **{feature: None})
+
+
+def test_dropout_is_refused() -> None:
+    query, key, value = states(1, 5)
+    with pytest.raises(ValueError, match=r"^attention dropout is for training; call model\.eval\(\) before measuring$"):
+        attend(query, key, value, None, dropout=0.1)
+
+
+def test_both_are_registered_with_transformers() -> None:
+    query, key, value = states(4, 9)
+    mask = ragged_mask(4, 9)
+    expected = formula(query, key, value, mask)
+    assert ATTENTION_NAMES == {"sdpa": "specgauge_rows", "eager": "specgauge_rows_written_out"}
+    for name in ATTENTION_NAMES.values():
+        output, _ = AttentionInterface()[name](MODULE, query, key, value, mask, scaling=None)
+        assert_equal(output, expected)

@@ -1,0 +1,147 @@
+"""The decoder: each row as if alone, greedy text equal to plain text, limits, ends, caches, records."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.decoding.decoded import Decoded
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
+from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.policies.policy import HeuristicPolicy
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import FakeClock, FakeDevice
+
+Make = Callable[..., LoadedModel]
+GREEDY = SamplingSettings(temperature=0.0)
+PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=1.3)
+DRAWN = SamplingSettings()
+FILTERED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+NUMBERS = [3, 4, 9]
+NEW = 14
+
+
+def decode(
+    target: LoadedModel,
+    drafter: Drafter,
+    settings: SamplingSettings,
+    prompts: Sequence[Sequence[int]] = PROMPTS,
+    *,
+    gamma: Any = 4,
+    new: int = NEW,
+    numbers: Sequence[int] | None = None,
+    seed: int = 7,
+    **options: Any,
+) -> Decoded:
+    decoder = SpeculativeDecoder(target, drafter, settings, seed=seed, **options)
+    return decoder.run(
+        prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=NUMBERS[: len(prompts)] if numbers is None else numbers
+    )
+
+
+@pytest.mark.parametrize("rule", ["ratio", "match"])
+@pytest.mark.parametrize("settings", [GREEDY, PENALISED, DRAWN, FILTERED], ids=["greedy", "penalty", "draw", "filters"])
+@pytest.mark.parametrize("takes_first", [False, True])
+def test_every_row_equals_its_own_batch_of_one(
+    tiny_model: Make, settings: SamplingSettings, rule: Any, takes_first: bool
+) -> None:
+    target, draft = tiny_model(eos=(4,), scale=0.3), tiny_model(seed=1, scale=0.3)
+    options: Any = {"gamma": 3, "acceptance_rule": rule}
+
+    def drafter() -> ModelDrafter:
+        return ModelDrafter(draft, settings, signals=True, prefill_takes_first_token=takes_first)
+
+    together = decode(target, drafter(), settings, **options)
+    for number, prompt in zip(NUMBERS, PROMPTS, strict=True):
+        alone = decode(target, drafter(), settings, [prompt], numbers=[number], **options)
+        assert alone.texts == [text for text in together.texts if text.prompt == number]
+        rows = [row for row in together.rows if row.prompt == number]
+        assert [row.round for row in alone.rows] == [row.round for row in rows]
+        for one, other in zip(alone.rows, rows, strict=True):
+            assert one.top_probs == pytest.approx(other.top_probs, abs=1e-5)
+            assert one.entropies_nats == pytest.approx(other.entropies_nats, abs=1e-4)
+            same = {name: value for name, value in vars(one).items() if name not in ("top_probs", "entropies_nats")}
+            assert same.items() <= vars(other).items()
+
+
+@pytest.mark.parametrize("settings", [GREEDY, PENALISED])
+@pytest.mark.parametrize("gamma", range(9))
+def test_greedy_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings, gamma: int) -> None:
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=NEW, seed=0, prompt_numbers=NUMBERS)
+    assert decode(target, ModelDrafter(draft, settings), settings, gamma=gamma).texts == plain
+    assert decode(target, NgramDrafter(), settings, gamma=gamma).texts == plain
+
+
+@pytest.mark.parametrize("settings", [DRAWN, FILTERED])
+def test_under_the_match_rule_the_drawn_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings) -> None:
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    plain = generate_plain(target, PROMPTS, settings, max_new_tokens=NEW, seed=7, prompt_numbers=NUMBERS)
+    found = decode(target, ModelDrafter(draft, settings), settings, acceptance_rule="match")
+    assert found.texts == plain
+    assert found.lossless
+
+
+def test_a_policy_sees_every_round_and_starts_anew_in_the_next_call(tiny_model: Make) -> None:
+    model = tiny_model(scale=0.4, max_context=512)
+    policy = HeuristicPolicy(start=2, cap=6)
+    decoder = SpeculativeDecoder(model, ModelDrafter(model, GREEDY), GREEDY, seed=0)
+    for _ in range(2):
+        found = decoder.run(PROMPTS[:1], gamma=policy, max_new_tokens=40, prompt_numbers=[0])
+        assert [row.gamma_asked for row in found.rows] == [2, 4, 6, 6, 6, 6, 6]
+        assert [row.gamma for row in found.rows[:6]] == [row.drafted for row in found.rows[:6]] == [2, 4, 6, 6, 6, 6]
+
+
+def test_phases_of_all_rounds_add_up_to_the_time_of_decoding(tiny_model: Make) -> None:
+    found = decode(tiny_model(), ModelDrafter(tiny_model(seed=1), DRAWN), DRAWN)
+    assert sum(times.t_round_s for times in found.times) == pytest.approx(found.decode_s, rel=1e-9)
+    assert all(min(t.t_draft_s, t.t_verify_s, t.t_accept_s, t.t_rest_s) > 0 for t in found.times)
+    assert found.prefill_s == found.prefill_target_s + found.prefill_draft_s
+    assert min(found.prefill_target_s, found.prefill_draft_s) > 0
+    for times in found.times:
+        assert times.active_rows == sum(row.round == times.round for row in found.rows)
+
+
+def test_a_waiting_device_is_waited_for_once_a_round(tiny_model: Make) -> None:
+    """On a device that returns at once, the draft's queued work does not vanish from the round."""
+    device = FakeDevice()
+    clock = FakeClock(device, marks_on_host=False)
+    drafter = NgramDrafter()
+    right = drafter.propose
+
+    def slow(*arguments: Any) -> Any:
+        device.launch(0.25, "draft")
+        return right(*arguments)
+
+    setattr(drafter, "propose", slow)  # noqa: B010
+    found = decode(tiny_model(), drafter, GREEDY, PROMPTS[:1], new=6, gamma=2, clock=clock)
+    drafting = [times.t_draft_s for times, row in zip(found.times, found.rows, strict=True) if row.gamma]
+    assert drafting == pytest.approx([0.25] * len(drafting))
+    assert found.decode_s == pytest.approx(0.25 * len(drafting))
+
+
+def on_cuda(loaded: LoadedModel) -> Any:
+    model: Any = copy.deepcopy(loaded.model)
+    return model.to("cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("settings", [GREEDY, FILTERED], ids=["greedy", "filters"])
+def test_the_draft_may_live_on_another_device(tiny_model: Make, settings: SamplingSettings) -> None:
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    here = decode(target, ModelDrafter(draft, settings, signals=True), settings)
+    moved = replace(draft, model=on_cuda(draft), device=torch.device("cuda"))
+    there = decode(target, ModelDrafter(moved, settings, signals=True), settings)
+    assert there.texts == here.texts
+    both = replace(target, model=on_cuda(target), device=torch.device("cuda"))
+    assert decode(both, ModelDrafter(draft, settings), settings).texts == here.texts

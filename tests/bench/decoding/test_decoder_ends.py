@@ -1,0 +1,229 @@
+"""Where texts end, how far γ reaches, and what is refused: on networks whose logits are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.decoding.decoded import Decoded
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
+from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.scripted import FAR, GivenDrafter, always, scripted, text_of
+
+GREEDY = SamplingSettings(temperature=0.0)
+DRAWN = SamplingSettings()
+EOS = 0
+VOCABULARY = 30
+PROMPT = [1, 2]
+
+
+def writes(
+    script: Sequence[int], *, prompt_tokens: int = 2, eos: Sequence[int] = (), name: str = "writes"
+) -> LoadedModel:
+    return scripted(text_of(script, prompt_tokens, VOCABULARY), vocabulary=VOCABULARY, eos=eos, name=name)
+
+
+def run(
+    target: LoadedModel,
+    drafter: Drafter,
+    *,
+    gamma: int,
+    new: int,
+    settings: SamplingSettings = GREEDY,
+    prompts: Sequence[Sequence[int]] = (PROMPT,),
+    **options: Any,
+) -> Decoded:
+    decoder = SpeculativeDecoder(target, drafter, settings, seed=0, **options)
+    return decoder.run(prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=range(len(prompts)))
+
+
+def test_an_identical_draft_stops_at_the_end_token_without_a_bonus() -> None:
+    script = [7, 3, EOS, 9, 9]
+    found = run(writes(script, eos=[EOS]), ModelDrafter(writes(script), GREEDY), gamma=4, new=8)
+    assert found.texts[0].tokens == (7, 3, EOS)
+    assert found.texts[0].end_reason == "eos"
+    (row,) = found.rows
+    assert (row.drafted, row.accepted, row.emitted) == (4, 2, 2)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("kind", ["accepted or bonus", "replacement"])
+@pytest.mark.parametrize("place", range(9))
+def test_an_end_token_at_every_place_of_a_block(place: int, kind: str, settings: SamplingSettings) -> None:
+    script = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    script[place] = EOS
+    drafts = list(script)
+    if kind == "replacement":
+        drafts[place] = 20
+    draft = ModelDrafter(writes(drafts), settings)
+    found = run(writes(script, eos=[EOS]), draft, gamma=3, new=10, settings=settings)
+    assert found.texts[0].tokens == tuple(script[: place + 1])
+    assert found.texts[0].end_reason == "eos"
+    assert sum(row.emitted for row in found.rows) == place
+    for row in found.rows:
+        assert row.emitted in (row.accepted, row.accepted + 1)
+        assert row.accepted <= row.drafted == row.gamma
+    if place and kind == "replacement":
+        assert found.rows[-1].emitted == found.rows[-1].accepted + 1
+    if place and kind == "accepted or bonus":
+        is_bonus = place % 4 == 0
+        assert found.rows[-1].emitted - found.rows[-1].accepted == int(is_bonus)
+
+
+def test_any_of_several_end_tokens_stops() -> None:
+    """Accepted [10, 11, STOP, 20, 21, 22] with 5 allowed: [10, 11, STOP]."""
+    script = [10, 11, 29, 20, 21, 22]
+    found = run(writes(script, eos=[EOS, 29]), ModelDrafter(writes(script), GREEDY), gamma=5, new=5)
+    assert (found.texts[0].tokens, found.texts[0].end_reason) == ((10, 11, 29), "eos")
+
+
+@pytest.mark.parametrize("new", range(1, 8))
+@pytest.mark.parametrize("gamma", [0, 1, 3, 50])
+def test_the_length_limit_is_met_exactly(new: int, gamma: int) -> None:
+    """Two allowed, γ = 3, a perfect draft: exactly two; γ in force is what the tokens left allow."""
+    script = list(range(3, 15))
+    found = run(writes(script), ModelDrafter(writes(script), GREEDY), gamma=gamma, new=new)
+    assert found.texts[0].tokens == tuple(script[:new])
+    assert found.texts[0].end_reason == "length"
+    for row in found.rows:
+        assert row.gamma == min(gamma, new - row.position - 1) == row.drafted == row.accepted
+        assert row.gamma_asked == gamma
+        assert row.gamma_limit == ("asked" if row.gamma == gamma else "tokens_left")
+        assert row.emitted == row.accepted + 1
+    assert len(found.rows) == -(-(new - 1) // (gamma + 1))
+
+
+def test_one_new_token_and_an_end_token_at_once_need_no_draft() -> None:
+    class Untouched(GivenDrafter):
+        def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+            raise AssertionError("nothing is left to draft for")
+
+    for target, new in ((writes([7, 8]), 1), (writes([EOS, 8], eos=[EOS]), 9)):
+        found = run(target, Untouched([]), gamma=4, new=new)
+        assert len(found.texts[0].tokens) == 1
+        assert (found.rows, found.times, found.decode_s) == ([], [], 0.0)
+
+
+def test_ties_go_to_the_lowest_index_on_every_path() -> None:
+    """Logits (0, 1, 1): index 1 from the prefill, as a draft, as a replacement, as a bonus, and in plain decoding."""
+    tied = scripted(always([0.0, 1.0, 1.0]), vocabulary=3)
+    (plain,) = generate_plain(tied, [[0]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0])
+    assert plain.tokens == (1,) * 6
+    found = run(tied, ModelDrafter(tied, GREEDY), gamma=2, new=6, prompts=[[0]])
+    assert found.texts[0].tokens == (1,) * 6
+    assert [row.accepted for row in found.rows] == [2, 1]
+    replaced = run(tied, GivenDrafter([[2, 2], [1, 2]]), gamma=2, new=6, prompts=[[0]])
+    assert replaced.texts[0].tokens == (1,) * 6
+    assert [row.accepted for row in replaced.rows][:2] == [0, 1]
+    drawn = ModelDrafter(tied, DRAWN, draft_sampling="greedy")
+    drawn.start([[0, 1]], 4)
+    assert drawn.propose([[0, 1]], [2], torch.zeros(1, 2)).tokens.tolist() == [[1, 1]]
+
+
+def test_a_penalty_sees_every_token_of_a_round_and_forgets_rejected_ones() -> None:
+    """A = 2.0, B = 1.5, penalty 2, draft [A, A]: A accepted, then B instead; history afterwards exactly A, B."""
+    a, b, start = 0, 1, 2
+    penalised = SamplingSettings(temperature=0.0, repetition_penalty=2.0)
+
+    def logits_of(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        first = torch.tensor([0.0, 0.0, 50.0], dtype=torch.float64)
+        later = torch.tensor([2.0, 1.5, -9.0], dtype=torch.float64)
+        return torch.where((positions == 0)[..., None], first, later)
+
+    target = scripted(logits_of, vocabulary=3)
+    drafter = GivenDrafter([[a, a], [a, b], [b]])
+    found = run(target, drafter, gamma=2, new=6, settings=penalised, prompts=[[start]])
+    (plain,) = generate_plain(target, [[start]], penalised, max_new_tokens=6, seed=0, prompt_numbers=[0])
+    assert found.texts[0].tokens == plain.tokens
+    assert found.texts[0].tokens[:3] == (start, a, b)
+    assert (found.rows[0].accepted, found.rows[0].emitted) == (1, 2)
+    assert found.texts[0].tokens[3:] == (a, a, a), "A 1.0 and B 0.75 from here on"
+
+
+def test_a_draft_with_a_shorter_context_ends_in_plain_decoding_and_says_so() -> None:
+    script = list(range(3, 28))
+    draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY, max_context=9)
+    found = run(writes(script), ModelDrafter(draft, GREEDY), gamma=4, new=20)
+    assert found.texts[0].tokens == tuple(script[:20])
+    assert [row.gamma for row in found.rows[:3]] == [4, 2, 0]
+    assert [row.gamma_limit for row in found.rows[:3]] == ["asked", "draft_context", "draft_context"]
+    assert found.plain_rounds() == {"draft_context": 10, "tokens_left": 1}
+
+
+@pytest.mark.parametrize("takes_first", [False, True])
+def test_a_prompt_longer_than_the_drafts_context_decodes_plainly_beside_one_that_drafts(takes_first: bool) -> None:
+    script = list(range(3, 15))
+    draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY, max_context=16)
+    drafter = ModelDrafter(draft, GREEDY, prefill_takes_first_token=takes_first)
+    found = run(writes(script), drafter, gamma=3, new=9, prompts=[[1] * 20, PROMPT])
+    long, short = (max(row.gamma for row in found.rows if row.prompt == prompt) for prompt in (0, 1))
+    assert (long, short) == (0, 3)
+    assert found.texts[1].tokens == tuple(script[:9])
+    assert {row.accepted for row in found.rows if row.prompt == 1} == {3}
+
+
+@pytest.mark.parametrize("prompt_tokens", [44, 50, 54])
+def test_a_row_at_the_end_of_its_context_beside_a_fresh_one(prompt_tokens: int) -> None:
+    """The first row has 2 tokens left after 6 accepted drafts, the second one 8: its block is wider."""
+    limit, new = 64, 10
+    prompts = [[1] * prompt_tokens, [2] * 3]
+    scripts = [list(range(3, 13)), list(range(13, 23))]
+    wrong = [[3, 4, 5, 6, 7, 8, 9, 0, 11, 12], [0] * 10]
+
+    def writing(lines: list[list[int]]) -> LoadedModel:
+        def logits_of(_: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+            places = positions - torch.tensor([[len(prompt) - 1] for prompt in prompts])
+            return FAR * torch.nn.functional.one_hot(torch.tensor(lines).gather(1, places.clamp(0, 9)), VOCABULARY)
+
+        return scripted(logits_of, vocabulary=VOCABULARY, max_context=limit)
+
+    target = writing(scripts)
+    for drafter in (ModelDrafter(writing(wrong), GREEDY), GivenDrafter([[4, 5, 6, 7, 8, 9, 0, 0], [11] * 8])):
+        found = run(target, drafter, gamma=8, new=new, prompts=prompts)
+        assert [text.tokens for text in found.texts] == [tuple(script) for script in scripts]
+        assert [(row.gamma, row.accepted) for row in found.rows if row.prompt == 0] == [(8, 6), (1, 1)]
+        assert [row.gamma for row in found.rows if row.prompt == 1] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_gamma_in_force_is_the_smallest_of_four() -> None:
+    target = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY, max_context=40)
+    draft = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY, max_context=30)
+    decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
+    assert decoder.gamma_in_force(4, 10, 20) == (4, "asked")
+    assert decoder.gamma_in_force(4, 10, 3) == (2, "tokens_left")
+    assert decoder.gamma_in_force(4, 27, 20) == (3, "draft_context")
+    assert decoder.gamma_in_force(4, 30, 20) == (0, "draft_context")
+    assert decoder.gamma_in_force(4, 36, 20) == (0, "draft_context")
+    lookup = SpeculativeDecoder(target, NgramDrafter(), GREEDY, seed=0)
+    assert lookup.gamma_in_force(4, 36, 20) == (3, "target_context")
+    assert lookup.gamma_in_force(4, 39, 20) == (0, "target_context")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "words"),
+    [
+        ([], {}, "prompts: found none"),
+        ([[]], {}, "prompt 0 has no token"),
+        ([[1] * 30], {"new": 20}, "prompt 0 has 30 tokens and 20 more .* takes 40"),
+        ([[1]], {"new": 0}, "max_new_tokens: found 0; allowed is 1 or more"),
+        ([[1]], {"gamma": -1}, "gamma: found -1; allowed is 0"),
+        ([[1, 30]], {}, "prompt 0 has the id 30; allowed are 0 to 29"),
+        ([[1, -2]], {}, "prompt 0 has the id -2; allowed are 0 to 29"),
+        ([[1]], {"forced_rates": 1.5}, "verify.acceptance: found 1.5; allowed are rates from 0 to 1"),
+        ([[1]], {"forced_rates": []}, "verify.acceptance: found .*; allowed are rates"),
+        ([[1]], {"forced_rates": [0.5, 0.4]}, "found 2 rates for gamma 4; give one, or one for each draft"),
+        ([[1]], {"acceptance_rule": "rati"}, "acceptance_rule: found 'rati'; allowed are ratio and match"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(prompts: list[list[int]], options: dict[str, Any], words: str) -> None:
+    target = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY, max_context=40, name="pair 'x' target")
+    with pytest.raises(ValueError, match=words) as caught:
+        run(target, ModelDrafter(target, GREEDY), prompts=prompts, **{"gamma": 4, "new": 9} | options)
+    assert "\n" not in str(caught.value)

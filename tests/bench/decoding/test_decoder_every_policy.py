@@ -1,0 +1,135 @@
+"""Every adaptive policy at work in the decoder: the text stays the target's, and the rounds are those of its replay.
+
+A draft whose law depends on the place alone says the same on the path and off it, so that a replay knows exactly what
+the policy will be shown, and every round of the decoder can be foretold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.acceptance.renewal import judged_texts
+from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
+from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.forecast import fit_forecast
+from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
+from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.policies.tuning import MAKERS
+from specgauge.model.replay.rounds import RoundCosts, batches, play, rejections
+from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoding.test_decoder_law import DRAFT, PASSES, PROMPT, SETTINGS, TARGET, exact_law, network, p_value
+from tests.bench.scripted import scripted, text_of
+
+GREEDY = SamplingSettings(temperature=0.0)
+COSTS = RoundCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.4, 1.5, 1.65))
+CAP, VOCABULARY, NEW = COSTS.gamma_max, 6, 60
+RNG = np.random.default_rng(8)
+SCRIPT = RNG.integers(0, VOCABULARY, NEW)
+TOPS = RNG.permutation(np.linspace(0.3, 0.97, NEW + CAP))
+"""The draft's largest probability at each token of the text and beyond, all different."""
+AGREES = RNG.random(NEW + CAP) < TOPS
+
+
+def tokens_of_the_draft() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    longer = np.append(SCRIPT, np.zeros(CAP, dtype=np.int64))
+    return np.where(AGREES, longer, (longer + 1) % VOCABULARY)
+
+
+def drafting(_: Tensor, positions: Tensor) -> Tensor:
+    """The draft's token at each place with its probability, all others alike."""
+    index = (positions - (len(PROMPT) - 1)).clamp(0, NEW + CAP - 1)
+    tops = torch.from_numpy(TOPS)[index]
+    rest = ((1 - tops) / (VOCABULARY - 1)).log()
+    hot = torch.nn.functional.one_hot(torch.from_numpy(tokens_of_the_draft())[index], VOCABULARY).bool()
+    return torch.where(hot, tops.log()[..., None], rest[..., None])
+
+
+def entropies(tops: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    rest = (1 - tops) / (VOCABULARY - 1)
+    return np.asarray(-tops * np.log(tops) - (1 - tops) * np.log(rest))
+
+
+def recorded() -> ReplayTexts:
+    """The text's positions 1 to the end, and every chain that begins with a rejected draft."""
+    places = np.arange(NEW - 1)
+    depths = np.arange(1, CAP)
+    start, depth = (grid.ravel() for grid in np.meshgrid(places, depths, indexing="ij"))
+    off_path = TOPS[start + depth + 1]
+    nothing = np.zeros(start.size, dtype=np.int64)
+    return replay_texts(
+        judged_texts(AGREES[None, 1:NEW].astype(np.float64), [NEW - 1], [False], NEW - 1),
+        prompts=[0],
+        repetitions=[0],
+        top_probs=TOPS[None, 1:NEW],
+        entropies_nats=entropies(TOPS)[None, 1:NEW],
+        gamma_max=CAP,
+        rollouts=Rollouts(
+            prompt=nothing,
+            repetition=nothing,
+            start=start,
+            depth=depth,
+            top_prob=off_path,
+            entropy_nats=entropies(off_path),
+        ),
+    )
+
+
+def renewal_rule() -> RenewalStoppingPolicy:
+    return RenewalStoppingPolicy(forecast=fit_forecast(recorded()), t_round_s=COSTS.t_round_s, token_worth_s=0.8)
+
+
+POLICIES: dict[str, Callable[[], RoundPolicy]] = {
+    "fixed": lambda: FixedPolicy(gamma=3),
+    "heuristic": lambda: HeuristicPolicy(start=2, cap=CAP),
+    "gammatune": lambda: GammaTunePolicy(start=2, cap=CAP),
+    "svip": lambda: SvipPolicy(threshold=0.9, cap=CAP),
+    "adaedl": lambda: AdaEdlPolicy(start=0.5, cap=CAP),
+    "ucb": lambda: UcbPolicy(t_round_s=COSTS.t_round_s, width=0.2),
+    "exp3": lambda: Exp3Policy(t_round_s=COSTS.t_round_s, seed=5),
+    "goodput": lambda: GoodputPolicy(t_round_s=COSTS.t_round_s),
+    "renewal": renewal_rule,
+}
+
+
+def test_every_policy_is_here() -> None:
+    assert set(POLICIES) == set(MAKERS)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
+    policy, texts = POLICIES[name](), recorded()
+    calls = batches(texts, 1, 1, seed=0)
+    played = play(policy, texts, calls, rejections(texts, 1, seed=0), COSTS)
+    target = scripted(text_of(SCRIPT.tolist(), len(PROMPT), VOCABULARY), vocabulary=VOCABULARY)
+    draft = scripted(drafting, vocabulary=VOCABULARY)
+    decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
+    found = decoder.run([PROMPT], gamma=policy, max_new_tokens=NEW, prompt_numbers=[0])
+    assert found.texts[0].tokens == tuple(SCRIPT.tolist())
+    totals = len(found.rows), sum(row.drafted for row in found.rows), sum(row.accepted for row in found.rows)
+    assert totals == (int(played.rounds[0]), int(played.drafted[0]), int(played.accepted[0]))
+    if name != "fixed":
+        assert len({row.drafted for row in found.rows}) > 1, "it adapts"
+
+
+@pytest.mark.parametrize("name", ["heuristic", "gammatune", "ucb", "exp3", "goodput", "renewal"])
+def test_the_law_stays_the_targets_under_every_policy(name: str) -> None:
+    """Five rows a call; policies that stop by signals alone have tests of their own."""
+    target: LoadedModel = network(TARGET)
+    decoder = SpeculativeDecoder(target, ModelDrafter(network(DRAFT), SETTINGS), SETTINGS, seed=11)
+    texts = []
+    for call in range(40):
+        numbers = range(5 * call, 5 * call + 5)
+        found = decoder.run([PROMPT] * 5, gamma=POLICIES[name](), max_new_tokens=6, prompt_numbers=numbers)
+        texts += [text.tokens for text in found.texts]
+    law = exact_law(6)
+    assert min(p_value(texts, law, True), p_value(texts, law, False)) > PASSES

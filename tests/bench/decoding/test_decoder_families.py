@@ -1,0 +1,232 @@
+"""Greedy text of the decoder against transformers' own generate, over families of models, and on the embedded pair."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.end_to_end.divergence import TIE_THRESHOLDS, Divergence, divergences
+from specgauge.bench.models.pair import EMBEDDED, LoadedModel, load_pair
+from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.configs.pairs import PairConfig
+from specgauge.configs.workload import WorkloadConfig
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import TinyTokenizer
+from tests.bench.scripted import always, scripted
+
+GREEDY = SamplingSettings(temperature=0.0)
+VOCABULARY, NEW = 40, 14
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+LIMIT = max(len(prompt) for prompt in PROMPTS) + NEW
+"""The longest prompt and its text fill the context to the last place."""
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": LIMIT,
+    "initializer_range": 0.5,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+WINDOW = {"head_dim": 8, "sliding_window": 5, "tie_word_embeddings": False}
+GPT2 = {
+    "vocab_size": VOCABULARY,
+    "n_embd": 16,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": LIMIT,
+    "initializer_range": 0.5,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM, SHAPE),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, SHAPE),
+    "mistral, sliding": (MistralConfig, MistralForCausalLM, {**SHAPE, "sliding_window": 5}),
+    "gemma2, sliding and capped": (Gemma2Config, Gemma2ForCausalLM, {**SHAPE, **WINDOW}),
+    "gemma3, sliding and full": (
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        {**SHAPE, **WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "gpt2": (GPT2Config, GPT2LMHeadModel, GPT2),
+}
+
+
+@cache
+def network(family: str, seed: int, layers: int = 2) -> LoadedModel:
+    config_class, model_class, settings = FAMILIES[family]
+    depth = "n_layer" if "n_layer" in settings else "num_hidden_layers"
+    torch.manual_seed(seed)
+    model: Any = model_class(config_class(**{**settings, depth: layers})).double().eval().requires_grad_(False)
+    model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+    tokenizer: Any = TinyTokenizer(VOCABULARY)
+    return LoadedModel(
+        name=family,
+        model=model,
+        tokenizer=tokenizer,
+        device=torch.device("cpu"),
+        max_context=LIMIT,
+        eos_token_ids=(),
+    )
+
+
+def nearly(target: LoadedModel, seed: int) -> LoadedModel:
+    """A draft that often agrees: the target's weights, disturbed."""
+    model = deepcopy(target.model)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.data += 0.15 * parameter.std() * noise
+    return replace(target, model=model)
+
+
+def generated(model: LoadedModel, prompt: list[int], new: int) -> tuple[int, ...]:
+    """What transformers' own greedy loop writes, with its own attention and its own cache."""
+    own: Any = model.model
+    own.set_attn_implementation("eager")
+    ids = torch.tensor([prompt], device=model.device)
+    options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": new}
+    found = own.generate(ids, pad_token_id=0, **options)
+    own.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+    return tuple(found[0, len(prompt) :].tolist())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_text_is_what_transformers_generates(family: str) -> None:
+    target = network(family, 1)
+    draft = nearly(target, 2)
+    expected = [generated(target, prompt, NEW) for prompt in PROMPTS]
+    accepted: set[int] = set()
+    for gamma in range(1, 9):
+        decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
+        ragged = decoder.run(PROMPTS, gamma=gamma, max_new_tokens=NEW, prompt_numbers=range(3))
+        assert [text.tokens for text in ragged.texts] == expected
+        if gamma % 2:
+            number = gamma % len(PROMPTS)
+            alone = decoder.run([PROMPTS[number]], gamma=gamma, max_new_tokens=NEW, prompt_numbers=[number])
+            assert alone.texts[0].tokens == expected[number]
+        accepted |= {row.accepted for row in ragged.rows if row.gamma}
+    assert {0, 1} <= accepted, "drafts are both accepted and rejected"
+
+
+def embedded(dtype: str) -> Any:
+    if not (EMBEDDED / "target" / "config.json").exists():
+        pytest.skip("the embedded weights are not in this checkout")
+    spec = {"model": "embedded", "dtype": dtype, "device": "cpu"}
+    pair = PairConfig.model_validate({"name": "embedded", "target": spec, "draft": spec})
+    return load_pair(pair)
+
+
+def embedded_prompts(pair: Any, *lengths: int) -> list[list[int]]:
+    """The beginnings of the shipped prompts, one of each length."""
+    workload = WorkloadConfig.model_validate({"prompts": "embedded", "limit": len(lengths)})
+    whole = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+    return [prompt[:length] for prompt, length in zip(whole, lengths, strict=True)]
+
+
+def test_the_embedded_pair_writes_what_transformers_generates() -> None:
+    pair = embedded("float64")
+    prompts = embedded_prompts(pair, 48, 31, 17)
+    expected = [generated(pair.target, prompt, 12) for prompt in prompts]
+    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
+    for gamma in range(1, 9):
+        ragged = decoder.run(prompts, gamma=gamma, max_new_tokens=12, prompt_numbers=range(3))
+        ends = pair.target.eos_token_ids
+        assert [text.tokens for text in ragged.texts] == [
+            tokens[: next((i + 1 for i, token in enumerate(tokens) if token in ends), len(tokens))]
+            for tokens in expected
+        ]
+        number = gamma % 3
+        alone = decoder.run([prompts[number]], gamma=gamma, max_new_tokens=12, prompt_numbers=[number])
+        assert alone.texts[0] == ragged.texts[number]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_in_lower_precision_the_embedded_pair_diverges_at_ties_only(dtype: str) -> None:
+    pair = embedded(dtype)
+    prompts = embedded_prompts(pair, 48, 48, 32, 32, 17, 17)
+    plain = generate_plain(pair.target, prompts, GREEDY, max_new_tokens=32, seed=0, prompt_numbers=range(6))
+    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
+    theirs = [replace(text, tokens=generated(pair.target, list(text.prompt_tokens), 32)) for text in plain]
+    for gamma in (1, 8):
+        found = decoder.run(prompts, gamma=gamma, max_new_tokens=32, prompt_numbers=range(6))
+        for whole in (plain, theirs):
+            for place in divergences(pair.target, whole, found.texts, GREEDY):
+                assert place.is_tie, place.line()
+
+
+def text(tokens: tuple[int, ...], prompt: int = 0) -> Text:
+    return Text(prompt=prompt, repetition=0, prompt_tokens=(0,), tokens=tokens, end_reason="length")
+
+
+def first_divergence(logits: list[float], dtype: torch.dtype, plain: Any, other: Any) -> Divergence:
+    target = scripted(always(logits), vocabulary=len(logits))
+    network: Any = target.model
+    network.dtype = dtype
+    (found,) = divergences(target, [text(plain), text((1,), 1)], [text((1,), 1), text(other)], GREEDY)
+    return found
+
+
+def test_a_divergence_is_reported_with_its_top_2_margin() -> None:
+    logits = [0.0, 10.0, 10.0 - 1e-4]
+    found = first_divergence(logits, torch.float32, (1, 1, 2), (1, 2, 2))
+    assert (found.position, found.plain_token, found.speculative_token) == (1, 1, 2)
+    assert found.margin == pytest.approx(1e-4, abs=1e-12)
+    assert found.threshold == pytest.approx(10 * TIE_THRESHOLDS[torch.float32], abs=1e-12)
+    assert found.is_tie
+    assert found.line() == (
+        "prompt 0, token 1: plain 1, speculative 2: numeric tie (top-2 margin 0.0001, threshold 0.0002)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("logits", "dtype", "plain", "other"),
+    [
+        ([0.0, 10.0, 9.99], torch.float32, (1, 1), (1, 2)),
+        ([0.0, 10.0, 10.0 - 1e-9], torch.float64, (1, 1), (1, 2)),
+        ([0.0, 10.0, 10.0 - 1e-5], torch.float32, (1, 0), (1, 2)),
+        ([0.0, 10.0, 10.0 - 1e-5], torch.float32, (1, 1), (1,)),
+    ],
+    ids=["too far apart", "float64 has no ties", "a token far below", "one text ended"],
+)
+def test_what_is_no_tie_is_a_failure(logits: list[float], dtype: torch.dtype, plain: Any, other: Any) -> None:
+    found = first_divergence(logits, dtype, plain, other)
+    assert not found.is_tie
+    assert "FAILURE" in found.line()
+
+
+def test_texts_that_cannot_be_compared_are_refused() -> None:
+    target = scripted(always([0.0, 1.0]), vocabulary=2)
+    assert divergences(target, [text((1, 1))], [text((1, 1))], GREEDY) == []
+    with pytest.raises(ValueError, match=r"found temperature 1\.0; allowed is 0"):
+        divergences(target, [text((1,))], [text((1,))], SamplingSettings())
+    with pytest.raises(ValueError, match="texts of other prompts"):
+        divergences(target, [text((1,))], [text((1,), 3)], GREEDY)

@@ -1,0 +1,239 @@
+"""Logits that are not numbers, vocabularies that differ, acceptance that is forced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from specgauge.bench.decoding.decoded import Decoded
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
+from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.sampling import SamplingSettings, uniforms
+from tests.bench.scripted import GivenDrafter, after, always, broken_at, law, scripted, text_of
+
+GREEDY = SamplingSettings(temperature=0.0)
+DRAWN = SamplingSettings()
+VOCABULARY = 12
+
+
+def run(
+    target: LoadedModel,
+    drafter: Drafter,
+    settings: SamplingSettings = GREEDY,
+    *,
+    prompts: Sequence[Sequence[int]] = ((1, 2),),
+    gamma: int = 3,
+    new: int = 9,
+    numbers: Sequence[int] | None = None,
+    **options: Any,
+) -> Decoded:
+    decoder = SpeculativeDecoder(target, drafter, settings, seed=5, **options)
+    chosen = range(len(prompts)) if numbers is None else numbers
+    return decoder.run(prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=chosen)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", range(9))
+def test_the_target_stops_at_the_place_and_keeps_what_was_written(
+    place: int, value: float, settings: SamplingSettings
+) -> None:
+    script = list(range(3, 12))
+    target = scripted(broken_at(place, value), vocabulary=VOCABULARY, name="pair 'x' target")
+    draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY)
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        run(target, ModelDrafter(draft, settings), settings, numbers=[7])
+    assert str(caught.value).startswith(f"pair 'x' target: prompt 7: the logits of token {place} of its text are NaN")
+    assert "\n" not in str(caught.value)
+    kept = caught.value.decoded
+    assert kept is not None
+    assert kept.texts == []
+    assert [row.position for row in kept.rows] == list(range(1, place - 3, 4))
+    assert len(kept.times) == len(kept.rows)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_the_draft_is_named_when_its_logits_break(settings: SamplingSettings) -> None:
+    target = scripted(text_of(range(3, 12), 2, VOCABULARY), vocabulary=VOCABULARY)
+    draft = scripted(broken_at(6, torch.nan), vocabulary=VOCABULARY, name="pair 'x' draft")
+    with pytest.raises(NonFiniteLogitsError, match="pair 'x' draft: prompt 0: the logits of token 6"):
+        run(target, ModelDrafter(draft, settings), settings)
+
+
+def test_texts_that_ended_before_are_kept() -> None:
+    """Row 0 ends at its third token; row 1 meets a NaN at its sixth."""
+    good = text_of(range(3, 12), 2, VOCABULARY)
+
+    def logits_of(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        logits = good(tokens, positions)
+        if tokens.shape[0] == 2:
+            logits[0, positions[0] == 3] = 20.0 * torch.nn.functional.one_hot(torch.tensor(0), VOCABULARY).double()
+            logits[1, positions[1] == 6] = torch.nan
+        return logits
+
+    target = scripted(logits_of, vocabulary=VOCABULARY, eos=[0])
+    with pytest.raises(NonFiniteLogitsError, match="prompt 1: the logits of token 5") as caught:
+        run(target, GivenDrafter([[4]]), prompts=[[1, 2], [1, 2]], gamma=1)
+    kept = caught.value.decoded
+    assert kept is not None
+    assert [(text.prompt, text.tokens) for text in kept.texts] == [(0, (3, 4, 0))]
+    assert {row.prompt for row in kept.rows} == {0, 1}
+
+
+def test_a_fault_behind_a_rejected_draft_is_never_reached() -> None:
+    """The target is broken only after a token that it does not write."""
+    table = 20.0 * torch.eye(VOCABULARY, dtype=torch.float64).roll(1, dims=1)
+    table[9] = torch.nan
+    target = scripted(after(table), vocabulary=VOCABULARY)
+    found = run(target, GivenDrafter([[9, 9, 9], [5, 9, 9]]), prompts=[[1]], new=6)
+    assert found.texts[0].tokens == (2, 3, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("takes_first", [False, True])
+def test_an_id_that_only_the_target_has_never_reaches_the_draft(settings: SamplingSettings, takes_first: bool) -> None:
+    """Target ids 10 and 11 are not in the draft's ten rows: drafting ends for that round and goes on in the next."""
+    script = [3, 11, 4, 5, 10, 6, 7, 8, 11, 9]
+    target = scripted(text_of(script, 2, 12), vocabulary=12)
+    drafts = [token if token < 10 else 0 for token in script]
+    draft = scripted(text_of(drafts, 2, 10), vocabulary=10)
+    drafter = ModelDrafter(draft, settings, prefill_takes_first_token=takes_first)
+    found = run(target, drafter, settings, prompts=[[1, 11]], gamma=3, new=10)
+    assert found.texts[0].tokens == tuple(script)
+    after_unknown = [row for row in found.rows if script[row.position - 1] >= 10]
+    assert after_unknown
+    assert {(row.gamma > 0, row.drafted, row.accepted, row.emitted) for row in after_unknown[:-1]} == {(True, 0, 0, 1)}
+    assert next(row.drafted for row in found.rows if script[row.position - 1] < 10) == 3
+
+
+@pytest.mark.parametrize("rule", ["ratio", "match"])
+@pytest.mark.parametrize("draft_sampling", ["same", "greedy"])
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN, SamplingSettings(repetition_penalty=1.5)])
+def test_an_id_that_only_the_draft_has_is_always_rejected(
+    settings: SamplingSettings, draft_sampling: Any, rule: Any
+) -> None:
+    target = scripted(text_of(range(9), 2, 10), vocabulary=10)
+    draft = scripted(always([0.0] * 11 + [30.0]), vocabulary=12)
+    found = run(target, ModelDrafter(draft, settings, draft_sampling=draft_sampling), settings, acceptance_rule=rule)
+    assert found.texts[0].tokens == tuple(range(9))
+    assert {row.accepted for row in found.rows} == {0}
+    forced = run(target, ModelDrafter(draft, settings, draft_sampling=draft_sampling), settings, forced_rates=1.0)
+    assert forced.texts[0].tokens == tuple(range(9)), "not even by coin"
+
+
+def coins(number: int, position: int, count: int) -> list[float]:
+    """The accept uniforms of a prompt at seed 5."""
+    return list(uniforms(5, number, 0, np.arange(position, position + count), "accept"))
+
+
+def numbers_with_runs(runs: Sequence[int], rate: float) -> list[int]:
+    """Prompt numbers whose first round of four accepts the given numbers of drafts at a forced rate."""
+    chosen = []
+    for wanted in runs:
+        chosen.append(
+            next(
+                number
+                for number in range(10_000)
+                if number not in chosen
+                and next((i for i, coin in enumerate(coins(number, 1, 4)) if coin >= rate), 4) == wanted
+            )
+        )
+    return chosen
+
+
+def test_ragged_rows_with_forced_acceptance_equal_their_own_batch_of_one(
+    tiny_model: Callable[..., LoadedModel],
+) -> None:
+    """Prompts of 3, 9 and 17 tokens accept 0, 2 and 4 of 4 drafts in the first round; one row ends early."""
+    prompts = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+    numbers = numbers_with_runs([0, 2, 4], 0.5)
+    free = tiny_model(scale=0.3)
+    draft = tiny_model(seed=1, scale=0.3)
+    options: Any = {"gamma": 4, "new": 24, "forced_rates": 0.5}
+    whole = run(free, ModelDrafter(draft, DRAWN), DRAWN, prompts=prompts, numbers=numbers, **options)
+    assert [row.accepted for row in whole.rows if row.round == 0] == [0, 2, 4]
+    ending = next(token for token in whole.texts[1].tokens if token not in whole.texts[0].tokens[:12])
+    target = tiny_model(scale=0.3, eos=(ending,))
+    together = run(target, ModelDrafter(draft, DRAWN), DRAWN, prompts=prompts, numbers=numbers, **options)
+    assert together.texts[1].end_reason == "eos"
+    assert len(together.texts[1].tokens) < len(together.texts[0].tokens)
+    for prompt, number in zip(prompts, numbers, strict=True):
+        alone = run(target, ModelDrafter(draft, DRAWN), DRAWN, prompts=[prompt], numbers=[number], **options)
+        assert alone.texts == [text for text in together.texts if text.prompt == number]
+        assert [vars(row) for row in alone.rows] == [vars(row) for row in together.rows if row.prompt == number]
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_forced_acceptance_says_that_it_is_not_lossless(rate: float) -> None:
+    target = scripted(text_of(range(3, 12), 2, VOCABULARY), vocabulary=VOCABULARY)
+    draft = scripted(always([0.0] * 11 + [30.0]), vocabulary=VOCABULARY)
+    found = run(target, ModelDrafter(draft, GREEDY), forced_rates=rate, new=9)
+    assert (found.lossless, found.why_not_lossless) == (False, "acceptance is forced by coin at given rates")
+    assert {row.accepted for row in found.rows if row.gamma == 3} == {3 if rate else 0}
+    free = run(target, ModelDrafter(draft, GREEDY), new=9)
+    assert (free.lossless, free.why_not_lossless) == (True, None)
+
+
+def test_forced_acceptance_follows_the_rate_of_each_place() -> None:
+    """Rates .9, .5, .2 over 4,000 rows: A_1, A_2, A_3 are .9, .45, .09, each within its binomial range."""
+    model = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY)
+    rows = 4_000
+    found = run(
+        model,
+        GivenDrafter([[1, 2, 3]]),
+        DRAWN,
+        prompts=[[1]] * rows,
+        new=5,
+        forced_rates=[0.9, 0.5, 0.2],
+    )
+    accepted = np.array([row.accepted for row in found.rows if row.round == 0])
+    for drafts, chance in ((1, 0.9), (2, 0.45), (3, 0.09)):
+        low, high = binom.interval(1 - 1e-6, rows, chance)
+        assert low <= int((accepted >= drafts).sum()) <= high
+
+
+def share_of_token_0(target: LoadedModel, drafter: Drafter, settings: SamplingSettings = DRAWN) -> int:
+    """How many of 20,000 first judged tokens are token 0."""
+    rows = 20_000
+    found = run(target, drafter, settings, prompts=[[0]] * rows, gamma=1, new=3)
+    return sum(text.tokens[1] == 0 for text in found.texts)
+
+
+def test_a_greedy_drafts_proposal_is_one_hot() -> None:
+    """target (.6, .4), draft softmax (.8, .2), the drafter takes its argmax: .6, where the fault gives .75."""
+    target, draft = scripted(law(0.6, 0.4), vocabulary=2), scripted(law(0.8, 0.2), vocabulary=2)
+    low, high = binom.interval(1 - 1e-6, 20_000, 0.6)
+    assert low <= share_of_token_0(target, ModelDrafter(draft, DRAWN, draft_sampling="greedy")) <= high
+    assert high < 0.75 * 20_000
+
+
+def test_drafts_and_ratio_come_out_of_one_chain() -> None:
+    """target (.4, .6, 0, 0), draft (.5, .3, .15, .05) under top-k 2: (.4, .6), where raw ratios give (.5, .5)."""
+    target = scripted(law(0.4, 0.6, 0.0, 0.0), vocabulary=4)
+    draft = scripted(law(0.5, 0.3, 0.15, 0.05), vocabulary=4)
+    settings = SamplingSettings(top_k=2)
+    low, high = binom.interval(1 - 1e-6, 20_000, 0.4)
+    assert low <= share_of_token_0(target, ModelDrafter(draft, settings), settings) <= high
+    assert high < 0.5 * 20_000
+
+
+def test_a_lookup_without_a_match_decodes_plainly_for_that_round() -> None:
+    script = [3, 4, 5, 3, 4, 5, 3, 4, 5, 3]
+    target = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY)
+    found = run(target, NgramDrafter(), gamma=3, new=10)
+    assert found.texts[0].tokens == tuple(script)
+    assert [(row.drafted, row.match_length, row.accepted, row.emitted) for row in found.rows] == [
+        (0, 0, 0, 1),
+        (0, 0, 0, 1),
+        (0, 0, 0, 1),
+        (3, 1, 3, 4),
+        (1, 3, 1, 2),
+    ]

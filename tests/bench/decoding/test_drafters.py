@@ -1,0 +1,269 @@
+"""Drafters: what a draft model's cache holds after every round, the lookup, and the target's own first layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel
+
+from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.cache import RowCache, forward, new_cache
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, confidence
+from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.models.early_exit import EarlyExitDrafter, first_layers
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import TinyTokenizer
+
+Make = Callable[..., LoadedModel]
+GREEDY = SamplingSettings(temperature=0.0)
+DRAWN = SamplingSettings()
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+
+
+class Watcher:
+    """A policy that notes how many tokens both caches hold after every round."""
+
+    reads_signals = False
+
+    def __init__(self, gammas: Sequence[int], drafter: ModelDrafter, caches: list[RowCache]) -> None:
+        self.gammas, self.drafter, self.caches = gammas, drafter, caches
+        self.lengths: list[tuple[list[int], list[int]]] = []
+
+    @property
+    def gamma(self) -> int:
+        return self.gammas[len(self.lengths) % len(self.gammas)]
+
+    def begin(self) -> Watcher:
+        return self
+
+    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
+        return depth < self.gamma
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        self.lengths.append((list(self.caches[0].lengths), list(self.drafter.cache.lengths)))
+
+
+@pytest.mark.parametrize("takes_first", [False, True])
+@pytest.mark.parametrize("draft_seed", [0, 1], ids=["always accepted", "often rejected"])
+@pytest.mark.parametrize("gammas", [[1], [4], [3, 0, 0, 5]], ids=str)
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1], [[1], PROMPTS[2]]], ids=["three", "one", "short and long"])
+def test_caches_hold_the_committed_tokens(
+    tiny_model: Make,
+    prompts: list[list[int]],
+    gammas: list[int],
+    draft_seed: int,
+    takes_first: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The target's: all but the last; the draft's: all but the last, or the last two after full acceptance."""
+    caches: list[RowCache] = []
+
+    def kept(loaded: LoadedModel, **options: Any) -> RowCache:
+        caches.append(new_cache(loaded.model, **options))
+        return caches[-1]
+
+    monkeypatch.setattr(LoadedModel, "new_cache", kept)
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=draft_seed, scale=0.4)
+    drafter = ModelDrafter(draft, GREEDY, prefill_takes_first_token=takes_first)
+    watcher = Watcher(gammas, drafter, caches)
+    numbers = range(len(prompts))
+    found = SpeculativeDecoder(target, drafter, GREEDY, seed=0).run(
+        prompts, gamma=watcher, max_new_tokens=18, prompt_numbers=numbers
+    )
+    assert found.texts == generate_plain(target, prompts, GREEDY, max_new_tokens=18, seed=0, prompt_numbers=numbers)
+    for row in found.rows:
+        of_target, of_draft = (lengths[row.prompt] for lengths in watcher.lengths[row.round])
+        committed = row.context + 1 + row.emitted
+        assert of_target == committed - 1
+        if row.drafted:
+            assert of_draft == committed - 1 or (of_draft == committed - 2 and row.accepted == row.drafted)
+        if len(prompts) == 1 and row.drafted:
+            assert of_draft == committed - (2 if row.accepted == row.drafted else 1)
+
+
+def test_taking_the_first_token_along_saves_the_first_step(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal texts and records; the draft's first round has one forward less, its prefill none more."""
+    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
+    found, forwards = [], []
+    for takes_first in (False, True):
+        drafter = ModelDrafter(draft, DRAWN, prefill_takes_first_token=takes_first)
+        count = 0
+
+        def counted(model: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+            nonlocal count
+            count += 1
+            return forward(model, *arguments, **options)
+
+        for module in ("drafters", "generate"):
+            monkeypatch.setattr(f"specgauge.bench.{module}.forward", counted)
+            monkeypatch.setattr(f"specgauge.bench.{module}.prefill", counted)
+        decoder = SpeculativeDecoder(target, drafter, DRAWN, seed=3)
+        found.append(decoder.run([PROMPTS[0]], gamma=2, max_new_tokens=8, prompt_numbers=[0]))
+        forwards.append(count)
+    assert found[0].texts == found[1].texts
+    assert found[0].rows == found[1].rows
+    assert forwards[0] - forwards[1] == 1
+    assert all(result.prefill_draft_s > 0 for result in found)
+
+
+def test_signals_are_the_drafts_own_confidence(tiny_model: Make) -> None:
+    draft = tiny_model(seed=1)
+    drafter = ModelDrafter(draft, SamplingSettings(temperature=0.3), signals=True)
+    drafter.start([[1, 2, 3]], 8)
+    proposal = drafter.propose([[1, 2, 3]], [3], torch.full((1, 3), 0.5, dtype=torch.float64))
+    text = [1, 2, 3, *proposal.tokens[0].tolist()]
+    network: Any = draft.model
+    logits = network(torch.tensor([text[:-1]]), use_cache=False).logits[0, 2:]
+    tops, entropies = confidence(logits)
+    assert proposal.top_probs is not None
+    assert proposal.entropies_nats is not None
+    torch.testing.assert_close(proposal.top_probs[0], tops, rtol=0, atol=1e-5)
+    torch.testing.assert_close(proposal.entropies_nats[0], entropies, rtol=0, atol=1e-4)
+    probs = logits.float().softmax(-1)
+    torch.testing.assert_close(entropies, -(probs * probs.log()).sum(-1), rtol=0, atol=1e-4)
+
+
+def test_entropy_of_a_certain_draft_is_zero() -> None:
+    top, entropy = confidence(torch.tensor([[0.0, -torch.inf, -torch.inf]]))
+    assert (top.tolist(), entropy.tolist()) == ([1.0], [0.0])
+
+
+def scanned(tokens: list[int], gamma: int, longest: int, shortest: int) -> tuple[list[int], int]:
+    """The lookup by its definition: scan backwards for the longest tail that occurred before, copy what followed."""
+    for size in range(min(longest, len(tokens) - 1), shortest - 1, -1):
+        for start in range(len(tokens) - size - 1, -1, -1):
+            if tokens[start : start + size] == tokens[-size:]:
+                text = list(tokens)
+                for step in range(gamma):
+                    text.append(text[start + size + step])
+                return text[len(tokens) :], size
+    return [], 0
+
+
+@given(
+    tokens=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    cuts=st.lists(st.integers(1, 6), max_size=12),
+    gamma=st.integers(1, 7),
+    longest=st.integers(1, 4),
+)
+def test_the_lookup_finds_what_a_scan_finds_as_the_text_grows(
+    tokens: list[int], cuts: list[int], gamma: int, longest: int
+) -> None:
+    drafter = NgramDrafter(longest=longest)
+    end = 1
+    drafter.start([tokens[:end]], 50)
+    for cut in [0, *cuts]:
+        end = min(end + cut, len(tokens))
+        assert drafter.rows[0].lookup(tokens[:end], gamma) == scanned(tokens[:end], gamma, longest, 1)
+
+
+def test_a_lookup_copies_on_past_the_end_of_the_text() -> None:
+    drafter = NgramDrafter()
+    drafter.start([[7, 1, 2, 7]], 8)
+    assert drafter.rows[0].lookup([7, 1, 2, 7], 5) == ([1, 2, 7, 1, 2], 1)
+
+
+def test_a_lookup_of_many_tokens_costs_what_was_added() -> None:
+    """4,000 rounds over a growing text index every place once."""
+    text = list(range(4_000))
+    drafter = NgramDrafter(longest=3)
+    drafter.start([text[:1]], 4_000)
+    for end in range(2, len(text)):
+        assert drafter.rows[0].lookup(text[:end], 4) == ([], 0)
+    assert len(drafter.rows[0].ends) == 3 * (len(text) - 2) - 3
+
+
+@pytest.mark.parametrize(("longest", "shortest"), [(0, 1), (2, 3), (3, 0)])
+def test_sizes_that_do_not_fit_are_refused(longest: int, shortest: int) -> None:
+    with pytest.raises(ValueError, match="allowed is 1 <= shortest <= longest"):
+        NgramDrafter(longest=longest, shortest=shortest)
+
+
+def gemma3() -> Any:
+    return Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            vocab_size=30,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            max_position_embeddings=64,
+            sliding_window=4,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        )
+    )
+
+
+def gpt2() -> Any:
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=30, n_embd=16, n_layer=3, n_head=2, n_positions=64, bos_token_id=None, eos_token_id=None)
+    )
+
+
+@pytest.mark.parametrize("family", [gemma3, gpt2])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_first_layers_share_every_weight_and_compute_what_they_say(family: Any, layers: int) -> None:
+    torch.manual_seed(3)
+    network = family().double().eval().requires_grad_(False)
+    network.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+    tokenizer: Any = TinyTokenizer(30)
+    target = LoadedModel(
+        name="t", model=network, tokenizer=tokenizer, device=torch.device("cpu"), max_context=64, eos_token_ids=()
+    )
+    cut = first_layers(target, layers)
+    assert cut.name == f"t (first {layers} layers)"
+    own = {parameter.data_ptr() for parameter in network.parameters()}
+    assert {parameter.data_ptr() for parameter in cut.model.parameters()} < own
+    assert cut.model.config.num_hidden_layers == layers
+    assert network.config.num_hidden_layers == 3
+    ids = torch.randint(0, 30, (2, 9), generator=torch.Generator().manual_seed(1))
+    cache = new_cache(cut.model, batch_size=2, tokens=9)
+    found = forward(cut.model, cache, ids)
+    inner = network.transformer if family is gpt2 else network.model
+    norm = inner.ln_f if family is gpt2 else inner.norm
+    states: list[torch.Tensor] = []
+    blocks = inner.h if family is gpt2 else inner.layers
+    hook = blocks[layers - 1].register_forward_hook(
+        lambda _module, _inputs, output: states.append(output[0] if isinstance(output, tuple) else output)
+    )
+    network.set_attn_implementation("eager")
+    network(ids, use_cache=False)
+    hook.remove()
+    torch.testing.assert_close(found, network.lm_head(norm(states[-1])), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_early_exit_writes_the_plain_text(tiny_model: Make, layers: int) -> None:
+    target = tiny_model(layers=3, scale=0.4)
+    plain = generate_plain(target, PROMPTS, GREEDY, max_new_tokens=15, seed=0, prompt_numbers=range(3))
+    drafter: Drafter = EarlyExitDrafter(target, GREEDY, layers=layers)
+    decoder = SpeculativeDecoder(target, drafter, GREEDY, seed=0)
+    found = decoder.run(PROMPTS, gamma=3, max_new_tokens=15, prompt_numbers=range(3))
+    assert found.texts == plain
+
+
+@pytest.mark.parametrize("layers", [0, 2, 5])
+def test_layers_that_are_not_there_are_refused(tiny_model: Make, layers: int) -> None:
+    with pytest.raises(ValueError, match=f"tiny: draft layers: found {layers}; allowed is 1 to 1 of its 2"):
+        first_layers(tiny_model(), layers)
+
+
+def test_a_model_spread_by_hooks_is_refused(tiny_model: Make) -> None:
+    target = tiny_model()
+    network: Any = target.model
+    network.forward = network.forward
+    with pytest.raises(ValueError, match="spread over devices by hooks"):
+        first_layers(target, 1)

@@ -1,0 +1,210 @@
+"""The sampling chain equals transformers' own processors, breaks ties low, and draws what it should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from specgauge.bench.decoding.sampling import (
+    NO_TOKEN,
+    _keep_nucleus,
+    _keep_top_p_sorted,
+    draw,
+    keep_top_p,
+    lowest_argmax,
+    next_tokens,
+    probabilities,
+    processed_logits,
+    seen_along,
+    seen_tokens,
+)
+from specgauge.model.sampling import SamplingSettings, inverse_cdf, processed_probs
+
+VOCABULARY = 40
+
+
+def transformers_chain(s: SamplingSettings) -> LogitsProcessorList:
+    """The processors that ``generate`` would build, in its order."""
+    keep = s.min_tokens_to_keep
+    chain: list[Any] = []
+    if s.repetition_penalty != 1.0:
+        chain.append(RepetitionPenaltyLogitsProcessor(s.repetition_penalty))
+    if s.temperature not in (0.0, 1.0):
+        chain.append(TemperatureLogitsWarper(s.temperature))
+    if s.top_k:
+        chain.append(TopKLogitsWarper(s.top_k, min_tokens_to_keep=keep))
+    if s.top_p is not None and s.top_p < 1.0:
+        chain.append(TopPLogitsWarper(s.top_p, min_tokens_to_keep=keep))
+    if s.min_p:
+        chain.append(MinPLogitsWarper(s.min_p, min_tokens_to_keep=keep))
+    return LogitsProcessorList(chain)
+
+
+settings_strategy = st.builds(
+    SamplingSettings,
+    temperature=st.sampled_from([0.3, 0.7, 1.0, 1.7]),
+    top_k=st.sampled_from([None, 1, 3, 17, 100]),
+    top_p=st.sampled_from([None, 0.1, 0.5, 0.9, 1.0]),
+    min_p=st.sampled_from([None, 0.05, 0.5]),
+    repetition_penalty=st.sampled_from([1.0, 1.3, 0.8]),
+    min_tokens_to_keep=st.sampled_from([1, 2, 5]),
+)
+
+
+@given(settings_strategy, st.integers(0, 10_000), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_equals_transformers_bit_for_bit(chain: SamplingSettings, seed: int, with_ties: bool) -> None:
+    """Ties at the boundary of top-p excepted: there transformers keeps whichever its unstable sort put last."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(4, VOCABULARY, generator=generator) * 3
+    if with_ties and chain.top_p in (None, 1.0):
+        logits = logits.round()
+    history = torch.randint(0, VOCABULARY, (4, 9), generator=generator)
+    expected = transformers_chain(chain)(history, logits.clone())  # type: ignore[arg-type]
+    seen = seen_tokens(history, torch.ones_like(history, dtype=torch.bool), VOCABULARY)
+    assert torch.equal(processed_logits(logits, chain, seen), expected)
+
+
+@given(settings_strategy, st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_equals_the_numpy_twin(chain: SamplingSettings, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(VOCABULARY, generator=generator, dtype=torch.float64)
+    history = torch.randint(0, VOCABULARY, (9,), generator=generator)
+    seen = seen_tokens(history[None], torch.ones(1, 9, dtype=torch.bool), VOCABULARY)[0]
+    np.testing.assert_allclose(
+        probabilities(logits, chain, seen).numpy(),
+        processed_probs(logits.numpy(), chain, history.numpy()),
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+def test_ties_go_to_the_lowest_index() -> None:
+    logits = torch.tensor([0.0, 1.0, 1.0])
+    greedy = SamplingSettings(temperature=0.0)
+    assert lowest_argmax(logits) == 1
+    assert next_tokens(logits, greedy, None) == 1
+    assert probabilities(logits, greedy).tolist() == [0.0, 1.0, 0.0]
+
+
+@given(st.integers(1, 300), st.integers(1, 3), st.booleans(), st.integers(0, 2**32 - 1))
+def test_of_many_ties_the_lowest_is_found_at_any_width_and_stride(
+    width: int, levels: int, is_transposed: bool, seed: int
+) -> None:
+    values = torch.randint(0, levels, (3, width), generator=torch.Generator().manual_seed(seed)).float()
+    laid_out = values.t().contiguous().t() if is_transposed else values
+    assert lowest_argmax(laid_out).tolist() == [row.index(max(row)) for row in values.tolist()]
+    values[1, width // 2] = torch.nan
+    assert lowest_argmax(values)[1] == width
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 60),
+    st.sampled_from([0.3, 1.0, 4.0]),
+    st.sampled_from([0.0, 0.25, 1.0]),
+    st.floats(0.01, 0.999),
+    st.integers(1, 3),
+)
+def test_a_nucleus_found_among_few_is_the_one_of_the_whole_order(
+    seed: int, ranks: int, scale: float, step: float, top_p: float, keep: int
+) -> None:
+    logits = scale * torch.randn(4, 80, generator=torch.Generator().manual_seed(seed))
+    if step:  # ties
+        logits = (logits / step).round() * step
+    logits[1, 30:] = -torch.inf
+    expected = _keep_top_p_sorted(logits, top_p, keep)
+    assert torch.equal(_keep_nucleus(logits, top_p, keep, max(ranks, keep + 1)), expected)
+    assert torch.equal(keep_top_p(logits, top_p, keep), expected)
+
+
+def test_a_wide_vocabulary_is_filtered_as_transformers_does() -> None:
+    logits = 3 * torch.randn(2, 3, 9000, generator=torch.Generator().manual_seed(0))
+    for top_p in (0.5, 0.9, 0.99):
+        expected = TopPLogitsWarper(top_p)(torch.empty(0), logits.reshape(6, -1)).reshape(logits.shape)
+        assert torch.equal(keep_top_p(logits, top_p, 1), expected)
+        assert torch.equal(keep_top_p(logits[0, 0], top_p, 1), expected[0, 0])
+    broken = logits.clone()
+    broken[0, 0, 5] = torch.nan
+    assert torch.equal(keep_top_p(broken, 0.9, 1).isnan(), _keep_top_p_sorted(broken, 0.9, 1).isnan())
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("column", [0, 399])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        SamplingSettings(temperature=0.0),
+        SamplingSettings(temperature=0.0, repetition_penalty=1.2),
+        SamplingSettings(),
+        SamplingSettings(temperature=0.7, top_k=1),
+        SamplingSettings(top_k=5, top_p=0.9),
+        SamplingSettings(top_p=0.9),
+        SamplingSettings(min_p=0.2, repetition_penalty=1.2),
+    ],
+)
+def test_what_is_not_a_number_gives_no_token_and_a_first_probability_of_nan(
+    chain: SamplingSettings, column: int, value: float
+) -> None:
+    """Whatever the processors do with it; the row beside it is chosen as it would be alone."""
+    logits = torch.linspace(-3, 3, 400, dtype=torch.float64).repeat(2, 1)
+    logits[:, 7] = -torch.inf
+    logits[1, column] = value
+    seen = torch.ones(2, 400, dtype=torch.bool)
+    uniforms = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    probs = probabilities(logits, chain, seen)
+    assert probs[:, 0].isnan().tolist() == [False, True]
+    good, bad = next_tokens(logits, chain, uniforms, seen).tolist()
+    assert (good, bad) == (int(next_tokens(logits[:1], chain, uniforms[:1], seen[:1])), NO_TOKEN)
+    assert good > 200
+
+
+def test_low_precision_logits_become_float32_probabilities() -> None:
+    probs = probabilities(torch.zeros(2, 3, dtype=torch.bfloat16), SamplingSettings())
+    assert probs.dtype == torch.float32
+    assert probabilities(torch.zeros(3, dtype=torch.float64), SamplingSettings()).dtype == torch.float64
+
+
+def test_a_penalty_without_history_is_an_error() -> None:
+    with pytest.raises(ValueError, match="repetition_penalty needs the history"):
+        probabilities(torch.zeros(3), SamplingSettings(repetition_penalty=2.0))
+
+
+@pytest.mark.parametrize(("u", "token"), [(0.0, 1), (0.24, 1), (0.25, 3), (0.5, 3), (0.999999, 3)])
+def test_draw_is_the_inverse_cdf_and_never_a_token_without_mass(u: float, token: int) -> None:
+    probs = torch.tensor([0.0, 0.25, 0.0, 0.75, 0.0])
+    assert draw(probs, torch.tensor(u)) == token
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30), st.floats(0.0, 1.0, exclude_max=True))
+def test_draw_equals_the_numpy_twin(masses: list[float], u: float) -> None:
+    if sum(masses) < 1e-12:
+        masses = [*masses, 1.0]
+    probs = torch.tensor(masses, dtype=torch.float64)
+    token = int(draw(probs, torch.tensor(u, dtype=torch.float64)))
+    assert token == int(inverse_cdf(probs.numpy(), np.float64(u)))
+    assert probs[token] > 0
+
+
+def test_history_leaves_out_padding_and_grows_along_a_block() -> None:
+    tokens = torch.tensor([[1, 2, 0], [3, 0, 0]])
+    valid = torch.tensor([[True, True, False], [True, False, False]])
+    seen = seen_tokens(tokens, valid, 5)
+    assert seen.nonzero().tolist() == [[0, 1], [0, 2], [1, 3]]
+    along = seen_along(seen, torch.tensor([[4, 4], [0, 2]]))
+    assert along[0].nonzero().tolist() == [[0, 1], [0, 2], [0, 4], [1, 1], [1, 2], [1, 4]]
+    assert along[1].nonzero().tolist() == [[0, 0], [0, 3], [1, 0], [1, 2], [1, 3]]

@@ -1,0 +1,395 @@
+"""Every arm over the same prompts: what is recorded adds up, greedy texts agree, the one-pass estimate is met."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.decoding import early_stop as looks
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.decoding.verification import Verifier
+from specgauge.bench.end_to_end import arm_runs as arm_caches
+from specgauge.bench.end_to_end import end_to_end as endtoend
+from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_bytes, run_of_decoded, weight_bytes
+from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
+from specgauge.bench.end_to_end.host_costs import HostCosts
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.configs.drafts import NgramConfig
+from specgauge.model.arms import adaptive_arm, end_to_end_arms
+from specgauge.model.policies.entropy import SvipPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, HeuristicPolicy
+from specgauge.model.policies.renewal import RenewalCall
+from specgauge.model.sampling import SamplingSettings
+from specgauge.sweeps.store.decoded import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
+from tests.bench.conftest import FakeClock, FakeDevice
+
+GREEDY = SamplingSettings(temperature=0.0)
+PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
+ARMS = end_to_end_arms([1, 3])
+
+
+@pytest.fixture
+def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
+    return LoadedPair(
+        name="tiny",
+        target=tiny_model(seed=1, scale=0.3, name="target"),
+        draft=tiny_model(seed=1, scale=0.3, layers=1, name="draft"),
+    )
+
+
+def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
+    for record, columns in ((Request, REQUEST_COLUMNS), (Round, ROUND_COLUMNS)):
+        assert [field.name for field in fields(record)] == [name for name in columns if name not in KEY_COLUMNS]
+
+
+def standings(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:
+    return {arm: {request.against_plain for request in run.requests} for arm, run in found.items()}
+
+
+def test_greedy_texts_are_held_against_the_plain_loops(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    ours = {arm: {"same"} for arm in ("loop", "speculate:1", "speculate:3")}
+    assert standings(found) == ours | {"plain": {None}, "generate": {None}}
+    assert {request.leaves_plain_at for run in found.values() for request in run.requests} == {None}
+    for other in (
+        EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0),
+        EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=0.5),
+    ):
+        drawn = other.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert set().union(*standings(drawn).values()) == {None}
+
+
+def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Verifier.judge
+
+    def shifted(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
+        return judge(self, logits.roll(1, dims=-1), *rest)
+
+    monkeypatch.setattr(Verifier, "judge", shifted)
+    found = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0).run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert standings(found)["speculate:3"] == {"differs"}
+    plain = [request.tokens for request in found["plain"].requests]
+    for request, tokens in zip(found["speculate:3"].requests, plain, strict=True):
+        at = request.leaves_plain_at
+        assert at == 1, "the first token is drawn after the prefill"
+        assert request.tokens[:at] == tokens[:at]
+        assert request.tokens[at] != tokens[at]
+        assert request.leaves_plain_margin is not None
+        assert request.leaves_plain_margin > 0
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings()], ids=["greedy", "drawn"])
+def test_signals_at_a_fixed_gamma_are_those_of_the_judged_drafts(pair: LoadedPair, settings: SamplingSettings) -> None:
+    bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
+    kept = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["speculate:3"].rounds
+    looking = SpeculativeDecoder(
+        pair.target, ModelDrafter(pair.draft_model, settings, signals=True), settings, seed=0
+    ).run(PROMPTS, gamma=3, max_new_tokens=9, prompt_numbers=[4, 5, 6])
+    assert len(kept) == len(looking.rows)
+    assert {one.drafted - len(one.top_probs) for one in kept} > {0}, "some end with a rejection, some do not"
+    for one, row in zip(kept, looking.rows, strict=True):
+        judged = min(row.accepted + 1, row.drafted)
+        assert one.top_probs == pytest.approx(row.top_probs[:judged], rel=1e-5)
+        assert one.entropies_nats == pytest.approx(row.entropies_nats[:judged], rel=1e-5)
+
+
+def test_every_block_has_every_arm_in_its_own_order() -> None:
+    orders = [shuffled(ARMS, seed=3, block=block) for block in range(6)]
+    assert all(sorted(order) == sorted(ARMS) for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+    assert orders[2] == shuffled(ARMS, seed=3, block=2)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_what_is_recorded_adds_up(pair: LoadedPair, arm: str) -> None:
+    found = _run(pair, GREEDY, arm)
+    assert [request.row for request in found.requests] == [0, 1, 2]
+    assert [request.prompt for request in found.requests] == [4, 5, 6]
+    if arm == "generate":
+        assert found.rounds == ()
+        assert all(request.rounds is None and request.seconds is None for request in found.requests)
+        return
+    emitted, rounds = Counter[int](), Counter[int]()
+    for one in found.rounds:
+        emitted[one.row] += one.emitted
+        rounds[one.row] += 1
+        assert one.context == 4 + one.position - 1
+    for request in found.requests:
+        assert len(request.tokens) == 1 + emitted[request.row]
+        assert request.rounds == rounds[request.row]
+        assert request.seconds is not None
+        assert request.prefill_s < request.seconds <= request.prefill_s + request.decode_s + 1e-9
+    by_round = {one.round: one.t_round_s for one in found.rounds}
+    assert sum(by_round.values()) == pytest.approx(found.requests[0].decode_s, rel=1e-9)
+
+
+def test_greedy_texts_are_the_same_under_every_arm(pair: LoadedPair) -> None:
+    texts = {arm: [request.tokens for request in _run(pair, GREEDY, arm).requests] for arm in ARMS}
+    assert all(found == texts["plain"] for found in texts.values())
+
+
+def test_arms_in_turns_write_what_they_write_alone(pair: LoadedPair) -> None:
+    for settings in (GREEDY, SamplingSettings(), SamplingSettings(temperature=0.7, repetition_penalty=1.3)):
+        bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
+        together = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert list(together) == list(ARMS)
+        for arm in ARMS:
+            alone = _run(pair, settings, arm)
+            assert [one.tokens for one in together[arm].requests] == [one.tokens for one in alone.requests]
+            assert [(one.row, one.accepted, one.emitted) for one in together[arm].rounds] == [
+                (one.row, one.accepted, one.emitted) for one in alone.rounds
+            ]
+
+
+def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict takes 2 s and nothing else any time: so long are all rounds of each arm, whoever ran in between."""
+    device = FakeDevice()
+    judge = Verifier.judge
+
+    def slowly(*arguments: Any) -> Any:
+        device.now_s += 2.0
+        return judge(*arguments)
+
+    monkeypatch.setattr(Verifier, "judge", slowly)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert {(arm, one.t_round_s) for arm, run in found.items() for one in run.rounds} == {
+        ("plain", 0.0),
+        ("loop", 2.0),
+        ("speculate:1", 2.0),
+        ("speculate:3", 2.0),
+    }
+    rounds = {one.round for one in found["speculate:3"].rounds}
+    assert found["speculate:3"].requests[0].decode_s == 2.0 * len(rounds)
+
+
+def test_arms_whose_caches_are_too_much_together_run_one_after_another(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches: list[int] = []
+    new_cache = LoadedModel.new_cache
+
+    def counted(model: LoadedModel, **sizes: int) -> Any:
+        found = new_cache(model, **sizes)
+        caches.append(1)
+        weakref.finalize(found, caches.pop)
+        if len(caches) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return found
+
+    monkeypatch.setattr(LoadedModel, "new_cache", counted)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    assert bench.takes_turns
+    for _ in range(2):
+        found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert not bench.takes_turns
+        assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
+    monkeypatch.setattr(LoadedModel, "new_cache", lambda *_, **__: 1 / 0)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    with pytest.raises(ZeroDivisionError):
+        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert bench.takes_turns
+
+
+def test_arms_do_not_take_turns_where_little_memory_is_free(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arm_caches, "free_bytes", lambda device: 1000)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    assert not bench.takes_turns
+    assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
+
+
+def test_arms_do_not_take_turns_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
+    caches = cache_bytes(pair.target, batch_size=3, tokens=13) or 0
+    caches += cache_bytes(pair.draft_model, batch_size=3, tokens=13) or 0
+    needed = weight_bytes(pair) + (len(ARMS) - 1) * caches  # generate runs alone
+    for memory, takes_turns in ((needed, True), (needed - 1, False)):
+        bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=memory)
+        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        assert bench.takes_turns is takes_turns
+
+
+def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+    judge = Verifier.judge
+
+    def broken(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
+        nonlocal rounds
+        rounds += 1
+        return judge(self, logits * torch.nan if rounds == 5 else logits, *rest)
+
+    monkeypatch.setattr(Verifier, "judge", broken)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
+    with pytest.raises(NonFiniteLogitsError, match="target"):
+        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    monkeypatch.undo()
+    assert bench.run(["plain"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["plain"].rounds
+
+
+def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
+    """Greedy texts are the same whatever γ wrote them, and so is what each γ should take; its own is what it took."""
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, window=4)
+    assert found["plain"].requests[0].expected_starts is None
+    for row in range(3):
+        one, three = (found[f"speculate:{gamma}"].requests[row] for gamma in (1, 3))
+        assert one.expected_starts == three.expected_starts
+        assert one.expected_committed == three.expected_committed
+    for place, gamma in enumerate((1, 3)):
+        run = found[f"speculate:{gamma}"]
+        for request in run.requests:
+            own = [one for one in run.rounds if one.row == request.row and one.position - 1 + 4 <= 19]
+            assert request.expected_starts is not None
+            assert request.expected_committed is not None
+            assert request.expected_starts[place] == pytest.approx(len(own), abs=1e-9)
+            assert request.expected_committed[place] == pytest.approx(sum(one.emitted for one in own), abs=1e-9)
+
+
+def test_greedy_rounds_are_those_expected(pair: LoadedPair) -> None:
+    for arm in ("speculate:1", "speculate:3"):
+        for request in _run(pair, GREEDY, arm).requests:
+            assert request.expected_rounds == pytest.approx(request.rounds, abs=1e-9)
+
+
+def test_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
+    assert all(request.expected_rounds is None for request in _run(pair, GREEDY, "loop").requests)
+
+
+def test_forced_acceptance_is_said_to_lose_the_law(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=1.0)
+    found = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
+    assert [one.accepted for one in found.rounds if one.round < 2] == [3] * 6
+    for request in found.requests:
+        assert not request.lossless
+        assert request.why_not_lossless == "acceptance is forced by coin at given rates"
+        assert request.expected_rounds is None
+
+
+def test_a_text_of_one_token_has_no_round(tiny_model: Callable[..., LoadedModel]) -> None:
+    free = tiny_model(seed=1)
+    pair = LoadedPair(name="tiny", target=free, draft=tiny_model(seed=2))
+    first = _run(pair, GREEDY, "plain").requests[0].tokens[0]
+    ending = LoadedPair(name="tiny", target=tiny_model(seed=1, eos=(first,)), draft=tiny_model(seed=2))
+    for arm in ("plain", "loop", "speculate:3"):
+        bench = EndToEnd(ending, GREEDY, max_new_tokens=9, seed=0)
+        (request,) = bench.run([arm], PROMPTS[:1], prompt_numbers=[0], repetition=0)[arm].requests
+        assert (request.tokens, request.rounds, request.finish_reason) == ((first,), 0, "eos")
+        assert request.seconds == request.prefill_s
+
+
+def test_warming_up_leaves_no_trace(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0)
+    before = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
+    for arm in ARMS:
+        bench.warm_up(arm, PROMPTS)
+    after = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
+    assert [request.tokens for request in after.requests] == [request.tokens for request in before.requests]
+
+
+def _run(pair: LoadedPair, settings: SamplingSettings, arm: str) -> ArmRun:
+    bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
+    return bench.run([arm], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)[arm]
+
+
+@pytest.mark.parametrize("policy", [HeuristicPolicy(start=2, cap=3), SvipPolicy(threshold=1.4, cap=3)])
+def test_an_adaptive_arm_writes_the_same_greedy_text_and_says_what_it_drafted(
+    pair: LoadedPair, policy: GammaPolicy
+) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
+    arm = adaptive_arm("any")
+    bench.warm_up(arm, PROMPTS, gamma_max=3)
+    runs = bench.run([arm, "plain"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, policies={arm: policy})
+    found, plain = runs[arm], runs["plain"]
+    assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
+    assert all(one.gamma is None and one.expected_rounds is None and one.lossless for one in found.requests)
+    asked = {one.round: one.gamma_asked for one in found.rounds if one.gamma_limit == "asked"}
+    assert len(set(asked.values())) > 1
+    assert all(one.drafted == one.gamma <= one.gamma_asked <= 3 for one in found.rounds)
+
+
+def test_warming_up_meets_every_gamma_with_a_look_after_every_draft(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[ArmRun] = []
+    monkeypatch.setattr(endtoend, "run_of_decoded", lambda arm, decoded: runs.append(run_of_decoded(arm, decoded)))
+    EndToEnd(pair, GREEDY, max_new_tokens=40, seed=0).warm_up("adaptive:any", PROMPTS[:1], gamma_max=3)
+    (warm,) = runs
+    assert {one.gamma_asked for one in warm.rounds if one.gamma_limit == "asked"} == {1, 2, 3}
+    assert all(len(one.top_probs) == one.drafted - 1 for one in warm.rounds if one.gamma_limit == "asked")
+
+
+def test_a_machine_that_drifts_makes_no_look_dearer(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain takes as many seconds as there were chains before it; two looks take 3 s each beside that."""
+    device, chains = FakeDevice(), count()
+    read, propose = looks.read_signals, ModelDrafter.propose
+
+    def slowly_read(*arguments: Any) -> Any:
+        device.now_s += 3.0
+        return read(*arguments)
+
+    def ever_slower(self: ModelDrafter, *arguments: Any) -> Any:
+        device.now_s += next(chains)
+        return propose(self, *arguments)
+
+    monkeypatch.setattr("specgauge.bench.decoding.drafters.read_signals", slowly_read)
+    monkeypatch.setattr(ModelDrafter, "propose", ever_slower)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
+    assert bench.host_costs(PROMPTS, gamma=3).t_look_s == pytest.approx(3.0, rel=1e-12)
+
+
+def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals take 3 s to read, where lookups draft a question to the policy takes 1 s.
+
+    Verdicts take a second a place, of which the middle γ of a round, 2 of 3 and 1 of 1, has one more.
+    """
+    device = FakeDevice()
+    clock = FakeClock(device)
+    read, judge = looks.read_signals, Verifier.judge
+
+    def slowly_read(*arguments: Any) -> Any:
+        device.now_s += 3.0
+        return read(*arguments)
+
+    def slowly_judge(*arguments: Any) -> Any:
+        device.now_s += arguments[1].shape[1]
+        return judge(*arguments)
+
+    monkeypatch.setattr("specgauge.bench.decoding.drafters.read_signals", slowly_read)
+    monkeypatch.setattr(Verifier, "judge", slowly_judge)
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=clock)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=3.0)
+    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+    lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
+    bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
+    ask = RenewalCall.goes_on
+
+    def slowly_ask(*arguments: Any) -> Any:
+        device.now_s += 1.0
+        return ask(*arguments)
+
+    monkeypatch.setattr(RenewalCall, "goes_on", slowly_ask)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=1.0)
+    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+
+
+def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=6, seed=0)
+    numbers = range(len(PROMPTS))
+    policies = {"adaptive:any": FixedPolicy(gamma=0)}
+    runs = bench.run(["adaptive:any", "plain"], PROMPTS, prompt_numbers=numbers, repetition=0, policies=policies)
+    found, plain = runs["adaptive:any"], runs["plain"]
+    assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
+    assert {(one.arm, one.gamma, one.expected_rounds) for one in found.requests} == {("adaptive:any", None, None)}
+    assert {(one.arm, one.gamma_asked, one.t_accept_s) for one in found.rounds} == {("adaptive:any", 0, None)}

@@ -1,0 +1,434 @@
+"""Forwards over fixed shapes: what they compute, that nothing moves or is read back, and when they are built."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaForCausalLM
+
+from specgauge.bench.cache.cache import forward, prefill
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.end_to_end.end_to_end import EndToEnd
+from specgauge.bench.models import static_graphs as fixed
+from specgauge.bench.models.compilation import CompileInsideError, built, count_build, nothing_built
+from specgauge.bench.models.early_exit import first_layers
+from specgauge.bench.models.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.models.static_graphs import FixedCache, FixedForward
+from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.blocks import TimingCell
+from specgauge.bench.timing.cell_timer import measure_cells
+from specgauge.bench.timing.clock import HostClock
+from specgauge.configs.pairs import PairConfig
+from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.variants import Mode
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoding.test_decoder_families import FAMILIES, NEW, PROMPTS, nearly, network
+
+GREEDY = SamplingSettings(temperature=0.0)
+TOLERANCE = 2e-6
+"""Models compute rotary angles and norms partly in float32, whatever the weights' type."""
+LENGTHS = [3, 7, 12]
+COMPILED = [
+    ("gpt2", "aot_eager"),  # AOTAutograd makes every write a new value, and copies it back
+    *((family, "eager") for family in FAMILIES if family not in ("gpt2", "llama", "mistral, sliding")),
+]
+CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
+Make = Callable[..., LoadedModel]
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fixed shapes' computation as it stands, at once."""
+    monkeypatch.setattr(FixedForward, "_compile", FixedForward._plain)
+
+
+@pytest.fixture(autouse=True)
+def backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trace as ever, but run what was traced without generating code."""
+    monkeypatch.setattr(fixed, "BACKEND", "eager")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[LoadedPair]:
+    """A Llama and a disturbed copy, compiled."""
+    before, fixed.BACKEND = fixed.BACKEND, "eager"
+    target = network("llama", 1, layers=1)
+    yield pair_in_mode(LoadedPair(name="p", target=target, draft=nearly(target, 2)), "compile")
+    fixed.BACKEND = before
+
+
+def eager(pair: LoadedPair) -> LoadedPair:
+    return pair_in_mode(pair, "eager")
+
+
+def ragged(model: LoadedModel, new: int) -> tuple[FixedCache, Tensor, Tensor]:
+    """A cache of rows of 3, 7 and 12 tokens, new tokens for them, and the logits of an eager forward over those."""
+    assert model.fixed is not None
+    cache = model.fixed.new_cache(batch_size=3, tokens=40)
+    tokens = torch.randint(0, 40, (3, 20), generator=torch.Generator().manual_seed(new))
+    prefill(model.model, cache, tokens[:, :14])
+    fed = torch.stack([tokens[row, start : start + new] for row, start in enumerate(LENGTHS)])
+    cache.set_lengths(LENGTHS)
+    expected = prefill(model.model, cache, fed)
+    cache.set_lengths(LENGTHS)
+    return cache, fed, expected
+
+
+def decoded(pair: LoadedPair, gamma: int) -> Any:
+    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
+    return decoder.run(PROMPTS, gamma=gamma, max_new_tokens=NEW, prompt_numbers=range(len(PROMPTS)))
+
+
+# What is computed
+
+
+@pytest.mark.parametrize(("family", "how"), COMPILED)
+def test_every_family_is_one_graph_with_the_eager_logits(
+    family: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixed, "BACKEND", how)
+    layers = 2 if "gemma" in family else 1  # of two kinds in turn, or all alike
+    model = in_mode(network(family, 1, layers), "compile")
+    cache, fed, expected = ragged(model, 3)
+    before = built()
+    torch.testing.assert_close(forward(model.model, cache, fed), expected, rtol=0, atol=TOLERANCE)
+    assert cache.lengths == [6, 10, 15]
+    cache.set_lengths(LENGTHS)
+    torch.testing.assert_close(forward(model.model, cache, fed), expected, rtol=0, atol=TOLERANCE)
+    assert built().since(before).count == 1
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_decodes_the_same_text(family: str) -> None:
+    target = network(family, 1)
+    pair = LoadedPair(name="p", target=target, draft=nearly(target, 2))
+    found, expected = decoded(pair_in_mode(pair, "compile"), 3), decoded(pair, 3)
+    assert found.texts == expected.texts
+    assert [(row.accepted, row.drafted) for row in found.rows] == [(row.accepted, row.drafted) for row in expected.rows]
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("new", [1, 2, 5])
+def test_logits_are_kept_of_the_last_positions_only(new: int) -> None:
+    model = in_mode(network("llama", 1), "compile")
+    cache, fed, expected = ragged(model, new)
+    torch.testing.assert_close(forward(model.model, cache, fed, keep=1), expected[:, -1:], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_the_first_layers_draft_in_the_mode_of_their_target(tiny_model: Make) -> None:
+    cut = first_layers(in_mode(tiny_model(), "compile"), 1)
+    assert cut.mode == "compile"
+    assert cut.fixed is not None
+    assert cut.fixed.model is cut.model
+    cache = cut.new_cache(batch_size=2, tokens=10)
+    tokens = torch.arange(10).reshape(2, 5)
+    expected = prefill(cut.model, cache, tokens)
+    cache.set_lengths(0)
+    torch.testing.assert_close(forward(cut.model, cache, tokens), expected, rtol=0, atol=TOLERANCE)
+
+
+# Nothing moves, nothing is read back, nothing is built twice
+
+
+class NoReadBack(TorchDispatchMode):
+    """Fails where a tensor's value, or a size that depends on one, comes to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        read = name in ("_local_scalar_dense", "item", "equal", "nonzero", "masked_select", "_unique2", "is_nonzero")
+        if name in ("index", "index_put", "index_put_", "_unsafe_index"):
+            read = any(index is not None and index.dtype == torch.bool for index in args[1])
+        assert not read, f"read back by {func}"
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_read_back_would_be_seen() -> None:
+    values = torch.ones(2)
+    for read in (values.max().item, lambda: values[values > 0], values.nonzero, lambda: bool(values[0] > 0)):
+        with pytest.raises(AssertionError, match="read back"), NoReadBack():
+            read()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_is_read_back(family: str) -> None:
+    model = in_mode(network(family, 1), "compile")
+    assert model.fixed is not None
+    cache, fed, _ = ragged(model, 3)
+    model.fixed.run_plainly(cache, fed)
+    ((_, shape),) = cache.slots.shapes.items()
+    with torch.inference_mode(), NoReadBack():
+        model.fixed._plain(shape)
+
+
+def pointers(cache: FixedCache) -> dict[Any, list[int]]:
+    """Where everything lies that a forward reads or writes, by shape."""
+    return {
+        key: [
+            *(t.data_ptr() for t in (shape.tokens, shape.lengths, shape.positions, shape.full, shape.sliding)),
+            *(t.data_ptr() for t in (*shape.keys, *shape.values)),
+        ]
+        for key, shape in cache.slots.shapes.items()
+    }
+
+
+def test_twenty_rounds_build_nothing_and_move_nothing(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[FixedCache] = []
+    real = FixedForward.new_cache
+
+    def kept(self: FixedForward, **options: Any) -> FixedCache:
+        caches.append(real(self, **options))
+        return caches[-1]
+
+    monkeypatch.setattr(FixedForward, "new_cache", kept)
+    drafter = ModelDrafter(pair.draft_model, GREEDY)
+    decoder = SpeculativeDecoder(pair.target, drafter, GREEDY, seed=0)
+    decoder.build(batch_size=3, prompt_tokens=17, gamma=1, max_new_tokens=NEW)
+    places, rounds = [pointers(cache) for cache in caches], 0
+    caches.clear()
+    with nothing_built("decoding"):
+        for _ in range(3):
+            found = decoder.run(PROMPTS, gamma=1, max_new_tokens=NEW, prompt_numbers=range(3))
+            rounds += len(found.times)
+            assert [pointers(cache) for cache in caches] == places
+            assert found.texts == decoded(eager(pair), 1).texts
+            caches.clear()
+    assert rounds >= 20
+
+
+def test_arms_end_to_end_are_built_before_they_are_timed(pair: LoadedPair) -> None:
+    prompts = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    runs = []
+    for one in (eager(pair), pair):
+        bench = EndToEnd(one, GREEDY, max_new_tokens=NEW, seed=0)
+        for arm in ("plain", "generate", "speculate:1"):
+            bench.warm_up(arm, prompts)
+            found = bench.run([arm], prompts, prompt_numbers=range(3), repetition=0)
+            runs.append([request.tokens for request in found[arm].requests])
+    assert all(tokens == runs[0] for tokens in runs)
+
+
+def test_an_arm_that_is_built_while_it_is_timed_fails(tiny_model: Make) -> None:
+    model = in_mode(tiny_model(layers=1), "compile")
+    bench = EndToEnd(LoadedPair(name="p", target=model, draft=model), GREEDY, max_new_tokens=2, seed=0)
+    with pytest.raises(
+        CompileInsideError, match=r"^compile-inside: 1 graph compiled .* while plain, 1 prompts, was timed"
+    ):
+        bench.run(["plain"], [[1, 2, 3]], prompt_numbers=[0], repetition=0)
+
+
+def test_graphs_are_counted_whoever_builds_them() -> None:
+    def add(tensor: Tensor) -> Tensor:
+        return tensor + 1
+
+    compiled = torch.compile(add, backend="eager", dynamic=False)
+    before = built()
+    compiled(torch.ones(2))
+    compiled(torch.ones(2))
+    with nothing_built("nothing new"):
+        compiled(torch.ones(2))
+    words = (
+        "^compile-inside: 1 graph compiled or captured in .* s while it was timed; its times would hold the compiler's"
+    )
+    with pytest.raises(CompileInsideError, match=words), nothing_built("it"):
+        compiled(torch.ones(3))
+    count_build(captures=2, seconds=1.5)
+    found = built().since(before)
+    assert (found.count, found.seconds) == (4, 1.5)
+
+
+# Buckets and buffers
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_cost_follows_the_context(tiny_model: Make) -> None:
+    """The smallest bucket that holds what was reserved; a forward that reaches further runs over the next."""
+    model = in_mode(tiny_model(), "compile")
+    cache = model.new_cache(batch_size=2, tokens=200)
+    assert isinstance(cache, FixedCache)
+    assert (cache.capacity, cache.bucket) == (256, 256)
+    text = torch.randint(0, 11, (2, 140), generator=torch.Generator().manual_seed(0))
+    expected = prefill(model.model, cache, text)
+    for reserved, start, bucket in ((60, 50, 64), (64, 60, 128), (100, 62, 128), (65, 125, 192), (200, 10, 256)):
+        cache.reserve(reserved)
+        cache.set_lengths(start)
+        found = forward(model.model, cache, text[:, start : start + 5])
+        torch.testing.assert_close(found, expected[:, start : start + 5], rtol=0, atol=TOLERANCE)
+        assert (5, 0, bucket) in cache.slots.shapes
+    assert len(cache.slots.shapes) == 4
+    keys = cache.slots.shapes[5, 0, 64].keys[0]
+    assert keys.shape[2] == 64
+    assert keys.data_ptr() == cache.slots.shapes[5, 0, 256].keys[0].data_ptr()
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None:
+    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
+    bench = Workbench(
+        pair_in_mode(pair, "compile"), [[1, 2, 3], [4, 5]], batch_size=2, max_context=130, gamma_max=2, seed=0
+    )
+    for context in (40, 130):
+        for arm in ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "prefill_target", "prefill_draft"):
+            bench.sample(arm, context, GREEDY, HostClock())
+    of_target, of_draft = bench.target_cache, bench.draft_cache
+    assert isinstance(of_target, FixedCache)
+    assert isinstance(of_draft, FixedCache)
+    assert set(of_target.slots.shapes) == {(new, 0, bucket) for new in (1, 2, 3) for bucket in (64, 192)}
+    assert set(of_draft.slots.shapes) == {(new, keep, bucket) for new, keep in ((1, 0), (2, 1)) for bucket in (64, 192)}
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_cell_notes_its_bucket_and_what_was_built(tiny_model: Make, memory_journal: Any) -> None:
+    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
+    cell = TimingCell(cell_id="c", chain="argmax", settings=GREEDY, batch_size=2, context=62)
+    modes: dict[Mode, int | None] = {"compile": 128, "eager": None}
+    for mode, bucket in modes.items():
+        memory_journal.lines = []
+        measure_cells(
+            pair_in_mode(pair, mode),
+            [cell],
+            gammas=[1, 2],
+            prompts=[[1, 2, 3], [4, 5]],
+            precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1),
+            journal=memory_journal,
+            seed=0,
+        )
+        assert {line.status for line in memory_journal.lines} == {"ok"}
+        for line in memory_journal.lines:
+            found = [line.notes.get(name) for name in ("bucket", "graphs_built", "build_s")]
+            assert found == ([bucket, 0, 0.0] if bucket else [None] * 3)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_cache_that_would_overflow_says_so(tiny_model: Make) -> None:
+    model = in_mode(tiny_model(), "compile")
+    cache = model.new_cache(batch_size=1, tokens=10)
+    cache.set_lengths(63)
+    with pytest.raises(ValueError, match="63 tokens and 2 more do not fit into a capacity of 64"):
+        forward(model.model, cache, torch.zeros(1, 2, dtype=torch.long))
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_slots_go_to_the_next_cache_of_their_size(tiny_model: Make) -> None:
+    model = in_mode(tiny_model(), "compile")
+    token = torch.ones(2, 1, dtype=torch.long)
+
+    def used(batch_size: int = 2, tokens: int = 10) -> FixedCache:
+        cache = model.new_cache(batch_size=batch_size, tokens=tokens)
+        assert isinstance(cache, FixedCache)
+        forward(model.model, cache, token[:batch_size])
+        return cache
+
+    first = used()
+    expected, where = first.slots.layers[0].both[0][:, :, :1].clone(), pointers(first)
+    first.slots.layers[0].both[1].fill_(torch.nan)
+    other = used()
+    assert pointers(other) != where, "the first is still in use"
+    del first
+    again = used()
+    assert pointers(again) == where
+    torch.testing.assert_close(again.slots.layers[0].both[0][:, :, :1], expected, rtol=0, atol=0)
+    assert bool((again.slots.layers[0].both[1][:, :, 1:] == 0).all()), "what lay there is gone"
+    del again, other
+    larger = used(tokens=100)
+    assert model.fixed is not None
+    assert len(model.fixed._idle) == 2
+    del larger
+    used(batch_size=1)
+    assert [slots.batch_size for slots in model.fixed._idle] == [1]
+    model.release()
+    assert model.fixed._idle == []
+
+
+# What cannot run
+
+
+def test_cuda_graphs_without_cuda_are_refused() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"^pair 'x' draft: mode cuda_graph needs CUDA, found device cpu \(torch .*use mode: eager or compile$",
+    ):
+        refuse_mode("cuda_graph", torch.device("cpu"), "pair 'x' draft")
+    with pytest.raises(ValueError, match="captures one device, found a model spread over several by device_map"):
+        refuse_mode("cuda_graph", torch.device("cuda", 0), "m", spread=True)
+    refuse_mode("cuda_graph", torch.device("cuda", 0), "m")
+    refuse_mode("compile", torch.device("cpu"), "m")
+
+
+@pytest.mark.parametrize("draft", ["embedded", "ngram", {"layers": 2}])
+def test_they_are_refused_before_anything_is_loaded(draft: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pair = PairConfig.model_validate({"name": "x", "target": {"model": "no/where"}, "draft": draft})
+    words = (
+        f"pair 'x' target: mode cuda_graph needs CUDA, found device cpu (torch {torch.__version__} sees no CUDA device)"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}; use mode: eager or compile$"):
+        refuse_mode_of(pair, "cuda_graph")
+    refuse_mode_of(pair, "compile")
+
+
+class Branching(LlamaForCausalLM):
+    """Looks at a value, as no graph can."""
+
+    def forward(self, input_ids: Any = None, cache: Any = None, **options: Any) -> Any:
+        assert int(input_ids.max()) >= 0
+        return super().forward(input_ids=input_ids, **{CACHE_ARGUMENT: cache}, **options)
+
+
+class Counting(LlamaForCausalLM):
+    """Places tokens by the cache's length, whatever positions it is given."""
+
+    def forward(self, input_ids: Any = None, position_ids: Any = None, cache: Any = None, **options: Any) -> Any:
+        if cache is not None:
+            position_ids = cache.get_seq_length() + torch.arange(input_ids.shape[1])[None]
+            options[CACHE_ARGUMENT] = cache
+        return super().forward(input_ids=input_ids, position_ids=position_ids, **options)
+
+
+def as_class(model: LoadedModel, kind: type[Any]) -> LoadedModel:
+    network: Any = kind(model.model.config).double().eval().requires_grad_(False)
+    network.load_state_dict(model.model.state_dict())
+    return replace(model, model=network)
+
+
+def test_a_model_that_is_not_one_graph_is_told_in_one_line(tiny_model: Make) -> None:
+    model = in_mode(as_class(tiny_model(layers=1), Branching), "compile")
+    cache = model.new_cache(batch_size=1, tokens=10)
+    with pytest.raises(ValueError, match=r"^tiny: Branching cannot be compiled as one graph \(.*\); use mode: eager$"):
+        forward(model.model, cache, torch.zeros(1, 1, dtype=torch.long))
+
+
+def test_a_model_that_computes_something_else_over_fixed_shapes_is_refused(tiny_model: Make) -> None:
+    model = as_class(tiny_model(layers=1), Counting)
+    with pytest.raises(
+        ValueError, match=r"^tiny: Counting computes other logits over fixed shapes than eagerly .* use mode: eager$"
+    ):
+        in_mode(model, "compile")
+
+
+def test_the_plain_loop_runs_in_the_mode(pair: LoadedPair, tiny_model: Make) -> None:
+    """Built once for all, whatever other classes of models are loaded meanwhile."""
+    pair.target.build(batch_size=3, tokens=17 + NEW, new_tokens=[1])
+    another: type[Any] = type("Another", (LlamaForCausalLM,), {})
+    as_class(tiny_model(layers=1), another)
+    with nothing_built("the plain loop"):
+        texts = [
+            generate_plain(one.target, PROMPTS, GREEDY, max_new_tokens=NEW, seed=0, prompt_numbers=range(3))
+            for one in (pair, eager(pair))
+        ]
+    assert texts[0] == texts[1]

@@ -1,0 +1,403 @@
+"""Loading a pair: what a good directory gives, paths, options, and tokenizers that belong together."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from transformers import PreTrainedTokenizerFast
+
+from specgauge.bench.cache.cache import forward, new_cache
+from specgauge.bench.models import pair as models
+from specgauge.bench.models.pair import (
+    LoadedModel,
+    LoadedPair,
+    check_vocabularies,
+    choose_device,
+    load_model,
+    load_pair,
+)
+from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
+from specgauge.configs.pairs import ModelConfig, PairConfig
+from tests.bench.loading_checks import NAME, Recorder, change_json, checkpoint, copied, load, record, refusal
+from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
+
+__all__ = ["checkpoint", "copied", "record"]  # fixtures
+
+
+# What a good directory gives
+
+
+def test_a_good_directory(checkpoint: Path) -> None:
+    loaded = load(checkpoint)
+    assert (loaded.name, loaded.device, loaded.dtype) == (NAME, torch.device("cpu"), torch.float32)
+    assert (loaded.max_context, loaded.vocabulary_rows, loaded.eos_token_ids) == (128, 100, (1,))
+    assert loaded.tokenizer("w0 w96")["input_ids"] == [3, 99]
+    expected = load_file(checkpoint / "model.safetensors")
+    state = loaded.model.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[key], expected[key]) for key in expected)
+    assert not loaded.model.training
+    assert all(parameter.requires_grad for parameter in loaded.model.parameters())  # frozen ones are slow on a CPU
+
+
+@pytest.mark.parametrize("attention", [None, "sdpa", "eager"])
+def test_it_runs_on_a_cache_with_a_length_per_row(checkpoint: Path, attention: str | None) -> None:
+    model = load(checkpoint, attention=attention, dtype="float64").model
+    tokens = torch.arange(3, 15).reshape(2, 6)
+    cache = new_cache(model, batch_size=2, tokens=8)
+    expected = forward(model, cache, tokens)
+    cache.set_lengths([2, 4])
+    found = forward(model, cache, torch.stack([tokens[0, 2:4], tokens[1, 4:6]]))
+    torch.testing.assert_close(found, torch.stack([expected[0, 2:4], expected[1, 4:6]]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "expected"),
+    [
+        ("float32", "auto", torch.float32),
+        ("bfloat16", "auto", torch.bfloat16),
+        ("float32", "bfloat16", torch.bfloat16),
+        ("bfloat16", "float64", torch.float64),
+    ],
+)
+def test_the_dtype_is_the_stored_one_or_the_one_asked_for(
+    tmp_path: Path, stored: str, asked: str, expected: torch.dtype
+) -> None:
+    save(tmp_path, llama().to(getattr(torch, stored)), word_tokenizer())
+    assert load(tmp_path, dtype=asked).dtype == expected
+
+
+def test_tied_weights_do_not_count_as_missing(tmp_path: Path) -> None:
+    save(tmp_path, llama(tie_word_embeddings=True), word_tokenizer())
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    model: Any = load(tmp_path).model
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [
+        ({"eos_token_id": [1, 7]}, {}, (1, 7)),
+        ({"eos_token_id": 5}, {}, (5,)),
+        (None, {"eos_token_id": [4, 2]}, (4, 2)),
+        (None, {"eos_token_id": None}, (1,)),
+    ],
+    ids=["generation list", "generation", "model", "tokenizer"],
+)
+def test_what_ends_a_text(
+    copied: Path, generation: dict[str, Any] | None, config: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    if generation is None:
+        (copied / "generation_config.json").unlink()
+    else:
+        change_json(copied / "generation_config.json", **generation)
+    change_json(copied / "config.json", **config)
+    assert load(copied).eos_token_ids == expected
+
+
+def test_nothing_ends_a_text(copied: Path) -> None:
+    (copied / "generation_config.json").unlink()
+    change_json(copied / "config.json", eos_token_id=None)
+    change_json(copied / "tokenizer_config.json", eos_token=...)
+    assert load(copied).eos_token_ids == ()
+
+
+def test_a_path_may_start_at_home(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+    assert load("~/good").vocabulary_rows == 100
+
+
+def test_loading_prints_nothing_and_leaves_settings_alone(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    load(checkpoint)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_model_prints_while_it_loads_is_no_result(
+    checkpoint: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = transformers.AutoTokenizer.from_pretrained
+
+    def chatty(*arguments: Any, **options: Any) -> Any:
+        print("welcome to my tokenizer")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", chatty)
+    load(checkpoint)
+    assert capfd.readouterr() == ("", "welcome to my tokenizer\n")
+
+
+def test_a_gguf_file(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    model = llama(seed=3)
+    write_gguf(tmp_path / "tiny.gguf", model, WORDS)
+    loaded = load(tmp_path, gguf_file="tiny.gguf")
+    assert (loaded.max_context, loaded.vocabulary_rows, loaded.eos_token_ids) == (128, 100, (1,))
+    state = loaded.model.state_dict()
+    assert all(torch.equal(state[key], tensor) for key, tensor in model.state_dict().items())
+
+
+# Paths
+
+
+def test_the_embedded_pair_lies_in_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint.parent / "embedded"
+    if not folder.exists():
+        shutil.copytree(checkpoint, folder / "target")
+    monkeypatch.setattr(models, "EMBEDDED", folder)
+    assert load("embedded").vocabulary_rows == 100
+    with pytest.raises(ValueError, match=r"^pair 'e' draft: ") as caught:
+        load_model(ModelConfig(model="embedded"), role="draft", name="pair 'e' draft")
+    assert str(caught.value) == (
+        f"pair 'e' draft: the embedded weights are missing from this installation ({folder / 'draft'}); "
+        "reinstall specgauge"
+    )
+
+
+@pytest.mark.parametrize("path", ["/no/such/directory", "./none", "../none/none", "~/none", "none", "a/b/c"])
+def test_a_directory_that_is_not_there(path: str) -> None:
+    assert refusal(path) == (
+        f"'{path}' is neither a directory nor a hub id of the form organisation/model; "
+        "check the path, or write 'embedded' for the shipped pair"
+    )
+
+
+def test_a_file_in_place_of_a_directory(checkpoint: Path) -> None:
+    path = checkpoint / "config.json"
+    assert refusal(path) == f"'{path}' is a file, not a model directory; for GGUF name its folder, set gguf_file"
+
+
+def test_a_directory_without_a_model(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == (
+        f"'{tmp_path}' is not a model directory: it has no config.json; "
+        "name the directory that has it, or set gguf_file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "found"), [([], "found no .gguf file"), (["b.gguf", "a.gguf", "c.bin"], "a.gguf, b.gguf")]
+)
+def test_a_gguf_file_that_is_not_there(copied: Path, there: list[str], found: str) -> None:
+    for name in there:
+        (copied / name).touch()
+    assert refusal(copied, gguf_file="x.gguf") == (
+        f"no 'x.gguf' in '{copied}'; set gguf_file to one that is there: {found}"
+    )
+
+
+# Options
+
+
+def test_an_attention_that_cannot_mask_rows(checkpoint: Path) -> None:
+    assert refusal(checkpoint, attention="flash_attention_2") == (
+        "attention 'flash_attention_2' cannot mask every row at its own length; allowed: sdpa, eager"
+    )
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
+def test_a_device_that_is_not_there(checkpoint: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert refusal(checkpoint, device=device) == (
+        f"device '{device}' was asked for, but torch {torch.__version__} sees no CUDA device; use device: auto or cpu"
+    )
+
+
+def test_devices_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    chosen = {device: str(choose_device(device, NAME)) for device in ("auto", "cpu", "cuda", "cuda:1")}
+    assert chosen == {"auto": "cuda", "cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
+    with pytest.raises(ValueError, match=r"^pair 'x' target: ") as caught:
+        choose_device("cuda:2", NAME)
+    assert str(caught.value) == (
+        f"{NAME}: device 'cuda:2' was asked for, but torch {torch.__version__} sees cuda:0, cuda:1; "
+        "use device: auto or cuda:1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [({"quant_method": "nonsense"}, "quant_method 'nonsense'"), ({"bits": 4}, "no quant_method")],
+)
+def test_an_unknown_quantization(checkpoint: Path, settings: dict[str, Any], found: str) -> None:
+    message = refusal(checkpoint, quantization=settings)
+    assert message.startswith(f"quantization: found {found}")
+    assert re.search(r"; allowed: .*\bawq, .*\bgptq, ", message)
+
+
+def test_quantization_settings_that_the_method_does_not_take(checkpoint: Path) -> None:
+    message = refusal(checkpoint, quantization={"quant_method": "bitsandbytes", "load_in_8bit": "perhaps"})
+    assert message.startswith("quantization: ")
+    assert message.endswith("; give the settings that transformers' bitsandbytes takes")
+
+
+def test_options_reach_the_reading(checkpoint: Path, record: Callable[..., Recorder]) -> None:
+    recorder = record()
+    load(checkpoint, revision="v1", dtype="bfloat16", device_map={"": "cpu"}, trust_remote_code=True)
+    assert recorder.options == {
+        "trust_remote_code": True,
+        "revision": "v1",
+        "dtype": torch.bfloat16,
+        "device_map": {"": "cpu"},
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,
+    }
+    load(checkpoint)
+    assert recorder.options == {
+        "trust_remote_code": False,
+        "dtype": "auto",
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,
+    }
+
+
+def test_quantized_weights_are_placed_while_they_are_read(
+    checkpoint: Path, copied: Path, record: Callable[..., Recorder]
+) -> None:
+    recorder = record()
+    settings = {"quant_method": "gptq", "bits": 4}
+    load(checkpoint, quantization=settings, device="cpu")
+    assert recorder.options["device_map"] == {"": "cpu"}
+    assert recorder.options["quantization_config"].to_dict()["bits"] == 4
+    change_json(copied / "config.json", quantization_config=settings)
+    load(copied)
+    assert recorder.options["device_map"] == {"": "cpu"}
+    assert "quantization_config" not in recorder.options
+
+
+# Pairs
+
+
+def pair_of(target: Path, draft: Path) -> PairConfig:
+    return PairConfig(name="p", target=ModelConfig(model=str(target)), draft=ModelConfig(model=str(draft)))
+
+
+def pair_refusal(target: Path, draft: Path) -> str:
+    with pytest.raises(ValueError, match=r"^pair 'p'") as caught:
+        load_pair(pair_of(target, draft))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_rows_padded_differently_belong_together(checkpoint: Path, tmp_path: Path) -> None:
+    """As 151936 and 152064 rows under one tokenizer."""
+    draft = save(tmp_path, llama(rows=104, num_hidden_layers=1, max_position_embeddings=64), word_tokenizer())
+    pair = load_pair(pair_of(checkpoint, draft))
+    assert (pair.name, pair.target.name, pair.draft_model.name) == ("p", "pair 'p' target", "pair 'p' draft")
+    assert (pair.target.vocabulary_rows, pair.draft_model.vocabulary_rows) == (100, 104)
+    assert (pair.target.max_context, pair.draft_model.max_context, pair.max_context) == (128, 64, 64)
+
+
+def test_lookups_load_the_target_alone(checkpoint: Path) -> None:
+    target = ModelConfig(model=str(checkpoint))
+    pair = load_pair(PairConfig(name="p", target=target, draft=NgramDraft(ngram=NgramConfig(longest=2))))
+    assert (pair.draft, pair.ngram, pair.max_context) == (None, NgramConfig(longest=2), 128)
+    assert pair.models == (pair.target,)
+
+
+def test_the_first_layers_are_the_targets_own(checkpoint: Path) -> None:
+    target = ModelConfig(model=str(checkpoint))
+    pair = load_pair(PairConfig(name="p", target=target, draft=LayersDraft(layers=1)))
+    assert pair.models == (pair.target, pair.draft_model)
+    assert pair.draft_model.name == "pair 'p' target (first 1 layers)"
+    own = {id(weight) for weight in pair.target.model.parameters()}
+    assert {id(weight) for weight in pair.draft_model.model.parameters()} < own
+    with pytest.raises(ValueError, match="pair 'p' target: draft layers: found 2; allowed is 1 to 1 of its 2"):
+        load_pair(PairConfig(name="p", target=target, draft=LayersDraft(layers=2)))
+
+
+def test_two_ids_swapped(checkpoint: Path, copied: Path) -> None:
+    words = list(WORDS)
+    words[41], words[7] = words[7], words[41]
+    word_tokenizer(words).save_pretrained(copied)
+    assert pair_refusal(checkpoint, copied) == (
+        "pair 'p': target and draft use different tokenizers: 2 of 100 ids differ, first id 7: "
+        '"w4" in the target, "w38" in the draft; choose a draft of the target\'s own family'
+    )
+
+
+def test_tokenizers_without_a_word_in_common(checkpoint: Path, copied: Path) -> None:
+    word_tokenizer([*WORDS[:3], *(f"v{number}" for number in range(97))]).save_pretrained(copied)
+    assert pair_refusal(checkpoint, copied) == (
+        "pair 'p': target and draft use different tokenizers: 97 of 100 ids differ, first id 3: "
+        '"w0" in the target, "v0" in the draft; choose a draft of the target\'s own family'
+    )
+
+
+def test_a_fault_names_the_role(checkpoint: Path, tmp_path: Path) -> None:
+    rest = f"'{tmp_path}' is not a model directory: it has no config.json; name the directory that has it, or set gguf_"
+    assert pair_refusal(tmp_path, checkpoint).startswith(f"pair 'p' target: {rest}")
+    assert pair_refusal(checkpoint, tmp_path).startswith(f"pair 'p' draft: {rest}")
+
+
+def vocabulary(ids: dict[str, int]) -> Any:
+    class Vocabulary(PreTrainedTokenizerFast):
+        def __init__(self) -> None:
+            pass
+
+        def get_vocab(self) -> dict[str, int]:
+            return ids
+
+    return Vocabulary()
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "words"),
+    [
+        (
+            {"a": 0, "b": 1, '"\n': 2},
+            {"a": 0, "c": 1, "d": 2},
+            'use different tokenizers: 2 of 3 ids differ, first id 1: "b" in the target, "c" in the draft; choose',
+        ),
+        (
+            {'"\n': 0},
+            {"a": 0},
+            'use different tokenizers: 1 of 1 ids differ, first id 0: "\\"\\n" in the target, "a" in the draft; choose',
+        ),
+        (
+            {"a": 0, "b": 1, "c": 2},
+            {"a": 0, "c": 3, "b": 4},
+            'use different tokenizers: "b" is id 1 in the target, id 4 in the draft; choose',
+        ),
+        ({"a": 0, "b": 1}, {"c": 2, "d": 3}, "tokenizers share no token; choose"),
+        ({"a": 0}, {}, "tokenizers share no token; choose"),
+    ],
+    ids=["other words", "quoted", "moved", "disjoint ids", "empty"],
+)
+def test_vocabularies_that_do_not_belong_together(target: dict[str, int], draft: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=r"^pair 'p': ") as caught:
+        check_vocabularies(vocabulary(target), vocabulary(draft), "p")
+    assert str(caught.value) == f"pair 'p': target and draft {words} a draft of the target's own family"
+
+
+@pytest.mark.parametrize(
+    ("target", "draft"),
+    [
+        ({"a": 0, "b": 1}, {"b": 1, "a": 0}),
+        ({"a": 0, "b": 1}, {"a": 0}),
+        ({"a": 0}, {"a": 0, "b": 1}),
+        ({"a": 0, "b": 1, "only target": 2}, {"a": 0, "b": 1, "only draft": 3}),
+    ],
+)
+def test_vocabularies_that_belong_together(target: dict[str, int], draft: dict[str, int]) -> None:
+    check_vocabularies(vocabulary(target), vocabulary(draft), "p")
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "expected"), [(128, 64, 64), (None, 64, 64), (128, None, 128), (None, None, None)]
+)
+def test_the_context_of_a_pair(
+    tiny_model: Callable[..., LoadedModel], target: int | None, draft: int | None, expected: int | None
+) -> None:
+    def limited(limit: int | None) -> LoadedModel:
+        return replace(tiny_model(), max_context=limit)
+
+    assert LoadedPair(name="p", target=limited(target), draft=limited(draft)).max_context == expected

@@ -1,0 +1,372 @@
+"""The arms: which model is fed which tokens inside and outside the clock, and that every cache stays what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from specgauge.bench.cache.cache import forward, new_cache
+from specgauge.bench.decoding.sampling import next_tokens, processed_logits, seen_tokens
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.timing import arms
+from specgauge.bench.timing.arms import Workbench, timing_rows
+from specgauge.bench.timing.clock import HostClock
+from specgauge.model.arms import arm_names
+from specgauge.model.sampling import SamplingSettings
+
+GREEDY = SamplingSettings(temperature=0.0)
+SAMPLED = SamplingSettings(temperature=0.9, top_k=8)
+PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=100.0)
+PROMPTS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 1, 3, 5, 7], [2]]
+GAMMA_MAX = 4
+LARGEST = 20
+ARMS = arm_names(range(1, GAMMA_MAX + 1))
+TOLERANCE = 2e-6
+"""Models compute rotary angles and norms partly in float32, whatever the weights' type."""
+
+Bench = Callable[..., Workbench]
+
+
+@pytest.fixture
+def bench(tiny_model: Callable[..., LoadedModel]) -> Bench:
+    """A function that opens a workbench on a random pair."""
+
+    def make(*, batch_size: int = 3, vocabulary: int = 11, draft_vocabulary: int = 11, seed: int = 5) -> Workbench:
+        pair = LoadedPair(
+            name="p",
+            target=tiny_model(seed=1, name="target", vocabulary=vocabulary),
+            draft=tiny_model(seed=2, name="draft", vocabulary=draft_vocabulary, layers=1),
+        )
+        with torch.inference_mode():
+            return Workbench(pair, PROMPTS, batch_size=batch_size, max_context=LARGEST, gamma_max=GAMMA_MAX, seed=seed)
+
+    return make
+
+
+class Log:
+    """What happens in order: forwards, marks and synchronisations."""
+
+    marks_on_host = False
+
+    def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[Any] = []
+        self.tokens: list[Tensor] = []
+        self.behind: list[list[int]] = []
+        real = forward
+
+        def logged(model: Any, cache: Any, tokens: Tensor, *, keep: int = 0) -> Tensor:
+            who = {id(bench.target.model): "target", id(bench.draft.model): "draft"}[id(model)]
+            assert cache is (bench.target_cache if who == "target" else bench.draft_cache)
+            self.lines.append((who, tokens.shape[1], max(cache.lengths)))
+            self.behind.append([max(cache.lengths) - length for length in cache.lengths])
+            self.tokens.append(tokens.clone())
+            return real(model, cache, tokens, keep=keep)
+
+        monkeypatch.setattr(arms, "forward", logged)
+        monkeypatch.setattr(arms, "prefill", logged)
+
+    def synchronize(self) -> None:
+        self.lines.append("wait")
+
+    def mark(self) -> int:
+        self.lines.append("mark")
+        return self.lines.count("mark")
+
+    def elapsed_s(self, start: int, end: int) -> float:
+        return float(end - start)
+
+
+def own(text: Tensor, start: int, stop: int, behind: Sequence[int] = (0, 1, 2)) -> Tensor:
+    """Each row's tokens from its own place on."""
+    return torch.stack([row[start - less : stop - less] for row, less in zip(text, behind, strict=True)])
+
+
+def fresh_logits(model: LoadedModel, tokens: Tensor) -> Tensor:
+    """(B, L, V) logits of one forward of the text over a new cache."""
+    cache = new_cache(model.model, batch_size=tokens.shape[0], tokens=tokens.shape[1])
+    with torch.inference_mode():
+        return forward(model.model, cache, tokens)
+
+
+# The text
+
+
+def test_rows_start_at_other_prompts_and_cycle() -> None:
+    expected = [[1, 2, 3, 4, 5, 6, 1, 2], [3, 4, 5, 6, 1, 2, 3, 4], [4, 5, 6, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 1, 2]]
+    assert timing_rows([[1, 2], [3], [4, 5, 6]], 4, 8).tolist() == expected
+
+
+def test_a_long_prompt_is_cut() -> None:
+    assert timing_rows([[1, 2, 3, 4], [5, 6]], 3, 2).tolist() == [[1, 2], [5, 6], [1, 2]]
+
+
+@given(
+    prompts=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=6), min_size=1, max_size=5),
+    batch_size=st.integers(1, 7),
+    length=st.integers(1, 40),
+)
+def test_every_row_holds_exactly_the_length_of_tokens(prompts: list[list[int]], batch_size: int, length: int) -> None:
+    rows = timing_rows(prompts, batch_size, length)
+    assert rows.shape == (batch_size, length)
+    assert rows.dtype == torch.long
+    for row, tokens in enumerate(rows.tolist()):
+        order = [token for index in range(len(prompts)) for token in prompts[(row + index) % len(prompts)]]
+        assert tokens == [order[position % len(order)] for position in range(length)]
+
+
+def test_a_workbench_holds_the_largest_round(bench: Bench) -> None:
+    opened = bench(batch_size=2)
+    assert opened.target_text.shape == opened.draft_text.shape == (2, LARGEST + GAMMA_MAX + 1)
+    assert torch.equal(opened.target_text, timing_rows(PROMPTS, 2, LARGEST + GAMMA_MAX + 1))
+    assert opened.target_cache.lengths == opened.draft_cache.lengths == [LARGEST + GAMMA_MAX + 1] * 2
+
+
+# What each arm feeds, and what is inside the clock
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
+@pytest.mark.parametrize("context", [2, 7, LARGEST])
+@pytest.mark.parametrize(
+    ("arm", "expected"),
+    [
+        ("decode", [("target", 1, -1), "wait", "mark", ("target", 1, 0), "mark", "wait"]),
+        (
+            "draft",
+            [
+                ("target", 1, 0),
+                "wait",
+                "mark",
+                *(part for step in range(GAMMA_MAX) for part in (("draft", 1, step), "mark")),
+                "wait",
+                ("draft", GAMMA_MAX, 0),
+            ],
+        ),
+        ("draft_catch_up", [("target", 1, 0), "wait", "mark", ("draft", 2, -1), "mark", "wait"]),
+        *(
+            (f"verify:{gamma}", [("draft", 1, -1), "wait", "mark", ("target", gamma + 1, 0), "mark", "wait"])
+            for gamma in range(1, GAMMA_MAX + 1)
+        ),
+    ],
+)
+def test_the_forwards_of_an_arm(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    arm: str,
+    expected: list[Any],
+    context: int,
+    settings: SamplingSettings,
+) -> None:
+    """(model, tokens a row, tokens in its cache before, less the context), between marks and waits."""
+    opened = bench()
+    log = Log(opened, monkeypatch)
+    marks = opened.sample(arm, context, settings, log)
+    found = [line if isinstance(line, str) else (line[0], line[1], line[2] - context) for line in log.lines]
+    assert found == expected
+    assert marks == [float(step + 1) for step in range(GAMMA_MAX if arm == "draft" else 1)]
+    ragged = [0, 1, min(2, context - 1)]
+    assert all(behind == ([0, 0, 0] if arm == "decode" else ragged) for behind in log.behind)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "context", "stands"),
+    [(1, 9, [9]), (2, 9, [9, 8]), (5, 9, [9, 8, 7, 9, 8]), (4, 2, [2, 1, 1, 2]), (3, 1, [1, 1, 1])],
+)
+def test_rows_stand_as_rounds_leave_them(bench: Bench, batch_size: int, context: int, stands: list[int]) -> None:
+    assert bench(batch_size=batch_size)._stand(context) == stands
+
+
+@pytest.mark.parametrize("who", ["target", "draft"])
+@pytest.mark.parametrize(
+    ("chunk_tokens", "parts"),
+    [(10_000, [10]), (12, [4, 4, 2]), (15, [5, 5]), (2, [1] * 10)],
+    ids=["at once", "chunks of 4", "even chunks", "less than a row"],
+)
+def test_the_forwards_of_a_prefill(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, who: str, chunk_tokens: int, parts: list[int]
+) -> None:
+    opened = bench(batch_size=3)
+    monkeypatch.setattr(arms, "PREFILL_TOKENS", chunk_tokens)
+    log = Log(opened, monkeypatch)
+    assert opened.sample(f"prefill_{who}", 10, GREEDY, log) == [1.0]
+    starts = [sum(parts[:index]) for index in range(len(parts))]
+    assert log.lines == [
+        "wait",
+        "mark",
+        *((who, part, start) for part, start in zip(parts, starts, strict=True)),
+        "mark",
+        "wait",
+    ]
+
+
+def test_the_target_is_fed_the_text_and_the_draft_its_own_tokens(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = bench()
+    text = opened.target_text
+    for arm, positions in [
+        ("decode", [(6, 7), (7, 8)]),
+        ("draft_catch_up", [(7, 8), (6, 8)]),
+        ("verify:3", [(6, 7), (7, 11)]),
+    ]:
+        log = Log(opened, monkeypatch)
+        opened.sample(arm, 7, SAMPLED, log)
+        spread = (0, 0, 0) if arm == "decode" else (0, 1, 2)
+        wanted = [own(text, a, b, spread).tolist() for a, b in positions]
+        assert [tokens.tolist() for tokens in log.tokens] == wanted
+    log = Log(opened, monkeypatch)
+    opened.sample("draft", 7, SAMPLED, log)
+    warm, first, *_, repair = log.tokens
+    assert torch.equal(warm, own(text, 7, 8))
+    assert torch.equal(first, own(text, 7, 8))
+    assert torch.equal(repair, own(text, 7, 7 + GAMMA_MAX))
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
+def test_the_chain_feeds_what_the_draft_drew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, settings: SamplingSettings
+) -> None:
+    """Each token of the chain follows from one forward of the whole text so far, with the step's own uniforms."""
+    opened = bench()
+    log = Log(opened, monkeypatch)
+    opened.sample("draft", 7, settings, log)
+    for row in range(3):
+        text = opened.draft_text[row : row + 1, : 8 - row]
+        for step in range(1, GAMMA_MAX):
+            seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.vocabulary_rows)
+            logits = fresh_logits(opened.draft, text)[:, -1]
+            drawn = next_tokens(logits, settings, opened.uniforms[step - 1, row : row + 1], seen)
+            assert log.tokens[1 + step][row].tolist() == drawn.tolist()
+            text = torch.cat([text, drawn[:, None]], dim=1)
+
+
+@pytest.mark.parametrize("settings", [SAMPLED, GREEDY])
+def test_a_draft_whose_logits_are_no_numbers_is_timed_all_the_same(bench: Bench, settings: SamplingSettings) -> None:
+    """What it would draft is nobody's here; why it has no acceptance is told where that is measured."""
+    opened = bench()
+    opened.draft.model.register_forward_hook(
+        lambda _, __, output: output.__setitem__("logits", output["logits"] * torch.nan)
+    )
+    for arm in ("draft", "draft_catch_up", "prefill_draft"):
+        assert opened.sample(arm, 7, settings, HostClock())[-1] > 0.0
+
+
+def test_draws_follow_the_seed(bench: Bench) -> None:
+    first, again, other = bench(seed=5), bench(seed=5), bench(seed=6)
+    assert torch.equal(first.uniforms, again.uniforms)
+    assert not torch.equal(first.uniforms, other.uniforms)
+    assert first.uniforms.shape == (GAMMA_MAX + 1, 3)
+
+
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_verifying_ends_with_every_row_of_probabilities(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, gamma: int
+) -> None:
+    opened = bench()
+    rows: list[Tensor] = []
+    for name in ("probabilities", "lowest_argmax"):
+        real = getattr(arms, name)
+
+        def kept(*arguments: Any, real: Any = real) -> Tensor:
+            rows.append(real(*arguments))
+            return rows[-1]
+
+        monkeypatch.setattr(arms, name, kept)
+    opened.sample(f"verify:{gamma}", 7, SAMPLED, HostClock())
+    opened.sample(f"verify:{gamma}", 7, GREEDY, HostClock())
+    probs, tokens = rows
+    whole = fresh_logits(opened.target, opened.target_text)
+    expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
+    assert probs.shape == (3, gamma + 1, 11)
+    torch.testing.assert_close(probs.sum(-1), torch.ones(3, gamma + 1, dtype=torch.float64))
+    assert tokens.tolist() == expected.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_verifying_penalises_by_the_history_of_each_row_of_logits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, gamma: int
+) -> None:
+    """At γ rows the history is the text up to each fed token, not up to the round's start."""
+    opened = bench(vocabulary=40)
+    histories: list[Tensor] = []
+    real = processed_logits
+
+    def kept(logits: Tensor, settings: SamplingSettings, seen: Tensor) -> Tensor:
+        histories.append(seen)
+        return real(logits, settings, seen)
+
+    monkeypatch.setattr(arms, "processed_logits", kept)
+    opened.sample(f"verify:{gamma}", 2, PENALISED, HostClock())
+    (found,) = histories
+    for row in range(3):
+        for step in range(gamma + 1):
+            before = opened.target_text[row, : [3, 2, 2][row] + step].tolist()
+            assert set(found[row, step].nonzero()[:, 0].tolist()) == set(before)
+
+
+# Caches stay what they were
+
+
+def assert_same_tensors(found: Any, expected: Any, length: int) -> None:
+    """Keys and values of every layer in the first ``length`` slots."""
+    for ours, theirs in zip(found.layers, expected.layers, strict=True):
+        for name in ("keys", "values"):
+            slots = [getattr(layer, name)[:, :, :length] for layer in (ours, theirs)]
+            torch.testing.assert_close(*slots, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
+def test_after_any_arm_both_caches_equal_a_fresh_prefill(bench: Bench, settings: SamplingSettings) -> None:
+    opened, prefilled = bench(), bench()
+    for arm, context in [(arm, context) for context in (LARGEST, 3, 12) for arm in ARMS]:
+        opened.sample(arm, context, settings, HostClock())
+        assert_same_tensors(opened.target_cache, prefilled.target_cache, LARGEST + GAMMA_MAX + 1)
+        assert_same_tensors(opened.draft_cache, prefilled.draft_cache, LARGEST + GAMMA_MAX + 1)
+
+
+@pytest.mark.parametrize("context", [1, 12, LARGEST])
+@pytest.mark.parametrize("arm", ARMS)
+def test_after_any_arm_the_next_token_is_judged_as_in_the_whole_text(bench: Bench, arm: str, context: int) -> None:
+    opened = bench()
+    opened.sample(arm, context, SAMPLED, HostClock())
+    for model, cache, text in (
+        (opened.target, opened.target_cache, opened.target_text),
+        (opened.draft, opened.draft_cache, opened.draft_text),
+    ):
+        cache.set_lengths(LARGEST)
+        with torch.inference_mode():
+            found = forward(model.model, cache, text[:, LARGEST:])
+        torch.testing.assert_close(found, fresh_logits(model, text)[:, LARGEST:], rtol=0, atol=TOLERANCE)
+
+
+def test_a_context_of_one_token(bench: Bench) -> None:
+    opened = bench()
+    for arm in ARMS:
+        marks = opened.sample(arm, 1, PENALISED, HostClock())
+        assert len(marks) == (GAMMA_MAX if arm == "draft" else 1)
+        assert marks == sorted(marks)
+        assert marks[0] > 0
+
+
+def test_the_draft_is_never_fed_an_id_it_has_no_row_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = bench(draft_vocabulary=6)
+    assert int(opened.target_text.max()) == 10
+    assert torch.equal(opened.draft_text, torch.where(opened.target_text < 6, opened.target_text, 0))
+    log = Log(opened, monkeypatch)
+    for settings in (GREEDY, SAMPLED, PENALISED):
+        for arm in ARMS:
+            opened.sample(arm, 9, settings, log)
+    drafts = [tokens for line, tokens in zip(forwards(log), log.tokens, strict=True) if line[0] == "draft"]
+    assert max(int(tokens.max()) for tokens in drafts) < 6
+
+
+def forwards(log: Log) -> list[Any]:
+    return [line for line in log.lines if not isinstance(line, str)]
+
+
+def test_an_unknown_arm_is_a_fault_of_the_caller(bench: Bench) -> None:
+    with pytest.raises(AssertionError, match="prefill"):
+        bench().sample("prefill", 5, GREEDY, HostClock())

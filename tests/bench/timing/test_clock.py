@@ -1,0 +1,182 @@
+"""Timing on a device that returns before it finishes reads what the work took, not what the launch took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.end_to_end.end_to_end import EndToEnd
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.timing import adaptive
+from specgauge.bench.timing import cell_timer as measure
+from specgauge.bench.timing.blocks import TimingCell
+from specgauge.bench.timing.clock import CudaClock, HostClock, JointClock, clock_for, timed_marks
+from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.precision import PrecisionConfig
+from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import FakeClock, FakeDevice, MemoryJournal
+
+
+def test_a_launch_that_ends_ten_milliseconds_later_reads_ten_milliseconds(fake_device: Any, fake_clock: Any) -> None:
+    assert timed_marks(fake_clock, [lambda: fake_device.launch(0.010)]) == [0.010]
+
+
+def test_without_the_synchronise_the_work_would_be_missed(
+    fake_device: Any, fake_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fake_clock.marks_on_host:
+        pytest.skip("events sit behind the queue")
+    monkeypatch.setattr(type(fake_clock), "synchronize", lambda self: None)
+    assert timed_marks(fake_clock, [lambda: fake_device.launch(0.010)]) == [0.0]
+
+
+def test_work_queued_before_the_start_is_not_counted(fake_device: Any, fake_clock: Any) -> None:
+    fake_device.launch(3.0)
+    assert timed_marks(fake_clock, [lambda: fake_device.launch(0.25)]) == [0.25]
+
+
+def test_a_chain_is_not_waited_for_between_its_steps(fake_device: Any, fake_clock: Any) -> None:
+    """Launches of 1 ms hide behind work of 4 ms: four steps end at 17 ms, where waiting after each would give 20."""
+    marks = timed_marks(fake_clock, [lambda: fake_device.launch(0.004, launch_s=0.001)] * 4)
+    assert marks[-1] == pytest.approx(0.017, abs=1e-12)
+    if not fake_clock.marks_on_host:
+        assert marks == pytest.approx([0.005, 0.009, 0.013, 0.017], abs=1e-12)
+
+
+def test_nothing_to_time_is_a_programming_error(fake_clock: Any) -> None:
+    with pytest.raises(AssertionError, match="nothing to time"):
+        timed_marks(fake_clock, [])
+
+
+def test_the_cpu_is_read_by_the_host_clock() -> None:
+    clock = clock_for(torch.device("cpu"))
+    assert isinstance(clock, HostClock)
+    marks = timed_marks(clock, [lambda: None, lambda: None])
+    assert 0.0 <= marks[0] <= marks[1]
+
+
+class TwoDevices:
+    """A target's device and a draft's beside it, launched to by one host."""
+
+    def __init__(self, *, marks_on_host: bool) -> None:
+        self.target, self.draft = FakeDevice(), FakeDevice()
+        self.clocks = [FakeClock(device, marks_on_host=marks_on_host) for device in (self.target, self.draft)]
+        self.joint = JointClock(self.clocks, now=self.now)
+
+    def now(self) -> float:
+        """The host's clock, which has waited wherever it waited."""
+        now_s = max(self.target.now_s, self.draft.now_s)
+        self.target.now_s = self.draft.now_s = now_s
+        return now_s
+
+    def launches(self, device: FakeDevice, work_s: float) -> Callable[[], None]:
+        def launch() -> None:
+            self.now()
+            device.launch(work_s, launch_s=0.001)
+
+        return launch
+
+
+@pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
+def two(request: pytest.FixtureRequest) -> TwoDevices:
+    return TwoDevices(marks_on_host=request.param)
+
+
+def test_a_mark_waits_for_both_devices(two: TwoDevices) -> None:
+    two.launches(two.target, 0.5)()
+    two.launches(two.draft, 3.0)()
+    assert two.joint.mark() == pytest.approx(3.002, abs=1e-12)
+    two.launches(two.draft, 0.25)()
+    two.launches(two.target, 2.0)()
+    assert two.joint.mark() == pytest.approx(3.002 + 2.002, abs=1e-12)
+
+
+def test_work_on_either_device_is_timed(two: TwoDevices) -> None:
+    """A draft of 4 s, a target's forward of 2 s: by the clock of the target's device alone the draft takes nothing."""
+    steps = [two.launches(two.draft, 4.0), two.launches(two.target, 2.0)]
+    two.launches(two.draft, 7.0)()
+    assert timed_marks(two.joint, steps) == pytest.approx([4.001, 6.002], abs=1e-12)
+    alone = timed_marks(two.clocks[0], [two.launches(two.draft, 4.0), two.launches(two.target, 2.0)])
+    assert alone[0] < 0.01
+    assert alone[1] < 2.01
+
+
+CPU, CUDA, CUDA_0, CUDA_1 = (torch.device(name) for name in ("cpu", "cuda", "cuda:0", "cuda:1"))
+
+
+@pytest.mark.parametrize(
+    ("devices", "kind"),
+    [
+        ((CPU,), HostClock),
+        ((CPU, CPU), HostClock),
+        ((CUDA,), CudaClock),
+        ((CUDA, CUDA_0), CudaClock),
+        ((CUDA_1, CUDA_1), CudaClock),
+        ((CPU, CUDA), JointClock),
+        ((CUDA_1, CPU), JointClock),
+        ((CUDA, CUDA_1), JointClock),
+    ],
+)
+def test_devices_that_differ_have_a_joint_clock(devices: tuple[torch.device, ...], kind: type) -> None:
+    clock = clock_for(*devices)
+    assert type(clock) is kind
+    assert clock.marks_on_host == (kind is not CudaClock)
+
+
+def test_a_joint_clock_waits_for_the_clock_of_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device | None] = []
+    monkeypatch.setattr(CudaClock, "synchronize", lambda self: waited.append(self._device))
+    monkeypatch.setattr(HostClock, "synchronize", lambda self: waited.append(self._device))
+    start = clock_for(CUDA_1, CPU, CUDA).mark()
+    assert waited == [CUDA_1, CPU, CUDA]
+    assert isinstance(start, float)
+
+
+def test_a_pair_on_two_devices_is_timed_on_both(tiny_model: Callable[..., LoadedModel]) -> None:
+    """By every part that takes a pair; on one device as ever."""
+    target, settings = tiny_model(), SamplingSettings()
+    for device, kind in ((CPU, HostClock), (CUDA_1, JointClock)):
+        draft = replace(tiny_model(seed=1), device=device)
+        pair = LoadedPair(name="x", target=target, draft=draft)
+        assert pair.devices == ((CPU,) if device == CPU else (CPU, CUDA_1))
+        assert type(EndToEnd(pair, settings, max_new_tokens=4, seed=0).clock) is kind
+        assert type(SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0).clock) is kind
+    lookups = LoadedPair(name="x", target=target, draft=None, ngram=NgramConfig())
+    assert lookups.devices == (CPU,)
+    assert type(EndToEnd(lookups, settings, max_new_tokens=4, seed=0).clock) is HostClock
+
+
+def test_cells_of_a_pair_on_two_devices_are_timed_on_both(
+    tiny_model: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks: list[Any] = []
+    monkeypatch.setattr(measure, "measure_groups", lambda timer, *_: clocks.append(timer.clock))
+    monkeypatch.setattr(adaptive, "measure_groups", lambda timer, *_: clocks.append(timer.clock))
+    pair = LoadedPair(name="x", target=tiny_model(), draft=replace(tiny_model(seed=1), device=CUDA_1))
+    cells = [TimingCell(cell_id="c", chain="greedy", settings=SamplingSettings(), batch_size=1, context=8)]
+    options: Any = {"gammas": [1], "prompts": [[1]], "precision": PrecisionConfig(), "journal": MemoryJournal()}
+    measure.measure_cells(pair, cells, seed=0, **options)
+    adaptive.measure_adaptively(pair, cells, questions={}, seed=0, **options)
+    assert [type(clock) for clock in clocks] == [JointClock, JointClock]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_cuda_events_see_the_work_and_not_the_launch() -> None:
+    device = torch.device("cuda")
+    assert isinstance(clock_for(device), CudaClock)
+    a = torch.randn(4096, 4096, device=device)
+
+    def work() -> None:
+        for _ in range(20):
+            a @ a
+
+    work()
+    one, two = timed_marks(CudaClock(device), [work, work])
+    assert 1.5 < two / one < 2.5

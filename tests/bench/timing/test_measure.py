@@ -1,0 +1,464 @@
+"""The timing loop on a fake device: what is kept, what is kept apart, when it stops, and what one failure costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specgauge.bench.device import is_out_of_memory
+from specgauge.bench.models.compilation import count_build
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.timing import cell_timer
+from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.blocks import BlockRecord, TimingCell
+from specgauge.bench.timing.cell_timer import CellTimer, check_contexts, measure_cells
+from specgauge.bench.timing.clock import timed_marks
+from specgauge.configs.precision import PrecisionConfig
+from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
+from specgauge.model.sampling import SamplingSettings
+
+GAMMAS = [1, 2]
+ARMS = arm_names(GAMMAS)
+
+
+def cell(batch_size: int, context: int, chain: str = "draw") -> TimingCell:
+    settings = SamplingSettings(temperature=0.0 if chain == "argmax" else 1.0)
+    return TimingCell(
+        cell_id=f"{chain}-{batch_size}-{context}",
+        chain=chain,
+        settings=settings,
+        batch_size=batch_size,
+        context=context,
+    )
+
+
+class FakeBench:
+    """Arms that take 10 ms on the fake device, half a second more the first time a shape runs."""
+
+    def __init__(self, device: Any, batch_size: int, fail: Callable[[str, int, int], Exception | None]) -> None:
+        self.device, self.batch_size, self.fail = device, batch_size, fail
+        self.shapes: set[tuple[str, int, float]] = set()
+        self.target_cache = type("Cache", (), {"capacity": 64})()
+        self.draft_capacity = 64
+
+    def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
+        error = self.fail(arm, self.batch_size, context)
+        if error is not None:
+            raise error
+        shape = (arm, context, settings.temperature)
+        extra = 0.0 if shape in self.shapes else 0.5
+        self.shapes.add(shape)
+        steps = max(GAMMAS) if arm == "draft" else 1
+        self.device.now_s = self.device.ready_s = round(self.device.ready_s)
+        return timed_marks(clock, [lambda: self.device.launch(0.01 + extra, f"{context} {arm}")] * steps)
+
+
+@pytest.fixture
+def event_clock(fake_device: Any, make_clock: Callable[[Any, bool], Any]) -> Any:
+    """Events, as on CUDA: marks inside a chain are only meaningful behind the queue."""
+    return make_clock(fake_device, False)
+
+
+@pytest.fixture
+def run(
+    fake_device: Any, event_clock: Any, memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Measure cells on the fake device."""
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
+
+    def measure(
+        cells: Sequence[TimingCell],
+        fail: Callable[[str, int, int], Exception | None] = lambda arm, batch_size, context: None,
+        **precision: Any,
+    ) -> None:
+        def open_bench(self: CellTimer, states: Sequence[Any], prompts: Any) -> FakeBench:
+            return FakeBench(fake_device, states[0].cell.batch_size, fail)
+
+        monkeypatch.setattr(CellTimer, "open_bench", open_bench)
+        settings = {"min_blocks": 3, "max_blocks": 6, "block_samples": 2, "max_seconds": None, **precision}
+        measure_cells(
+            pair,
+            cells,
+            gammas=GAMMAS,
+            prompts=[[1]],
+            precision=PrecisionConfig(**settings),
+            journal=memory_journal,
+            seed=0,
+            clock=event_clock,
+        )
+
+    return measure
+
+
+def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)])
+    decode = memory_journal.blocks("draw-1-32", "decode")
+    assert sorted(decode) == [0, 1, 2]
+    assert decode[0].first_call_s == pytest.approx(0.51, abs=1e-9)
+    assert decode[1].first_call_s is None
+    assert decode[0].warmup_s == [[pytest.approx(0.01, abs=1e-9)]]
+    for block in decode.values():
+        assert block.samples_s == [[pytest.approx(0.01, abs=1e-9)]] * 2
+
+
+def test_arms_take_turns_sample_by_sample(run: Any, memory_journal: Any) -> None:
+    """From the second block on, when everything is warm, each pass has a sample of every arm; prefills have one."""
+    calls: list[str] = []
+
+    def listen(arm: str, batch_size: int, context: int) -> None:
+        calls.append(arm)
+
+    run([cell(1, 32)], listen, block_samples=3)
+    recorded = [line.arm for line in memory_journal.lines if line.block == 1]
+    prefills = [arm for arm in recorded if is_prefill(arm)]
+    assert sorted(recorded) == sorted(ARMS)
+    first = next(i for i in range(len(calls)) if sorted(calls[i : i + len(ARMS)]) == sorted(ARMS))
+    block = calls[first : first + 3 * len(ARMS) - 2 * len(prefills)]
+    again = [arm for arm in block[: len(ARMS)] if not is_prefill(arm)]
+    assert block[len(ARMS) :] == again * 2
+    assert recorded == block[: len(ARMS)]
+
+
+def test_a_chain_keeps_every_mark(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)])
+    first = memory_journal.blocks("draw-1-32", "draft")[1].samples_s[0]
+    assert first == pytest.approx([0.01, 0.02], abs=1e-9)
+
+
+def test_arms_and_cells_take_turns(run: Any, memory_journal: Any) -> None:
+    cells = [cell(1, 32), cell(1, 64)]
+    run(cells)
+    for block in range(3):
+        lines = [line for line in memory_journal.lines if line.block == block]
+        assert sorted((line.cell_id, line.arm) for line in lines) == sorted(
+            (c.cell_id, arm) for c in cells for arm in ARMS
+        )
+    blocks = [line.block for line in memory_journal.lines]
+    assert blocks == sorted(blocks)
+    orders = {tuple(line.arm for line in memory_journal.lines if line.block == b) for b in range(3)}
+    assert len(orders) == 3
+
+
+def test_sampling_stops_when_narrow_and_never_repeats(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)])
+    count = len(memory_journal.lines)
+    assert count == 3 * len(ARMS)
+    run([cell(1, 32)])
+    assert len(memory_journal.lines) == count
+
+
+def test_noise_that_stays_wide_ends_at_max_blocks(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)], relative_ci=0.5, confidence=0.999999, block_samples=1)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2, 3, 4, 5]
+    assert sorted(memory_journal.blocks("draw-1-32", "prefill_target")) == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32), cell(2, 32)])
+    whole = list(memory_journal.lines)
+    for kept in (1, 7, len(whole) - 3):
+        memory_journal.lines = whole[:kept]
+        run([cell(1, 32), cell(2, 32)])
+        assert memory_journal.lines[:kept] == whole[:kept]
+        assert sorted((b.cell_id, b.arm, b.block) for b in memory_journal.lines) == sorted(
+            (b.cell_id, b.arm, b.block) for b in whole
+        )
+
+
+def test_seconds_spent_end_a_batch_size_after_the_least_blocks(run: Any, memory_journal: Any) -> None:
+    for arm in ARMS:
+        for block in range(2):
+            memory_journal.record(
+                BlockRecord(
+                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
+                )
+            )
+    run([cell(1, 32)], min_blocks=3, max_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+
+
+def test_seconds_spent_count_where_more_blocks_are_asked_for_than_a_prefill_has(run: Any, memory_journal: Any) -> None:
+    least = PREFILL_BLOCKS + 2
+    for arm in ARMS:
+        for block in range(PREFILL_BLOCKS if is_prefill(arm) else least):
+            memory_journal.record(
+                BlockRecord(
+                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
+                )
+            )
+    run([cell(1, 32)], min_blocks=least, max_blocks=least + 5, max_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == list(range(least))
+
+
+def test_a_cell_whose_own_seconds_are_spent_stops_alone(run: Any, memory_journal: Any) -> None:
+    """The fake device's times are exact, so only doubt put in by hand keeps a cell going."""
+    for context in (32, 64):
+        for arm in ARMS:
+            for block in range(3):
+                memory_journal.record(
+                    BlockRecord(
+                        cell_id=f"draw-1-{context}",
+                        arm=arm,
+                        block=block,
+                        status="ok",
+                        samples_s=[[1.0], [9.0]],
+                        device_s=100.0 if context == 32 else 0.0,
+                    )
+                )
+    run([cell(1, 32), cell(1, 64)], max_blocks=5, max_cell_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+    assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2, 3, 4]
+
+
+def test_the_least_blocks_come_before_a_cells_own_seconds(run: Any, memory_journal: Any) -> None:
+    run([cell(1, 32)], max_cell_seconds=1e-9)
+    assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
+
+
+def test_a_cell_given_up_with_few_blocks_keeps_no_other_going_beyond_its_seconds(run: Any, memory_journal: Any) -> None:
+    for arm in ARMS:
+        block = BlockRecord(cell_id="draw-1-32", arm=arm, block=0, status="ok", samples_s=[[1.0]], device_s=100.0)
+        memory_journal.record(block)
+    memory_journal.record(BlockRecord(cell_id="draw-1-32", arm="decode", block=1, status="killed"))
+    run([cell(1, 32), cell(1, 64)], relative_ci=0.5, confidence=0.999999, block_samples=1, max_seconds=10.0)
+    assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2]
+    assert sorted(memory_journal.blocks("draw-1-32", "draft")) == [0]
+
+
+def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory_journal: Any) -> None:
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        return torch.OutOfMemoryError("no memory left") if batch_size * context >= 128 else None
+
+    cells = [cell(b, s) for b in (1, 2, 4) for s in (32, 64, 128)]
+    run(cells, fail)
+    status = {c.cell_id: {memory_journal.blocks(c.cell_id, arm)[0].status for arm in ARMS} for c in cells}
+    assert status["draw-1-32"] == status["draw-1-64"] == status["draw-2-32"] == {"ok"}
+    assert status["draw-1-128"] == status["draw-2-64"] == status["draw-4-32"] == {"oom"}
+    assert status["draw-2-128"] == status["draw-4-64"] == status["draw-4-128"] == {"skipped"}
+    skipped = memory_journal.blocks("draw-4-128", "decode")[0]
+    assert skipped.reason == "out of memory already at batch size 1, context 128"
+    before = len(memory_journal.lines)
+    run(cells, fail)
+    assert len(memory_journal.lines) == before
+
+
+def test_an_arm_that_compiles_while_it_is_timed_fails_with_the_reason(run: Any, memory_journal: Any) -> None:
+    """A first call and a warm-up may compile; what they took is no part of the block's time."""
+    calls: dict[tuple[str, int], int] = {}
+
+    def compiling(arm: str, batch_size: int, context: int) -> Exception | None:
+        calls[arm, context] = calls.get((arm, context), 0) + 1
+        if calls[arm, context] == 1 or (arm, context, calls[arm, context]) == ("verify:1", 64, 4):
+            count_build(captures=1, seconds=100.0)
+        return None
+
+    run([cell(1, 32), cell(1, 64)], compiling)
+    for arm in ARMS:
+        blocks = memory_journal.blocks("draw-1-32", arm)
+        assert {block.status for block in blocks.values()} == {"ok"}
+        assert blocks[0].device_s == pytest.approx(-100.0, abs=10.0)
+        assert blocks[1].device_s == pytest.approx(0.0, abs=10.0)
+    assert memory_journal.blocks("draw-1-64", "verify:1")[0].status == "failed"
+    assert memory_journal.blocks("draw-1-64", "verify:1")[0].reason == (
+        "CompileInsideError: compile-inside: 1 graph compiled or captured in 100 s while verify:1 at batch size 1, "
+        "context 64 was timed; its times would hold the compiler's, so they are dropped"
+    )
+
+
+def test_what_a_stop_took_is_no_part_of_the_seconds_spent(
+    run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call takes a second; stops of 100 fall into the first call of one arm, and into the warm-up and the first
+    sample of another, which are taken again."""
+    now, calls = [0.0], Counter[str]()
+    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def stopping(arm: str, batch_size: int, context: int) -> Exception | None:
+        calls[arm] += 1
+        now[0] += 1.0
+        if (arm, calls[arm]) in (("decode", 2), ("decode", 4), ("verify:1", 1)):
+            now[0] += 100.0
+            os.kill(os.getpid(), signal.SIGCONT)
+        return None
+
+    run([cell(1, 32)], stopping)
+    for arm in ("decode", "verify:2"):
+        assert [block.device_s for block in memory_journal.blocks("draw-1-32", arm).values()] == [4.0, 2.0, 2.0]
+    assert (calls["decode"], calls["verify:2"]) == (10, 8)
+    blocks = memory_journal.blocks("draw-1-32", "verify:1")
+    assert [block.device_s for block in blocks.values()] == [3.0, 2.0, 2.0]
+    assert (blocks[0].first_call_s, calls["verify:1"]) == (None, 8)
+
+
+def test_what_fails_in_one_arm_leaves_the_others_what_they_have(run: Any, memory_journal: Any) -> None:
+    """Arms that had their turn keep a block of what was sampled; those that had none say why."""
+
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        return MemoryError() if arm == "verify:2" else None
+
+    run([cell(1, 32)], fail)
+    found = {line.arm: line for line in memory_journal.lines}
+    assert set(found) == set(ARMS)
+    assert {line.status for line in found.values()} == {"ok", "oom"}
+    assert found["verify:2"].status == "oom"
+    assert all(bool(line.samples_s) == (line.status == "ok") for line in found.values())
+
+
+def test_one_failed_cell_never_loses_the_others(run: Any, memory_journal: Any) -> None:
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        return RuntimeError("kernel exploded\nlong trace") if (arm, context) == ("verify:2", 64) else None
+
+    run([cell(1, 32), cell(1, 64), cell(1, 128)], fail)
+    broken = memory_journal.blocks("draw-1-64", "verify:2")[0]
+    assert (broken.status, broken.reason) == ("failed", "RuntimeError: kernel exploded")
+    for context in (32, 128):
+        assert {memory_journal.blocks(f"draw-1-{context}", arm)[0].status for arm in ARMS} == {"ok"}
+
+
+def test_a_batch_size_that_cannot_start_never_loses_the_others(
+    tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefilling the caches fails at batch size 2, and runs out of memory at batch size 3 beyond 20 tokens."""
+    real = Workbench.__init__
+
+    def start(self: Workbench, *args: Any, batch_size: int, max_context: int, **kwargs: Any) -> None:
+        if batch_size == 2:
+            raise RuntimeError("no kernel")
+        if batch_size == 3 and max_context > 20:
+            raise torch.OutOfMemoryError("no room")
+        real(self, *args, batch_size=batch_size, max_context=max_context, **kwargs)
+
+    monkeypatch.setattr(Workbench, "__init__", start)
+    cells = [cell(b, s) for b in (1, 2, 3) for s in (20, 40)]
+    measure_cells(
+        LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model()),
+        cells,
+        gammas=[1],
+        prompts=[[1, 2]],
+        precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1),
+        journal=memory_journal,
+        seed=0,
+    )
+    found = {c.cell_id: memory_journal.blocks(c.cell_id, "decode")[0].status for c in cells}
+    assert found == {
+        "draw-1-20": "ok",
+        "draw-1-40": "ok",
+        "draw-2-20": "failed",
+        "draw-2-40": "failed",
+        "draw-3-20": "ok",
+        "draw-3-40": "oom",
+    }
+
+
+def test_whose_memory_is_taken_is_told_before(
+    tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the process die while caches are filled, it is the largest context's doing; a cell given up takes none."""
+    told: list[tuple[str, str, int]] = []
+
+    def full(self: Workbench, *args: Any, **kwargs: Any) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(Workbench, "__init__", full)
+    monkeypatch.setattr(memory_journal, "begin", lambda *place: told.append(place))
+    memory_journal.record(BlockRecord(cell_id="draw-1-60", arm="decode", block=0, status="killed"))
+    memory_journal.record(BlockRecord(cell_id="draw-1-40", arm="decode", block=0, status="ok", samples_s=[[1.0]]))
+    measure_cells(
+        LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model()),
+        [cell(1, context) for context in (20, 40, 60)],
+        gammas=[1],
+        prompts=[[1, 2]],
+        precision=PrecisionConfig(),
+        journal=memory_journal,
+        seed=0,
+    )
+    assert told == [("draw-1-40", "decode", 1), ("draw-1-20", "decode", 0)]
+
+
+def test_a_full_disk_stops_the_run(run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(block: BlockRecord) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(memory_journal, "record", full)
+    with pytest.raises(OSError, match="No space left"):
+        run([cell(1, 32)])
+
+
+def test_interrupting_keeps_what_was_recorded(run: Any, memory_journal: Any) -> None:
+    calls = 0
+
+    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            raise KeyboardInterrupt
+        return None
+
+    with pytest.raises(KeyboardInterrupt):
+        run([cell(1, 32)], fail)
+    assert {line.block for line in memory_journal.lines} == {0}
+    assert len(memory_journal.lines) == len(ARMS) - 1  # all but the one that was interrupted
+    assert all(line.status == "ok" for line in memory_journal.lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("x"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+
+
+def test_a_context_beyond_the_model_names_the_largest_allowed(tiny_model: Callable[..., LoadedModel]) -> None:
+    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(max_context=100, name="pair 'p' draft"))
+    check_contexts(pair, [cell(1, 93)], 6)
+    with pytest.raises(ValueError, match=r"pair 'p' draft: grid.context 94 .* largest context allowed is 93"):
+        check_contexts(pair, [cell(1, 94)], 6)
+
+
+def test_a_real_tiny_pair_is_measured_whole(tiny_model: Callable[..., LoadedModel], memory_journal: Any) -> None:
+    """No fake: the real arms run on a tiny pair, in every chain, with ragged prompts put together into rows."""
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
+    chains = {
+        "argmax": SamplingSettings(temperature=0.0),
+        "draw": SamplingSettings(temperature=0.9, top_p=0.8, repetition_penalty=1.2),
+    }
+    cells = [
+        TimingCell(cell_id=f"{name}{b}{s}", chain=name, settings=settings, batch_size=b, context=s)
+        for name, settings in chains.items()
+        for b in (1, 3)
+        for s in (1, 20)
+    ]
+    measure_cells(
+        pair,
+        cells,
+        gammas=[1, 3],
+        prompts=[[1, 2, 3], [4, 5]],
+        precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1),
+        journal=memory_journal,
+        seed=0,
+    )
+    for one in cells:
+        for arm in arm_names([1, 3]):
+            blocks = memory_journal.blocks(one.cell_id, arm)
+            assert sorted(blocks) == [0, 1], (one, arm, blocks)
+            for block in blocks.values():
+                assert block.status == "ok", block.reason
+                marks = block.samples_s[0]
+                assert len(marks) == (3 if arm == "draft" else 1)
+                assert marks == sorted(marks)
+                assert marks[0] > 0

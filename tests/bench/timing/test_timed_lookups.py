@@ -1,0 +1,162 @@
+"""Timed lookups: what a round's lookup does inside the clock, and that the index is the same before each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.bench.cache.cache import forward
+from specgauge.bench.decoding.ngram import NgramDrafter, NgramIndex
+from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.timing import arms
+from specgauge.bench.timing.arms import TimedLookups, Workbench, committed_by_a_round
+from specgauge.bench.timing.blocks import TimingCell
+from specgauge.bench.timing.cell_timer import measure_cells
+from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.precision import PrecisionConfig
+from specgauge.model.arms import arm_names
+from specgauge.model.sampling import SamplingSettings
+
+GREEDY = SamplingSettings(temperature=0.0)
+PROMPTS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 1, 3, 5, 7], [2]]
+CPU = torch.device("cpu")
+GAMMA_MAX = 4
+Make = Callable[..., LoadedModel]
+
+
+def lookup_pair(target: LoadedModel) -> LoadedPair:
+    return LoadedPair(name="p", target=target, draft=None, ngram=NgramConfig())
+
+
+@given(
+    tokens=st.lists(st.integers(0, 2), min_size=4, max_size=30),
+    known=st.integers(1, 28),
+    longest=st.integers(1, 3),
+)
+def test_an_index_goes_back_to_what_it_was(tokens: list[int], known: int, longest: int) -> None:
+    index = NgramIndex(longest=longest, shortest=1)
+    known = min(known, len(tokens))
+    index.learn(tokens[:known])
+    before, learnt = dict(index.ends), index.learnt
+    state = index.state_before(tokens)
+    first = index.lookup(tokens, 3)
+    index.back_to(state)
+    assert (index.ends, index.learnt) == (before, learnt)
+    assert index.lookup(tokens, 3) == first
+
+
+def test_a_rounds_lookup_learns_what_was_committed_and_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int, list[int], list[int]]] = []
+    right = NgramDrafter.propose
+
+    def watched(self: NgramDrafter, committed: Any, gammas: Any, uniforms: Any) -> Any:
+        learnt = self.rows[0].learnt
+        proposal = right(self, committed, gammas, uniforms)
+        asked.append((len(committed[0]), learnt, self.rows[0].learnt, list(gammas), proposal.tokens.tolist()[0]))
+        return proposal
+
+    monkeypatch.setattr(NgramDrafter, "propose", watched)
+    row = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4]
+    lookups = TimedLookups(NgramConfig(), [row, row[::-1]], 4, CPU)
+    for context in (9, 5, 9):
+        for gamma in (4, 1, 2):
+            lookups.round(context, gamma)()
+    assert [committed_by_a_round(gamma) for gamma in (1, 2, 4)] == [1, 2, 3]
+    # ten tokens are committed; the end of the text itself is never learnt
+    at_nine = [(10, 6, 9, [4, 4], [3, 4, 1, 2]), (10, 8, 9, [1, 1], [3]), (10, 7, 9, [2, 2], [3, 4])]
+    at_five = [(6, 2, 5, [4, 4], [3, 4, 1, 2]), (6, 4, 5, [1, 1], [3]), (6, 3, 5, [2, 2], [3, 4])]
+    assert asked == [*at_nine, *at_five, *at_nine]
+
+
+def test_the_shortest_context_has_a_round_too() -> None:
+    lookups = TimedLookups(NgramConfig(), [[1, 1, 1]], 8, CPU)
+    lookups.round(1, 8)()
+    lookups.index(1)
+    assert lookups._drafter.rows[0].ends == {(1,): 1}
+
+
+@pytest.fixture
+def bench(tiny_model: Make) -> Workbench:
+    with torch.inference_mode():
+        return Workbench(
+            lookup_pair(tiny_model(name="target")), PROMPTS, batch_size=3, max_context=20, gamma_max=GAMMA_MAX, seed=5
+        )
+
+
+class Log:
+    """What happens in order: target forwards, lookups, marks and synchronisations."""
+
+    marks_on_host = False
+
+    def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[Any] = []
+        look, start = NgramDrafter.propose, NgramDrafter.start
+
+        def logged(model: Any, cache: Any, tokens: Any, *, keep: int = 0) -> Any:
+            assert model is bench.target.model
+            self.lines.append(("target", tokens.shape[1], cache.lengths[0]))
+            return forward(model, cache, tokens, keep=keep)
+
+        def logged_look(drafter: NgramDrafter, committed: Any, gammas: Any, uniforms: Any) -> Any:
+            self.lines.append(("look", gammas[0], len(committed[0]) - 1))
+            return look(drafter, committed, gammas, uniforms)
+
+        def logged_start(drafter: NgramDrafter, committed: Any, new: int) -> None:
+            self.lines.append(("index", len(committed[0])))
+            start(drafter, committed, new)
+
+        monkeypatch.setattr(arms, "forward", logged)
+        monkeypatch.setattr(NgramDrafter, "propose", logged_look)
+        monkeypatch.setattr(NgramDrafter, "start", logged_start)
+
+    def synchronize(self) -> None:
+        self.lines.append("wait")
+
+    def mark(self) -> int:
+        self.lines.append("mark")
+        return self.lines.count("mark")
+
+    def elapsed_s(self, start: int, end: int) -> float:
+        return float(end - start)
+
+
+def test_each_lookup_is_timed_alone_after_a_target_step(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.sample("draft", 7, GREEDY, Log(bench, monkeypatch))  # the index is there from here on
+    log = Log(bench, monkeypatch)
+    marks = bench.sample("draft", 7, GREEDY, log)
+    assert marks == [1.0] * GAMMA_MAX
+    steps = [[("target", 1, 7), "wait", "mark", ("look", gamma, 7), "mark", "wait"] for gamma in range(1, 5)]
+    assert log.lines == [line for step in steps for line in step]
+
+
+def test_verification_follows_a_lookup_and_the_index_is_the_prefill(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.sample("draft", 7, GREEDY, Log(bench, monkeypatch))
+    log = Log(bench, monkeypatch)
+    bench.sample("verify:3", 7, GREEDY, log)
+    assert log.lines == [("look", 3, 7), "wait", "mark", ("target", 4, 7), "mark", "wait"]
+    log = Log(bench, monkeypatch)
+    bench.sample("prefill_draft", 7, GREEDY, log)
+    assert log.lines == ["wait", "mark", ("index", 8), "mark", "wait"]
+    log = Log(bench, monkeypatch)
+    bench.sample("decode", 7, GREEDY, log)
+    assert log.lines == [("target", 1, 6), "wait", "mark", ("target", 1, 7), "mark", "wait"]
+    assert bench.draft_capacity is None
+
+
+def test_the_cells_of_a_lookup_pair_have_no_catch_up(tiny_model: Make, memory_journal: Any) -> None:
+    precision = PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1)
+    cell = TimingCell(cell_id="c", chain="argmax", settings=GREEDY, batch_size=2, context=8)
+    pair = lookup_pair(tiny_model())
+    options: Any = {"gammas": [1, 3], "prompts": PROMPTS, "precision": precision, "journal": memory_journal, "seed": 0}
+    measure_cells(pair, [cell], **options)
+    assert {line.arm for line in memory_journal.lines} == set(arm_names([1, 3], catches_up=False))
+    assert all(line.status == "ok" for line in memory_journal.lines)
+    assert len(memory_journal.blocks("c", "draft")[0].samples_s[0]) == 3
+    assert memory_journal.blocks("c", "draft")[0].notes["capacity_draft"] is None

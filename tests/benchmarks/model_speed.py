@@ -1,0 +1,106 @@
+"""How fast the model is, against what it promises: seconds taken beside seconds allowed.
+
+    python -m tests.benchmarks.model_speed
+
+prints a line for the import, for a million cells of S with their best gamma, and for the renewal pass over 1,000 texts
+of 1,000 tokens at 16 gammas; exit code 1 where one is over.  The best of three runs counts, as the machine's noise only
+ever adds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from specgauge.model.acceptance.renewal import renewal
+from specgauge.model.checks import IntArray
+from specgauge.model.speedup import best_gamma, round_time_s, speedup, tokens_per_round_iid
+from specgauge.model.text_table import text_table
+
+RUNS = 3
+_IMPORT = "import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """Something the model promises to do within a time."""
+
+    what: str
+    allowed_s: float
+    run: Callable[[], float]
+    """Does it once and returns the seconds it took."""
+
+
+def import_s(module: str) -> float:
+    """Seconds a new interpreter takes to import `module`, its own start left out."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT.format(module=module)], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def best_gammas_of_a_million_cells() -> IntArray:
+    """S of 25 batches x 25 contexts x 16 gammas x 100 alphas, and the best gamma of each: (25, 25, 100)."""
+    batch = np.arange(1, 26).reshape(25, 1, 1, 1)
+    context = np.linspace(100, 32_000, 25).reshape(1, 25, 1, 1)
+    alpha = np.linspace(0.0, 1.0, 100).reshape(1, 1, 100, 1)
+    gammas = np.arange(1, 17)
+    t_decode = 0.01 + 1e-8 * batch * context
+    t_round = round_time_s(
+        t_draft_total_s=gammas * (0.001 + 1e-9 * batch * context),
+        t_verify_s=t_decode + 1e-4 * batch * gammas,
+        t_draft_catch_up_s=1e-4,
+        full_acceptance=alpha**gammas,
+        batch_size=batch,
+        t_overhead_s=0.001,
+    )
+    return best_gamma(speedup(tokens_per_round_iid(alpha, gammas), t_decode_s=t_decode, t_round_s=t_round), gammas)
+
+
+def promises() -> list[Promise]:
+    """What the model promises, in the order printed."""
+    acceptance = np.random.default_rng(0).uniform(0.2, 1.0, size=(1000, 1000))
+    lengths, eos = np.full(1000, 1000), np.zeros(1000, dtype=np.bool_)
+    every_gamma = np.arange(1, 17)
+
+    def renew() -> float:
+        return _seconds(lambda: renewal(acceptance, acceptance, lengths, eos, every_gamma, 16))
+
+    return [
+        Promise(what="import specgauge.model", allowed_s=0.3, run=lambda: import_s("specgauge.model")),
+        Promise(
+            what="import specgauge.model.prediction", allowed_s=0.3, run=lambda: import_s("specgauge.model.prediction")
+        ),
+        Promise(
+            what="S of 1,000,000 cells and their best gamma",
+            allowed_s=1.0,
+            run=lambda: _seconds(best_gammas_of_a_million_cells),
+        ),
+        Promise(what="renewal, 1,000 texts x 1,000 tokens x 16 gammas", allowed_s=5.0, run=renew),
+    ]
+
+
+def main() -> int:
+    """Print the table; 1 where a promise is not kept."""
+    rows, kept = [], True
+    for promise in promises():
+        took = min(promise.run() for _ in range(RUNS))
+        kept &= took <= promise.allowed_s
+        rows.append([promise.what, took, promise.allowed_s, "kept" if took <= promise.allowed_s else "NOT KEPT"])
+    print(text_table(["what", "took (s)", "allowed (s)", ""], rows))
+    return 0 if kept else 1
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    sys.exit(main())

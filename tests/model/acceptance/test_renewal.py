@@ -1,0 +1,295 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specgauge.model.acceptance.renewal import RenewalResult, renewal
+from tests.model.speculation import AllTexts, Expectation, Pair, all_texts, enumerate_process
+
+# Token 0 is easy for the draft and likely to come again, token 2 is neither: runs of acceptance, as in real texts.
+TARGET = np.array([[0.8, 0.15, 0.05], [0.4, 0.25, 0.35], [0.2, 0.1, 0.7]])
+DRAFT = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.35, 0.45, 0.2]])
+LIMIT, GAMMA_MAX, FIRST = 7, 3, 0
+COSTS_S = 1 + np.arange(GAMMA_MAX + 1)[:, None] * 0.3 + np.arange(LIMIT) ** 2 * 0.01
+WAYS = [("ratio", False), ("match", False), ("ratio", True), ("match", True)]
+
+
+def make_pair(rule: str, greedy: bool, eos: int | None) -> Pair:
+    return Pair(target=TARGET, draft=DRAFT, rule=rule, greedy_draft=greedy, eos=eos)
+
+
+def cost_s(drafts: int, t: int) -> float:
+    return float(COSTS_S[drafts, t])
+
+
+def run(texts: AllTexts, gamma: int, length_limits: int | None = LIMIT) -> RenewalResult:
+    return renewal(
+        texts.acceptance, texts.overlap, texts.lengths, texts.ended_by_eos, [gamma], GAMMA_MAX, COSTS_S,
+        length_limits=length_limits,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("eos", [None, 1], ids=["length limit", "eos"])
+@pytest.mark.parametrize(("rule", "greedy"), WAYS)
+@pytest.mark.parametrize("gamma", [0, 1, 2, 3])
+def test_averages_over_the_targets_texts_are_those_of_the_enumerated_process(
+    rule: str, greedy: bool, eos: int | None, gamma: int
+) -> None:
+    pair = make_pair(rule, greedy, eos)
+    process = enumerate_process(pair, FIRST, LIMIT, gamma, GAMMA_MAX, cost_s)
+    texts = all_texts(pair, FIRST, LIMIT)
+    assert texts.chances.sum() == pytest.approx(1, abs=1e-12)
+    for text, chance in zip(texts.texts, texts.chances, strict=True):
+        assert process.texts[text] == pytest.approx(chance, abs=1e-12)  # the enumerated process is lossless
+    result, weights = run(texts, gamma), texts.chances
+    assert result.time_s is not None
+    assert weights @ result.rounds == pytest.approx(process.rounds, abs=1e-12)
+    assert weights @ result.time_s == pytest.approx(process.time_s, abs=1e-12)
+    assert weights @ result.judged == pytest.approx(process.judged, abs=1e-12)
+    assert weights @ result.judged_accepted == pytest.approx(process.accepted, abs=1e-12)
+    assert weights @ result.judged_overlap == pytest.approx(process.accepted, abs=1e-12)
+    assert weights @ result.catch_ups == pytest.approx(process.catch_ups, abs=1e-12)
+    assert weights @ result.tokens == pytest.approx(process.tokens, abs=1e-12)
+    assert weights @ result.starts == pytest.approx(process.starts, abs=1e-12)
+    assert weights @ result.committed == pytest.approx(process.committed, abs=1e-12)
+    for j in range(1, GAMMA_MAX + 1):
+        assert weights @ result.survival[:, :, j - 1] == pytest.approx(process.survival[j], abs=1e-12)
+    weighted = weigh(result, texts)
+    assert weighted.tokens_per_round()[0] == pytest.approx(process.committed / process.starts, abs=1e-12)
+    assert weighted.tokens_per_round_finite()[0] == pytest.approx(process.tokens / process.rounds, abs=1e-12)
+
+
+def weigh(result: RenewalResult, texts: AllTexts) -> RenewalResult:
+    """The result as one text of expected sums."""
+    names = ("rounds", "starts", "survival", "lost_bonus", "tokens")
+    sums: dict[str, Any] = {name: np.tensordot(texts.chances, getattr(result, name), axes=1)[None] for name in names}
+    return replace(result, **sums)
+
+
+@pytest.mark.parametrize("eos", [None, 1])
+@pytest.mark.parametrize(("rule", "greedy"), WAYS)
+def test_uniform_positions_and_overlap_inside_the_pass_give_another_number(
+    rule: str, greedy: bool, eos: int | None
+) -> None:
+    pair, gamma = make_pair(rule, greedy, eos), 2
+    process: Expectation = enumerate_process(pair, FIRST, LIMIT, gamma, GAMMA_MAX, cost_s)
+    texts = all_texts(pair, FIRST, LIMIT)
+    every_position = run(texts, 0)
+    one_draft, two_drafts = texts.overlap[:, :-1], texts.acceptance[:, :-1] * texts.overlap[:, 1:]
+    window = np.arange(LIMIT - 1) + GAMMA_MAX <= LIMIT
+    accepted = texts.chances @ ((one_draft + two_drafts) * window)
+    uniform = 1 + accepted.sum() / (texts.chances @ every_position.starts)[0]
+    assert abs(uniform - process.committed / process.starts) > 1e-3
+    with_overlap = run(replace(texts, acceptance=np.where(texts.acceptance >= 0, texts.overlap, 0)), gamma)
+    assert abs((texts.chances @ with_overlap.rounds)[0] - process.rounds) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rule", "greedy", "share"), [("ratio", False, 0.75), ("match", False, 0.45), ("ratio", True, 0.5)]
+)
+def test_the_overlap_in_the_last_factor_keeps_the_mean_and_shrinks_the_variance(
+    rule: str, greedy: bool, share: float
+) -> None:
+    """Var of the linearised Ω, committed - Ω · starts, per text: with overlap against with acceptance alone."""
+    texts = all_texts(make_pair(rule, greedy, None), FIRST, LIMIT)
+    with_overlap, without = run(texts, 2), run(replace(texts, overlap=texts.acceptance), 2)
+    omega = weigh(without, texts).tokens_per_round()
+    assert weigh(with_overlap, texts).tokens_per_round() == pytest.approx(omega, abs=1e-12)
+    variances = [
+        (texts.chances @ (result.committed - omega * result.starts) ** 2)[0] for result in (with_overlap, without)
+    ]
+    assert variances[0] < share * variances[1]
+
+
+def test_rounds_of_one_text_by_hand() -> None:
+    # γ = 2, a = (.5, .8, .4, 1, 0): starts v = 1, .5, 1 - .8 (1 - 0), ... with bonus at t = 2 of mass .5 · .8 = .4.
+    a = np.array([[0.5, 0.8, 0.4, 1.0, 0.0]])
+    v1 = 1 - 0.5
+    v2 = 1 - 0.8
+    b2 = 1.0 * 0.5 * 0.8
+    v3 = 1 - (1 - b2) * 0.4
+    b3 = v1 * 0.8 * 0.4
+    v4 = 1 - (1 - b3) * 1.0
+    result = renewal(a, a, [5], [False], [2], 2)
+    assert result.rounds[0, 0] == pytest.approx(1 + v1 + v2 + v3 + v4, abs=1e-15)
+    assert result.starts[0, 0] == pytest.approx(1 + v1 + v2 + v3, abs=1e-15)
+    assert result.judged[0, 0] == pytest.approx(2 + (1 - b2) + (1 - b3), abs=1e-15)
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 3, 5])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 6, 7, 12])
+def test_all_and_nothing_accepted(gamma: int, length: int) -> None:
+    ones, zeros = np.ones((1, length)), np.zeros((1, length))
+    full = renewal(ones, ones, [length], [False], [gamma], 5)
+    assert full.rounds[0, 0] == -(-length // (gamma + 1))
+    none = renewal(zeros, zeros, [length], [False], [gamma], 5)
+    assert none.rounds[0, 0] == length
+    assert none.judged_accepted[0, 0] == 0
+    if length >= 5:
+        assert full.tokens_per_round()[0] == gamma + 1
+        assert none.tokens_per_round()[0] == 1
+    else:
+        assert np.isnan(full.tokens_per_round()[0])
+
+
+def test_an_accepted_eos_ends_the_text_without_a_bonus() -> None:
+    ones = np.ones((1, 3))
+    result = renewal(ones, ones, [3], [True], [2, 3, 5], 5)
+    # γ = 2: two drafts and the EOS as bonus; γ = 3 and 5: the EOS is the third accepted draft. Always 3 tokens a round.
+    assert result.rounds[0].tolist() == [1, 1, 1]
+    assert result.starts[0].tolist() == [1, 1, 1]
+    assert result.survival[0].sum(axis=1).tolist() == [2, 3, 3]
+    assert result.lost_bonus[0].tolist() == [0, 1, 1]
+    assert result.tokens_per_round().tolist() == [3, 3, 3]
+
+
+def test_over_texts_that_all_end_by_eos_both_tokens_per_round_have_the_same_numerator() -> None:
+    generator = np.random.default_rng(0)
+    a = generator.random((5, 20))
+    lengths = generator.integers(1, 21, 5)
+    result = renewal(a, a, lengths, np.ones(5, dtype=bool), [1, 3, 4], 4)
+    np.testing.assert_allclose(result.committed, np.repeat(lengths[:, None], 3, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(result.rounds, result.starts, rtol=1e-15)
+
+
+def test_gamma_in_force_and_place_choose_the_cost() -> None:
+    costs = np.arange(4)[:, None] * 100.0 + np.arange(6)
+    ones = np.ones((2, 6))
+    # γ = 3 on 6 positions: rounds at 0 (3 drafts) and 4 (1 draft: two positions left).
+    by_length = renewal(ones, ones, [6, 6], [False, True], [3], 3, costs)
+    assert by_length.time_s is not None
+    assert by_length.time_s[:, 0].tolist() == [300 + 104, 300 + 304]
+    per_text = renewal(ones, ones, [6, 6], [False, True], [3], 3, np.stack([costs, 2 * costs], axis=1))
+    assert per_text.time_s is not None
+    assert per_text.time_s[:, 0].tolist() == [404, 1208]
+    flat = renewal(ones, ones, [6, 6], [False, False], [3], 3, [1.0, 2.0, 3.0, 4.0])
+    assert flat.time_s is not None
+    assert flat.time_s[:, 0].tolist() == [6, 6]
+    assert renewal(ones, ones, [6, 6], [False, True], [3], 3).time_s is None
+
+
+def test_a_limit_beyond_an_eos_shrinks_gamma_and_the_window() -> None:
+    ones = np.ones((1, 6))
+    costs = np.arange(4)[:, None] * 100.0 + np.arange(6)
+    near = renewal(ones, ones, [6], [True], [3], 3, costs, length_limits=7)
+    assert near.time_s is not None
+    assert near.time_s[0, 0] == 300 + 204  # 3 positions left at t = 4
+    assert near.starts[0, 0] == 2
+    assert renewal(ones, ones, [6], [True], [3], 3, length_limits=6).starts[0, 0] == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_texts_do_not_depend_on_their_neighbours_or_padding(seed: int, by_eos: bool) -> None:
+    generator = np.random.default_rng(seed)
+    a, o = generator.random((4, 9)), generator.random((4, 9))
+    lengths = generator.integers(1, 10, 4)
+    costs = generator.random((5, 4, 9))
+    together = renewal(a, o, lengths, np.full(4, by_eos), [1, 2, 4], 4, costs)
+    for row in range(4):
+        size = lengths[row]
+        alone = renewal(
+            a[row : row + 1, :size],
+            o[row : row + 1, :size],
+            [size],
+            [by_eos],
+            [1, 2, 4],
+            4,
+            costs[:, row : row + 1, :size],
+        )
+        for name in ("rounds", "starts", "survival", "lost_bonus", "judged", "catch_ups", "time_s"):
+            np.testing.assert_allclose(getattr(alone, name)[0], getattr(together, name)[row], rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_every_position_is_committed_once(seed: int, by_eos: bool) -> None:
+    """Tokens are accepted drafts plus one a round, less the bonus a round loses to an accepted EOS."""
+    generator = np.random.default_rng(seed)
+    a = generator.random((3, 12))
+    lengths = generator.integers(1, 13, 3)
+    result = renewal(a, a, lengths, np.full(3, by_eos), [1, 3, 6], 6)
+    whole_lost = result.lost_bonus  # texts by EOS count all their starts; texts by length lose none
+    np.testing.assert_allclose(result.rounds + result.judged_accepted - whole_lost, lengths[:, None] * np.ones(3))
+    assert (np.diff(result.rounds, axis=1) <= 1e-12).all()
+
+
+def test_chunks_give_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(3)
+    a, o = generator.random((40, 15)), generator.random((40, 15))
+    lengths, eos = generator.integers(1, 16, 40), generator.random(40) < 0.5
+    costs = generator.random((5, 40, 15))
+    whole = renewal(a, o, lengths, eos, [0, 2, 4], 4, costs)
+    monkeypatch.setattr("specgauge.model.acceptance.renewal._CHUNK_CELLS", 400)
+    parts = renewal(a, o, lengths, eos, [0, 2, 4], 4, costs)
+    for name in ("rounds", "starts", "survival", "lost_bonus", "judged", "judged_overlap", "catch_ups", "time_s"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-13)
+
+
+def test_sums_by_prompt_pool_repetitions() -> None:
+    generator = np.random.default_rng(4)
+    a = generator.random((4, 8))
+    result = renewal(a, a, [8, 8, 8, 8], [False] * 4, [1, 2], 2)
+    grouped = result.by_prompt([7, 3, 7, 3])
+    np.testing.assert_allclose(
+        grouped.rounds, [result.rounds[1] + result.rounds[3], result.rounds[0] + result.rounds[2]]
+    )
+    assert grouped.tokens.tolist() == [16, 16]
+    assert grouped.time_s is None
+    np.testing.assert_allclose(grouped.tokens_per_round(), result.tokens_per_round(), rtol=1e-14)
+    np.testing.assert_allclose(grouped.survival_rates(), result.survival_rates(), rtol=1e-14)
+
+
+def test_survival_rates_name_their_gamma_and_full_acceptance_is_the_last() -> None:
+    a = np.full((1, 10), 0.5)
+    result = renewal(a, a, [10], [False], [0, 1, 3], 3)
+    rates = result.survival_rates()
+    assert np.isnan(rates[0]).all()
+    assert np.isnan(rates[1, 1:]).all()
+    np.testing.assert_allclose(rates[2], [0.5, 0.25, 0.125], rtol=1e-14)
+    np.testing.assert_allclose(result.full_acceptance[0] / result.starts[0], [1, 0.5, 0.125], rtol=1e-14)
+    np.testing.assert_allclose(result.tokens_per_round(), [1, 1.5, 1.875], rtol=1e-14)
+
+
+GOOD: dict[str, object] = {
+    "acceptance": np.full((2, 4), 0.5),
+    "overlap": np.full((2, 4), 0.5),
+    "lengths": [4, 2],
+    "ended_by_eos": [False, True],
+    "gammas": [1, 2],
+    "gamma_max": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"overlap": np.zeros((2, 3))}, r"overlap: found shape \(2, 3\); allowed is \(2, 4\) as acceptance"),
+        ({"lengths": [4]}, r"lengths \(1,\)"),
+        ({"lengths": [5, 2]}, "found 5 for texts padded to 4"),
+        ({"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
+        ({"gammas": []}, "from 0 to gamma_max = 2"),
+        ({"gamma_max": 0}, "gamma_max: found 0"),
+        ({"acceptance": np.full((2, 4), np.nan)}, "acceptance .* a finite number"),
+        ({"acceptance": np.full((2, 4), 1.1)}, "acceptance .* a probability"),
+        ({"costs_s": np.ones((2, 4))}, r"costs_s: found shape \(2, 4\); allowed are \(3,\), \(3, 4\)"),
+        ({"costs_s": np.ones((3, 5))}, r"costs_s: found shape \(3, 5\)"),
+        ({"costs_s": np.ones((3, 3, 4))}, r"costs_s: found shape \(3, 3, 4\)"),
+        ({"length_limits": [4, 1]}, r"length_limits \(item 2\): found 1 for a text of 2 positions"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        renewal(**(GOOD | change))  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_padding_is_not_read() -> None:
+    a = np.array([[0.5, 0.25, np.nan, 7.0]])
+    clean = np.array([[0.5, 0.25, 0.0, 0.0]])
+    assert (
+        renewal(a, a, [2], [True], [2], 2).rounds.tolist() == renewal(clean, clean, [2], [True], [2], 2).rounds.tolist()
+    )

@@ -1,0 +1,225 @@
+"""Rounds whose drafts depend on where they start, against the plain pass and against an enumerated lookup decoder."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_products
+from specgauge.model.acceptance.renewal_starts import renewal_by_start
+
+LIMIT, DEPTH, FIRST = 6, 3, 0
+TARGET = np.array([[0.6, 0.3, 0.1], [0.25, 0.25, 0.5], [0.5, 0.1, 0.4]])
+PROMPT = (1, 0, 2, 1, FIRST)
+COSTS_S = 1 + np.arange(DEPTH + 1)[:, None] * 0.3 + np.arange(LIMIT) ** 2 * 0.01
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    acceptance=arrays(np.float64, (3, 7), elements=st.floats(0, 1)),
+    overlap=arrays(np.float64, (3, 7), elements=st.floats(0, 1)),
+    lengths=st.lists(st.integers(0, 7), min_size=3, max_size=3),
+    eos=st.lists(st.booleans(), min_size=3, max_size=3),
+)
+def test_products_of_positions_give_what_the_plain_pass_gives(
+    acceptance: np.ndarray, overlap: np.ndarray, lengths: list[int], eos: list[bool]
+) -> None:
+    gammas, costs = [0, 1, 3, 4], np.arange(35.0).reshape(5, 7) + 1
+    inside = np.arange(7) < np.array(lengths)[:, None]
+    products = run_products(np.where(inside, acceptance, 0.0), 4)
+    ahead = np.zeros((3, 7, 4))
+    for j in range(1, 5):
+        ahead[:, : 8 - j, j - 1] = products[j - 1, :, : 8 - j] * np.where(inside, overlap, 0.0)[:, j - 1 :]
+    survival = products[1:].transpose(1, 2, 0)
+    plain = renewal(acceptance, overlap, lengths, eos, gammas, 4, costs, length_limits=8)
+    found = renewal_by_start(survival, ahead, np.full((3, 7), 4), lengths, eos, gammas, 4, costs, length_limits=8)
+    for column in fields(RenewalResult):
+        if column.name != "rounds_by_drafts":
+            expected, value = getattr(plain, column.name), getattr(found, column.name)
+            np.testing.assert_allclose(value, expected, rtol=0, atol=1e-9, err_msg=column.name)
+    assert found.rounds_by_drafts is not None
+    for index, gamma in enumerate(gammas):
+        assert found.rounds_by_drafts[:, index, gamma] == pytest.approx(plain.starts[:, index], abs=1e-12)
+    assert found.rounds_by_drafts.sum(axis=2) == pytest.approx(plain.starts, abs=1e-12)
+
+
+def lookup(text: tuple[int, ...]) -> tuple[int, ...]:
+    """What followed the latest earlier place of the last three tokens, else of the last two; DEPTH tokens at most."""
+    for size in (3, 2):
+        for end in range(len(text) - 1, size - 1, -1):
+            if text[end - size : end] == text[-size:]:
+                return text[end : end + DEPTH]
+    return ()
+
+
+@dataclass(kw_only=True)
+class Counted:
+    rounds: float = 0.0
+    time_s: float = 0.0
+    judged: float = 0.0
+    accepted: float = 0.0
+    starts: float = 0.0
+    committed: float = 0.0
+    full: float = 0.0
+    by_drafts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    texts: dict[tuple[int, ...], float] = field(default_factory=lambda: defaultdict(float))
+
+
+def branches(
+    text: tuple[int, ...], drafts: tuple[int, ...], eos: int | None
+) -> Iterator[tuple[float, tuple[int, ...], int]]:
+    """(chance, emitted, accepted) of one round; a certain draft is accepted with the target's probability of it."""
+    chance = 1.0
+    emitted: tuple[int, ...] = ()
+    for accepted, draft in enumerate(drafts):
+        law = TARGET[(text + emitted)[-1]]
+        for other in range(3):
+            if other != draft:
+                yield chance * law[other], (*emitted, other), accepted
+        chance, emitted = chance * law[draft], (*emitted, draft)
+        if draft == eos:
+            yield chance, emitted, accepted + 1
+            return
+    for bonus in range(3):
+        yield chance * TARGET[(text + emitted)[-1]][bonus], (*emitted, bonus), len(drafts)
+
+
+def enumerated(gamma: int, eos: int | None) -> Counted:
+    found = Counted()
+    states: dict[tuple[int, ...], float] = {(): 1.0}
+    while states:
+        text = min(states, key=len)
+        chance = states.pop(text)
+        offered, left = lookup(PROMPT + text), LIMIT - len(text)
+        drafts = offered[: min(gamma, left - 1)]
+        found.rounds += chance
+        found.time_s += chance * COSTS_S[len(drafts), len(text)]
+        if left >= DEPTH:
+            found.starts += chance
+            found.by_drafts[len(offered[:gamma])] += chance
+            for weight, emitted, accepted in branches(PROMPT + text, offered[:gamma], eos):
+                found.committed += chance * weight * len(emitted)
+                found.full += chance * weight * (accepted == gamma)
+        for weight, emitted, accepted in branches(PROMPT + text, drafts, eos):
+            found.accepted += chance * weight * accepted
+            found.judged += chance * weight * (accepted + (len(emitted) > accepted and accepted < len(drafts)))
+            after = text + emitted
+            if emitted[-1] == eos or len(after) == LIMIT:
+                found.texts[after] += chance * weight
+            else:
+                states[after] = states.get(after, 0.0) + chance * weight
+    return found
+
+
+def recorded(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(A[t, j], Ã[t, j], offered) of one text."""
+    survival, ahead = np.zeros((2, LIMIT, DEPTH))
+    offered = np.zeros(LIMIT, dtype=np.int64)
+    for t in range(len(text)):
+        drafts, known = lookup(PROMPT + text[:t]), PROMPT + text
+        offered[t] = len(drafts)
+        for j, draft in enumerate(drafts[: len(text) - t]):
+            ahead[t, j] = TARGET[known[len(PROMPT) + t + j - 1]][draft]
+            survival[t, j] = draft == text[t + j]
+            if not survival[t, j]:
+                break
+    return survival, ahead, offered
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 2, 3])
+@pytest.mark.parametrize("eos", [None, 2], ids=["length limit", "eos"])
+def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: int, eos: int | None) -> None:
+    process = enumerated(gamma, eos)
+    plain = enumerated(0, eos)
+    assert process.texts == pytest.approx(plain.texts, abs=1e-12)  # lossless
+    texts = list(process.texts)
+    survival, ahead, offered = (np.stack(part) for part in zip(*(recorded(text) for text in texts), strict=True))
+    assert len(set(offered.ravel())) == DEPTH + 1, "rounds of every number of drafts occur"
+    weights = np.array([process.texts[text] for text in texts])
+    lengths, ended = [len(text) for text in texts], [text[-1] == eos for text in texts]
+    result = renewal_by_start(survival, ahead, offered, lengths, ended, [gamma], DEPTH, COSTS_S, length_limits=LIMIT)
+    assert result.time_s is not None
+    assert result.rounds_by_drafts is not None
+    assert weights @ result.rounds == pytest.approx(process.rounds, abs=1e-12)
+    assert weights @ result.time_s == pytest.approx(process.time_s, abs=1e-12)
+    assert weights @ result.judged == pytest.approx(process.judged, abs=1e-12)
+    assert weights @ result.judged_accepted == pytest.approx(process.accepted, abs=1e-12)
+    assert weights @ result.judged_overlap == pytest.approx(process.accepted, abs=1e-12)
+    assert weights @ result.starts == pytest.approx(process.starts, abs=1e-12)
+    assert weights @ result.committed == pytest.approx(process.committed, abs=1e-12)
+    if gamma:
+        assert weights @ result.full_acceptance == pytest.approx(process.full, abs=1e-12)
+    for drafts in range(DEPTH + 1):
+        assert weights @ result.rounds_by_drafts[:, 0, drafts] == pytest.approx(process.by_drafts[drafts], abs=1e-12)
+    by_prompt = result.by_prompt(np.zeros(len(texts)))
+    assert by_prompt.rounds_by_drafts is not None
+    assert by_prompt.rounds_by_drafts[0] == pytest.approx(result.rounds_by_drafts.sum(axis=0))
+
+
+def test_one_text_by_hand() -> None:
+    # Five positions to the limit, γ = 2. Start 0 offers 2 and both pass: on to 3. Start 3 has two positions left, so
+    # one of its two drafts is in force; it fails, and the plain step at 4 ends the text.
+    survival = np.zeros((1, 5, 2))
+    survival[0, 0] = 1, 1
+    offered = [[2, 0, 1, 2, 2]]
+    costs = [10.0, 20.0, 40.0]
+    result = renewal_by_start(survival, survival, offered, [5], [False], [0, 1, 2], 2, costs)
+    # γ = 1: 0 → 2 (one of two drafts), 2 → 3 fails, 3 → 4 fails, 4 plain; γ = 0: five plain steps
+    assert result.rounds.tolist() == [[5.0, 4.0, 3.0]]
+    assert result.time_s is not None
+    assert result.time_s.tolist() == [[50.0, 20 + 20 + 20 + 10, 40 + 20 + 10]]
+    assert result.judged.tolist() == [[0.0, 3.0, 3.0]]
+    assert result.judged_accepted.tolist() == [[0.0, 1.0, 2.0]]
+    assert result.catch_ups.tolist() == [[0.0, 1.0, 1.0]]
+    # the window is the starts with two positions left: 0 … 3
+    assert result.starts.tolist() == [[4.0, 3.0, 2.0]]
+    assert result.rounds_by_drafts is not None
+    assert result.rounds_by_drafts[0].tolist() == [[4, 0, 0], [0, 3, 0], [0, 0, 2]]
+    assert result.tokens_per_round().tolist() == pytest.approx([1, 4 / 3, 2])
+
+
+def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(3)
+    survival = np.cumprod(generator.random((5, 6, 2)) < 0.7, axis=2).astype(float)
+    offered, lengths = generator.integers(0, 3, (5, 6)), [4, 0, 6, 2, 6]
+    costs = generator.random((3, 5, 6)) + 1
+    whole = renewal_by_start(survival, survival, offered, lengths, [False] * 5, [1, 2], 2, costs)
+    monkeypatch.setattr("specgauge.model.acceptance.renewal_starts._CHUNK_CELLS", 1)
+    cut = renewal_by_start(survival, survival, offered, lengths, [False] * 5, [1, 2], 2, costs)
+    for column in fields(RenewalResult):
+        np.testing.assert_array_equal(getattr(cut, column.name), getattr(whole, column.name))
+    assert whole.rounds[1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"survival": np.zeros((1, 3, 1))}, r"survival: found shapes survival \(1, 3, 1\) and ahead \(1, 3, 2\)"),
+        ({"survival": np.array([[[0.0, 1.0]] * 3])}, "found rates that rise with the number of drafts"),
+        ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*allowed: a probability"),
+        ({"offered": [[0, 3, 0]]}, "offered: found shape .*up to 3 drafts"),
+        ({"offered": [0, 1, 0]}, "offered: found shape"),
+        ({"gammas": [3]}, "gammas: found .3.; allowed is a list of numbers from 0 to gamma_max = 2"),
+        ({"lengths": [4]}, "lengths: found 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: dict[str, object], words: str) -> None:
+    good: dict[str, object] = {
+        "survival": np.zeros((1, 3, 2)),
+        "ahead": np.zeros((1, 3, 2)),
+        "offered": [[0, 1, 2]],
+        "lengths": [3],
+        "ended_by_eos": [False],
+        "gammas": [1],
+        "gamma_max": 2,
+    }
+    renewal_by_start(**good)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=words):
+        renewal_by_start(**{**good, **change})  # type: ignore[arg-type]

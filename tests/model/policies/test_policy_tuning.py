@@ -1,0 +1,75 @@
+"""Tuning: what is chosen is the fastest on the tuning texts, and the renewal rule is no worse there than fixed γ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specgauge.model.policies.entropy import SvipPolicy
+from specgauge.model.policies.policy import FixedPolicy
+from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.running import GoodputPolicy
+from specgauge.model.policies.tuning import MAKERS, SVIP_THRESHOLDS, WORTH_SHARES, Tuning, tune_fixed, tune_renewal
+from tests.model.replay_cases import linear_costs, made_texts, regions
+
+EASY_AND_HARD = made_texts(regions(6, 24, easy=0.95, hard=0.1, width=8))
+
+
+def tuning(per_draft: float, *, batch_size: int = 1, gamma_max: int = 6) -> Tuning:
+    costs = linear_costs(gamma_max, per_draft, batch_size=batch_size)
+    return Tuning.on(EASY_AND_HARD, costs, replicates=4, seed=0)
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_every_policy_is_tuned_and_stays_within_the_costs(name: str) -> None:
+    here = tuning(0.2)
+    policy = MAKERS[name](here)
+    assert policy.begin().gamma <= 6
+    assert here.time_s(policy) > 0
+    assert policy == MAKERS[name](here)
+
+
+def test_the_fastest_fixed_gamma_is_found() -> None:
+    assert tune_fixed(tuning(0.01)).gamma > tune_fixed(tuning(0.3)).gamma > 0
+    assert tune_fixed(tuning(3.0)) == FixedPolicy(gamma=0)
+
+
+def test_a_threshold_is_the_best_of_its_grid() -> None:
+    here = tuning(0.2)
+    policy = MAKERS["svip"](here)
+    assert isinstance(policy, SvipPolicy)
+    times = {h: here.time_s(SvipPolicy(threshold=h, cap=6)) for h in SVIP_THRESHOLDS}
+    assert times[policy.threshold] == min(times.values())
+
+
+def test_goodput_begins_at_the_share_of_judged_drafts_accepted() -> None:
+    texts = made_texts(np.full((4, 50), 0.7))
+    policy = MAKERS["goodput"](Tuning.on(texts, linear_costs(6, 0.1), replicates=20, seed=0))
+    assert isinstance(policy, GoodputPolicy)
+    assert policy.prior_rate == pytest.approx(0.7, abs=0.02)
+
+
+def test_the_worth_of_a_token_settles_at_the_seconds_per_token() -> None:
+    here = tuning(0.1)
+    policy = tune_renewal(here)
+    assert isinstance(policy, RenewalStoppingPolicy)
+    share = policy.token_worth_s / (here.time_s(policy) / (24 * 6 * 4))
+    assert min(abs(share / wanted - 1) for wanted in WORTH_SHARES) < 0.05
+
+
+@pytest.mark.parametrize("per_draft", [0.1, 0.3])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_the_renewal_rule_beats_fixed_gamma_where_confidence_tells(per_draft: float, batch_size: int) -> None:
+    here = tuning(per_draft, batch_size=batch_size)
+    assert here.time_s(tune_renewal(here)) < here.time_s(tune_fixed(here))
+
+
+def test_without_signals_worth_reading_the_renewal_rule_is_as_fast_as_fixed_gamma() -> None:
+    texts = made_texts(np.full((6, 24), 0.7), np.random.default_rng(0).random((6, 24)), gamma_max=4)
+    here = Tuning.on(texts, linear_costs(4, 0.1), replicates=10, seed=0)
+    assert here.time_s(tune_renewal(here)) < 1.02 * here.time_s(tune_fixed(here))
+
+
+def test_where_drafting_never_pays_it_is_plain_decoding() -> None:
+    assert tune_renewal(tuning(3.0)) == FixedPolicy(gamma=0)
+    assert tune_renewal(tuning(0.1, gamma_max=0)) == FixedPolicy(gamma=0)

@@ -1,0 +1,159 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from specgauge.model.acceptance.renewal import renewal
+from specgauge.model.replay.bounds import best_gamma_by_start, run_oracle_time_s
+
+Array = NDArray[np.float64]
+
+
+def runs(a: Array, t: int, most: int) -> list[float]:
+    """P(run = j) for j = 0 … most, a run cut at `most` drafts and at the end of the text."""
+    ahead = [float(a[t + j]) if t + j < a.size else 0.0 for j in range(most)]
+    law, running = [], 1.0
+    for accepted in ahead:
+        law.append(running * (1 - accepted))
+        running *= accepted
+    return [*law, running]
+
+
+def by_start_brute_force(a: Array, by_eos: bool, depth: int, costs: Array) -> float:
+    """The least expected time over every map from place to γ."""
+    longest = a.size
+    most = [depth if by_eos else min(depth, longest - t - 1) for t in range(longest)]
+    best = np.inf
+    for policy in product(*(range(m + 1) for m in most)):
+        left = np.zeros(longest + depth + 2)
+        for t in reversed(range(longest)):
+            law = runs(a, t, policy[t])
+            left[t] = costs[policy[t], t] + sum(chance * left[t + j + 1] for j, chance in enumerate(law))
+        best = min(best, left[0])
+    return float(best)
+
+
+def oracle_brute_force(a: Array, by_eos: bool, depth: int, costs: Array) -> float:
+    """The least expected time over every map from (place, run) to γ."""
+    longest = a.size
+    most = [depth if by_eos else min(depth, longest - t - 1) for t in range(longest)]
+    laws = [runs(a, t, most[t]) for t in range(longest)]
+    best = np.inf
+    places = [(t, j) for t in range(longest) for j in range(most[t] + 1)]
+    for choice in product(*(range(most[t] + 1) for t, _ in places)):
+        policy = dict(zip(places, choice, strict=True))
+        left = np.zeros(longest + depth + 2)
+        for t in reversed(range(longest)):
+            left[t] = sum(
+                chance * (costs[policy[t, j], t] + left[t + min(policy[t, j], j) + 1])
+                for j, chance in enumerate(laws[t])
+            )
+        best = min(best, left[0])
+    return float(best)
+
+
+@pytest.mark.parametrize("by_eos", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_best_by_start_equals_brute_force_over_all_policies(seed: int, by_eos: bool) -> None:
+    generator = np.random.default_rng(seed)
+    a, costs = generator.random(5), 1 + generator.random((3, 5))
+    found = best_gamma_by_start(a[None], [5], [by_eos], 2, costs)
+    assert found.time_s[0] == pytest.approx(by_start_brute_force(a, by_eos, 2, costs), abs=1e-12)
+
+
+@pytest.mark.parametrize(("by_eos", "longest"), [(False, 4), (True, 3)])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_run_oracle_equals_brute_force_over_all_policies(seed: int, by_eos: bool, longest: int) -> None:
+    generator = np.random.default_rng(seed)
+    a, costs = generator.random(longest), 1 + generator.random((3, longest))
+    found = run_oracle_time_s(a[None], [longest], [by_eos], 2, costs)
+    assert found[0] == pytest.approx(oracle_brute_force(a, by_eos, 2, costs), abs=1e-12)
+
+
+def test_the_run_oracle_never_drafts_beyond_the_run_when_costs_rise() -> None:
+    generator = np.random.default_rng(1)
+    a, depth, longest = generator.random(12), 4, 12
+    costs = 1 + 0.2 * np.arange(depth + 1)
+    left = np.zeros(longest + 1)
+    for t in reversed(range(longest)):
+        law = runs(a, t, min(depth, longest - t - 1))
+        left[t] = sum(
+            chance * min(costs[g] + left[t + g + 1] for g in range(j + 1)) for j, chance in enumerate(law)
+        )  # fmt: skip
+    assert run_oracle_time_s(a[None], [longest], [False], depth, costs)[0] == pytest.approx(left[0], abs=1e-12)
+
+
+def test_the_choice_by_hand() -> None:
+    # A draft costs .5 of a step and is accepted for sure at 0 and 1, never at 2: draft 2 at the start, then nothing.
+    found = best_gamma_by_start([[1.0, 1.0, 0.0, 0.0]], [4], [False], 3, 1 + 0.5 * np.arange(4))
+    assert found.time_s[0] == 3.0
+    assert found.gammas[0].tolist() == [2, 1, 0, 0]
+    assert run_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], [4], [False], 3, 1 + 0.5 * np.arange(4))[0] == 3.0
+
+
+def test_an_accepted_eos_needs_no_further_step() -> None:
+    # Costs alike for all γ, an EOS at the third place: a round of 3 drafts ends it, and one of 2 with the EOS as bonus.
+    found = best_gamma_by_start(np.ones((1, 3)), [3], [True], 3, np.ones(4))
+    assert found.time_s[0] == 1.0
+    assert found.gammas[0].tolist() == [2, 1, 0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.sampled_from([0, 2, None]))
+def test_oracle_below_best_by_start_below_best_fixed_below_plain(
+    seed: int, longest: int, depth: int, by_eos: bool, room: int | None
+) -> None:
+    generator = np.random.default_rng(seed)
+    a = generator.random((3, longest)) ** generator.choice([0.2, 1.0, 5.0])
+    lengths = generator.integers(1, longest + 1, 3)
+    eos = np.full(3, by_eos)
+    limits = None if room is None else lengths + room
+    costs = generator.random((depth + 1, 3, longest)) + 0.1
+    fixed = renewal(a, a, lengths, eos, np.arange(depth + 1), depth, costs, length_limits=limits).time_s
+    assert fixed is not None
+    by_start = best_gamma_by_start(a, lengths, eos, depth, costs, length_limits=limits)
+    oracle_s = run_oracle_time_s(a, lengths, eos, depth, costs, length_limits=limits)
+    tiny = 1e-12
+    assert (fixed.min(axis=1) <= fixed[:, 0] + tiny).all()
+    assert (by_start.time_s <= fixed.min(axis=1) + tiny).all()
+    assert (oracle_s <= by_start.time_s + tiny).all()
+    assert (oracle_s > 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_where_other_gammas_are_too_dear_the_bound_is_the_renewal_time(seed: int) -> None:
+    """Two ways to one number: backwards over starts, and forwards over the mass of starts."""
+    generator = np.random.default_rng(seed)
+    a, lengths, eos = generator.random((4, 10)), generator.integers(1, 11, 4), np.ones(4, dtype=np.bool_)
+    costs = generator.random((3, 10))
+    costs[:2] = 1e6
+    fixed = renewal(a, a, lengths, eos, [2], 2, costs).time_s
+    assert fixed is not None
+    np.testing.assert_allclose(best_gamma_by_start(a, lengths, eos, 2, costs).time_s, fixed[:, 0], rtol=1e-12)
+
+
+def test_texts_do_not_depend_on_their_neighbours() -> None:
+    generator = np.random.default_rng(9)
+    a, lengths = generator.random((5, 8)), np.array([8, 1, 5, 3, 7])
+    costs = generator.random((4, 5, 8)) + 0.5
+    eos = np.array([True, False, True, False, False])
+    together = best_gamma_by_start(a, lengths, eos, 3, costs)
+    oracle_s = run_oracle_time_s(a, lengths, eos, 3, costs)
+    for row, size in enumerate(lengths):
+        part = (a[row : row + 1, :size], [size], [eos[row]], 3, costs[:, row : row + 1, :size])
+        alone = best_gamma_by_start(*part)
+        assert alone.time_s[0] == pytest.approx(together.time_s[row], rel=1e-14)
+        assert alone.gammas[0].tolist() == together.gammas[row, :size].tolist()
+        assert run_oracle_time_s(*part)[0] == pytest.approx(oracle_s[row], rel=1e-14)
+    assert (together.gammas[1, 1:] == 0).all()
+
+
+def test_bad_input_is_one_line() -> None:
+    with pytest.raises(ValueError, match=r"costs_s: found shape \(2,\); allowed are \(3,\), \(3, 2\) and \(3, 1, 2\)"):
+        best_gamma_by_start([[0.5, 0.5]], [2], [False], 2, [1.0, 2.0])
+    with pytest.raises(ValueError, match="lengths: found 3"):
+        run_oracle_time_s([[0.5, 0.5]], [3], [False], 1, [1.0, 2.0])

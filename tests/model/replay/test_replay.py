@@ -1,0 +1,177 @@
+"""The whole replay: exact where it can be, other prompts for tuning, and what the renewal rule gains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specgauge.model.acceptance.renewal import renewal
+from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
+from specgauge.model.replay.bounds import best_gamma_by_start, run_oracle_time_s
+from specgauge.model.replay.replay import ReplayResult, replay
+from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.texts import ReplayTexts
+from tests.model.replay_cases import linear_costs, made_texts, regions
+
+
+def some(*names: str) -> dict[str, PolicyMaker]:
+    return {name: MAKERS[name] for name in names}
+
+
+def quick(
+    texts: ReplayTexts, costs: RoundCosts, makers: dict[str, PolicyMaker], *, replicates: int = 20
+) -> ReplayResult:
+    return replay(texts, costs, makers=makers, folds=2, replicates=replicates, tuning_replicates=4)
+
+
+def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
+    a = np.random.default_rng(3).random((6, 20)) ** 0.3
+    texts, costs = made_texts(a), linear_costs(6, 0.1, catch_up=0.04)
+    result = quick(texts, costs, {"three": lambda _: FixedPolicy(gamma=3)})
+    sizes, eos = np.full(6, 20), np.zeros(6, dtype=np.bool_)
+    exact = renewal(a, a, sizes, eos, np.arange(7), 6, costs.rounds_s)
+    assert exact.time_s is not None
+    fixed_s = (exact.time_s + 0.04 * exact.catch_ups).sum(axis=0)
+    assert result.policies["three"].speedup.value == pytest.approx(120 / fixed_s[3], rel=1e-12)
+    assert result.best_fixed_gamma == fixed_s.argmin()
+    assert result.best_fixed_speedup == pytest.approx(120 / fixed_s.min(), rel=1e-12)
+    assert result.loop_speedup == 1.0
+    by_start_s = best_gamma_by_start(a, sizes, eos, 6, costs.rounds_s).time_s.sum()
+    oracle_s = run_oracle_time_s(a, sizes, eos, 6, costs.rounds_s).sum()
+    assert result.bound_by_start_speedup == pytest.approx(120 / by_start_s, rel=1e-12)
+    assert result.bound_oracle_speedup == pytest.approx(120 / oracle_s, rel=1e-12)
+    three = result.policies["three"]
+    assert three.gap_closed_oracle is not None
+    assert three.gap_closed_oracle.value == pytest.approx((fixed_s.min() - fixed_s[3]) / (fixed_s.min() - oracle_s))
+    assert three.over_best_fixed.value == pytest.approx(fixed_s.min() / fixed_s[3])
+    assert three.switches_per_round == 0
+    assert (result.prompts, result.off_path) == (6, "assumed")
+
+
+def test_a_prompt_that_beats_its_bound_by_luck_counts_as_it_is() -> None:
+    """In a batch the best fixed γ meets coins, its bound is an expectation: shares are those of the totals."""
+    texts = made_texts(np.random.default_rng(5).random((6, 12)))
+    result = quick(texts, linear_costs(3, 0.1, batch_size=2), {"two": lambda _: FixedPolicy(gamma=2)}, replicates=1)
+    two, best_s = result.policies["two"], 1 / result.best_fixed_speedup
+    assert two.gap_closed_oracle is not None
+    assert two.gap_closed_oracle.value == pytest.approx(
+        (best_s - 1 / two.speedup.value) / (best_s - 1 / result.bound_oracle_speedup), rel=1e-9
+    )
+
+
+def test_both_plain_baselines_are_told_apart() -> None:
+    costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.25, 1.5))
+    result = quick(made_texts(np.full((3, 8), 0.0)), costs, some("fixed"))
+    assert (result.loop_speedup, result.best_fixed_gamma, result.best_fixed_speedup) == (0.8, 0, 1.0)
+    assert (result.bound_by_start_speedup, result.bound_oracle_speedup) == (1.0, 1.0)  # who never drafts needs no loop
+    assert result.policies["fixed"].speedup.value == 1.0
+
+
+def test_no_policy_is_tuned_on_the_prompts_it_is_judged_on() -> None:
+    met: list[set[int]] = []
+
+    def noted(tuning: Tuning) -> RoundPolicy:
+        met.append(set(tuning.texts.prompts.tolist()))
+        return FixedPolicy(gamma=1)
+
+    prompts = np.array([0, 0, 1, 2, 3, 3])  # two texts of some prompts
+    texts = replace(made_texts(np.full((6, 5), 0.5)), prompts=prompts, repetitions=np.array([0, 1, 0, 0, 0, 1]))
+    result = replay(texts, linear_costs(2, 0.1), makers={"noted": noted}, folds=4, replicates=2, tuning_replicates=2)
+    everyone = {0, 1, 2, 3}
+    assert sorted(map(sorted, (everyone - tuned_on for tuned_on in met))) == [[0], [1], [2], [3]]
+    assert result.prompts == 4
+    assert len(result.policies["noted"].tuned) == 4
+
+
+@pytest.mark.parametrize(("per_draft", "gains"), [(0.1, 1.12), (0.25, 1.08)])
+def test_confidence_that_tells_easy_from_hard_beats_the_best_fixed_gamma(per_draft: float, gains: float) -> None:
+    texts = made_texts(regions(12, 36, easy=0.95, hard=0.1, width=12), gamma_max=4)
+    result = quick(texts, linear_costs(4, per_draft), some("renewal"))
+    ours = result.policies["renewal"]
+    assert ours.over_best_fixed.value > gains
+    assert ours.over_best_fixed.low is not None
+    assert ours.over_best_fixed.low > 1.01
+    assert ours.gap_closed_oracle is not None
+    assert ours.gap_closed_oracle.value > 0.2
+    assert ours.gap_closed_oracle.low is not None
+    assert ours.gap_closed_oracle.high is not None
+    assert 0 < ours.gap_closed_oracle.low < ours.gap_closed_oracle.value < ours.gap_closed_oracle.high < 1
+    assert result.best_fixed_speedup * ours.over_best_fixed.value == pytest.approx(ours.speedup.value)
+    assert ours.speedup.value < result.bound_oracle_speedup
+    assert ours.switches_per_round < 0.5
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_where_drafting_never_pays_the_renewal_rule_is_plain(batch_size: int) -> None:
+    texts = made_texts(np.full((6, 24), 0.05))
+    result = quick(texts, linear_costs(4, 0.5, batch_size=batch_size), some("renewal", "heuristic"))
+    ours = result.policies["renewal"]
+    assert ours.speedup.value == pytest.approx(1.0, abs=1e-12)
+    assert ours.mean_gamma == 0
+    assert result.best_fixed_gamma == 0
+    assert ours.gap_closed_by_start is None or abs(ours.gap_closed_by_start.value) < 1e-9
+    assert result.policies["heuristic"].speedup.value < 0.9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_renewal_rule_is_never_much_slower_than_plain(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    levels = generator.random((16, 1)) ** generator.choice([0.5, 1.0, 3.0])
+    a = np.clip(levels + 0.2 * generator.standard_normal((16, 16)), 0, 1)
+    tops = np.clip(a + 0.3 * generator.standard_normal(a.shape), 0, 1)
+    costs = linear_costs(3, float(generator.choice([0.05, 0.2, 0.5, 0.8])), batch_size=int(generator.choice([1, 3])))
+    result = quick(made_texts(a, tops, gamma_max=3), costs, some("renewal"), replicates=10)
+    assert result.policies["renewal"].speedup.value > 0.99
+
+
+def test_alternating_acceptance_does_not_make_gamma_switch_every_round() -> None:
+    a = np.tile([1.0, 1.0, 1.0, 0.0, 0.0], 7)[None].repeat(6, axis=0)
+    result = quick(
+        made_texts(a, np.full(a.shape, 0.5), gamma_max=4),
+        linear_costs(4, 0.15),
+        some("renewal", "goodput", "heuristic"),
+    )
+    for name in ("renewal", "goodput"):
+        assert result.policies[name].switches_per_round < 0.35
+    assert result.policies["heuristic"].switches_per_round > 0.6
+
+
+@pytest.mark.parametrize("batch_size", [2, 8])
+def test_batches_stay_under_the_bounds_of_free_rows(batch_size: int) -> None:
+    generator = np.random.default_rng(7)
+    a = generator.random((6, 16)) ** 0.5
+    texts = made_texts(a, lengths=generator.integers(4, 17, 6))
+    costs = linear_costs(4, 0.15, batch_size=batch_size)
+    result = quick(texts, costs, some("fixed", "goodput", "renewal"))
+    assert result.batch_size == batch_size
+    for judged in result.policies.values():
+        assert judged.speedup.value < result.bound_by_start_speedup < result.bound_oracle_speedup
+        assert 0 < judged.speedup.value <= result.best_fixed_speedup * judged.over_best_fixed.value + 1e-9
+        assert judged.speedup.low is not None
+
+
+def test_a_batch_of_like_rows_is_as_fast_as_one_row() -> None:
+    texts = made_texts(np.tile([1.0, 1.0, 0.0, 1.0], 3)[None].repeat(4, axis=0))
+    makers: dict[str, PolicyMaker] = {"two": lambda _: FixedPolicy(gamma=2)}
+    alone = quick(texts, linear_costs(4, 0.1), makers)
+    batch = quick(texts, linear_costs(4, 0.1, batch_size=3), makers)
+    assert batch.policies["two"].speedup.value == pytest.approx(alone.policies["two"].speedup.value)
+    assert batch.best_fixed_speedup == pytest.approx(alone.best_fixed_speedup)
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    texts = made_texts(regions(4, 10, easy=0.9, hard=0.3, width=5))
+    once, again = (quick(texts, linear_costs(4, 0.2), some("renewal", "exp3")) for _ in range(2))
+    assert once == again
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(ValueError, match="replay: found 1 prompt; allowed is at least 2"):
+        replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
+    with pytest.raises(ValueError, match="replay: found costs of plain rounds only"):
+        replay(made_texts([[0.5], [0.5]]), RoundCosts(t_decode_s=1.0, t_round_s=(1.0,)))
+    with pytest.raises(ValueError, match="folds"):
+        replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)

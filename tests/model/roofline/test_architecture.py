@@ -1,0 +1,222 @@
+"""Counts against arithmetic by hand and published totals; every message names the field."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.configs.hardware import load_shape, shape_names
+from specgauge.model.roofline.architecture import Architecture, architecture_from_config
+
+PUBLISHED_PARAMETERS = {
+    "gemma-2-9b": 9_241_705_984,
+    "llama-2-7b": 6_738_415_616,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.2-1b": 1_235_814_400,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "smollm2-135m": 134_515_008,
+    "tinyllama-1.1b": 1_100_048_384,
+}
+
+
+def shape(name: str) -> Architecture:
+    return architecture_from_config(load_shape(name), name=name)
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "model_type": "llama",
+        "num_hidden_layers": 4,
+        "hidden_size": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 16,
+        "vocab_size": 10,
+    }
+    return {key: value for key, value in {**config, **changes}.items() if value != "absent"}
+
+
+def test_every_shipped_shape_has_its_published_number_of_parameters() -> None:
+    assert {name: shape(name).parameters for name in shape_names()} == PUBLISHED_PARAMETERS
+
+
+def test_llama_2_7b_by_hand() -> None:
+    model = shape("llama-2-7b")
+    attention = 4 * 4096 * 4096
+    mlp = 3 * 4096 * 11008
+    norms = 2 * 4096
+    assert model.attention_parameters == attention
+    assert model.mlp_parameters == mlp
+    assert model.parameters == 32 * (attention + mlp + norms) + 4096 + 2 * 32000 * 4096
+    assert model.matrix_parameters_per_token == 32 * (attention + mlp) + 32000 * 4096
+    assert model.kv_numbers_per_token * 2 == 2 * 32 * 32 * 128 * 2 == 524_288
+    assert (model.dtype, model.context_limit, model.tied_embeddings) == ("float16", 4096, False)
+
+
+def test_mixtral_holds_eight_experts_and_uses_two() -> None:
+    model = shape("mixtral-8x7b")
+    expert = 3 * 4096 * 14336
+    attention = 2 * 4096 * (4096 + 1024)
+    assert (model.experts, model.experts_per_token, model.expert_parameters) == (8, 2, expert)
+    assert (model.dense_layers, model.sparse_layers) == (0, 32)
+    assert model.matrix_parameters_per_token == 32 * (attention + 2 * expert + 4096 * 8) + 32000 * 4096
+
+
+def test_gemma_2_alternates_windows_and_ties_its_embeddings_without_saying_so() -> None:
+    model = shape("gemma-2-9b")
+    assert model.windows == (4096, None) * 21
+    assert model.window_groups() == [(4096, 21), (None, 21)]
+    assert "tie_word_embeddings" not in load_shape("gemma-2-9b")
+    assert model.tied_embeddings
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"model_type": "mistral", "sliding_window": 3}, (3, 3, 3, 3)),
+        ({"model_type": "mistral", "sliding_window": None}, (None,) * 4),
+        ({"model_type": "qwen2", "sliding_window": 3, "max_window_layers": 1}, (None,) * 4),
+        (
+            {"model_type": "qwen2", "sliding_window": 3, "max_window_layers": 1, "use_sliding_window": True},
+            (None, 3, 3, 3),
+        ),
+        (
+            {"model_type": "qwen2", "sliding_window": 3, "max_window_layers": 0, "use_sliding_window": True},
+            (3, 3, 3, 3),
+        ),
+        ({"model_type": "gemma3_text", "head_dim": 2, "sliding_window": 3, "sliding_window_pattern": 2}, (3, None) * 2),
+        ({"model_type": "gemma3_text", "head_dim": 2, "sliding_window": 3}, (3, 3, 3, 3)),
+        (
+            {
+                "sliding_window": 5,
+                "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+            },
+            (None, 5, None, 5),
+        ),
+        ({"sliding_window": 5}, (None,) * 4),
+    ],
+)
+def test_windows_by_family(changes: dict[str, Any], windows: tuple[int | None, ...]) -> None:
+    assert architecture_from_config(tiny(**changes), name="m").windows == windows
+
+
+def test_some_layers_of_a_mixture_can_be_dense() -> None:
+    model = architecture_from_config(
+        tiny(
+            model_type="qwen3_moe",
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=5,
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+        ),
+        name="m",
+    )
+    assert (model.dense_layers, model.sparse_layers) == (3, 1)
+    assert model.expert_parameters == 3 * 8 * 5
+
+
+def test_a_text_config_inside_an_image_model_is_read() -> None:
+    inner = tiny(model_type="gemma3_text", head_dim=2)
+    model = architecture_from_config({"model_type": "gemma3", "dtype": "bfloat16", "text_config": inner}, name="m")
+    assert (model.model_type, model.dtype) == ("gemma3_text", "bfloat16")
+
+
+def test_quantisation_is_kept_as_a_name() -> None:
+    assert architecture_from_config(tiny(quantization_config={"quant_method": "awq"}), name="m").quantization == "awq"
+    assert architecture_from_config(tiny(), name="m").quantization is None
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (tiny(model_type="lama"), r"m: field 'model_type': found 'lama' \(nearest: 'llama'\); allowed: gemma, .*"),
+        (tiny(model_type="absent"), "m: field 'model_type' is missing; allowed: .*"),
+        (
+            tiny(num_hidden_layers="absent"),
+            "m: field 'num_hidden_layers' is missing; a config of model_type 'llama' needs it",
+        ),
+        (
+            {"model_type": "gpt2", "n_layer": 2},
+            "m: field 'n_embd' is missing; a config of model_type 'gpt2' needs it",
+        ),
+        (tiny(hidden_size=0), "m: field 'hidden_size': found 0, allowed: a whole number, at least 1"),
+        (tiny(hidden_size="8"), "m: field 'hidden_size': found '8', allowed: a whole number, at least 1"),
+        (tiny(hidden_size=True), "m: field 'hidden_size': found True, allowed: a whole number, at least 1"),
+        (
+            tiny(num_key_value_heads=3),
+            "m: field 'num_key_value_heads': found 3, allowed: a divisor of the 4 attention heads",
+        ),
+        (
+            tiny(hidden_size=10),
+            "m: field 'num_attention_heads': found 4, allowed without 'head_dim': a divisor of the hidden size 10",
+        ),
+        (tiny(attention_bias="yes"), "m: field 'attention_bias': found 'yes', allowed: true or false"),
+        (
+            tiny(layer_types=["full_attention", "linear_attention", "full_attention", "full_attention"]),
+            "m: field 'layer_types', layer 1: found 'linear_attention', allowed: full_attention, sliding_attention",
+        ),
+        (tiny(layer_types=[]), "m: field 'layer_types': allowed: a list of 4 names, one for each layer"),
+        (
+            tiny(kv_lora_rank=512),
+            r"m: field 'kv_lora_rank' means a compressed \(latent\) KV cache, which the roofline does not count",
+        ),
+        (
+            tiny(model_type="mixtral", num_local_experts=2, num_experts_per_tok=3),
+            "m: field 'num_experts_per_tok': found 3, allowed: at most the 2 experts",
+        ),
+        (tiny(model_type="qwen3"), "m: field 'head_dim' is missing; a config of model_type 'qwen3' needs it"),
+        (
+            tiny(model_type="opt", ffn_dim=16, max_position_embeddings=9, word_embed_proj_dim=4),
+            "m: field 'word_embed_proj_dim': found 4, allowed: the hidden size 8",
+        ),
+        (
+            tiny(model_type="opt", ffn_dim=16, max_position_embeddings=9, do_layer_norm_before=False),
+            "m: field 'do_layer_norm_before': found False, allowed for opt: True",
+        ),
+        ([1], "m: found list, allowed: the mapping of a transformers config.json"),
+    ],
+)
+def test_messages_name_the_field(config: Any, line: str) -> None:
+    with pytest.raises(ValueError, match=f"^{line}$"):
+        architecture_from_config(config, name="m")
+
+
+@given(
+    layers=st.integers(1, 5),
+    heads=st.integers(1, 4),
+    groups=st.integers(1, 3),
+    head_dim=st.integers(1, 7),
+    hidden=st.integers(1, 30),
+    width=st.integers(1, 30),
+    vocabulary=st.integers(1, 50),
+    tied=st.booleans(),
+)
+def test_a_plain_llama_is_the_sum_of_its_matrices(
+    layers: int, heads: int, groups: int, head_dim: int, hidden: int, width: int, vocabulary: int, tied: bool
+) -> None:
+    model = architecture_from_config(
+        {
+            "model_type": "llama",
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": heads * groups,
+            "num_key_value_heads": heads,
+            "head_dim": head_dim,
+            "intermediate_size": width,
+            "vocab_size": vocabulary,
+            "tie_word_embeddings": tied,
+        },
+        name="m",
+    )
+    query, key = heads * groups * head_dim * hidden, heads * head_dim * hidden
+    layer = 2 * query + 2 * key + 3 * hidden * width + 2 * hidden
+    assert model.parameters == layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
+    assert model.kv_numbers_per_token == 2 * layers * heads * head_dim

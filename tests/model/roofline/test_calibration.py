@@ -1,0 +1,194 @@
+"""The fit finds what made the data, cross-validation leaves out what it says, predictions carry their error."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specgauge.model.roofline.calibration import (
+    FORMS,
+    SUM,
+    Form,
+    MeasuredSteps,
+    calibrate,
+    cross_validate,
+    fit_efficiency,
+    impossible_pairs,
+    line_fit,
+    measured_steps,
+    roofline_fit,
+)
+from specgauge.model.roofline.step_time import Efficiency, step_time_s, step_work
+from tests.model.roofline_cases import deployed, machine
+
+TRUTH = Efficiency(bandwidth_fraction=0.8, flops_fraction=0.45, launch_s=1.5e-4)
+BATCHES = np.array([1, 4, 16, 64])[:, np.newaxis, np.newaxis]
+CONTEXTS = np.array([500, 4000])[:, np.newaxis]
+TOKENS = np.array([1, 5])
+
+
+def synthetic(truth: Efficiency = TRUTH, *, model: str = "llama-3.1-8b", noise: float = 0.0) -> MeasuredSteps:
+    deployment = deployed(model)
+    exact = step_time_s(step_work(deployment, batch_size=BATCHES, context=CONTEXTS, tokens=TOKENS), deployment, truth)
+    wobble = np.exp(noise * np.random.default_rng(7).standard_normal(exact.shape))
+    return measured_steps(deployment, batch_size=BATCHES, context=CONTEXTS, tokens=TOKENS, time_s=exact * wobble)
+
+
+def close(found: Efficiency, truth: Efficiency, rel: float) -> None:
+    for name in ("bandwidth_fraction", "flops_fraction", "launch_s", "token_s"):
+        assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=rel, abs=1e-12), name
+
+
+def test_the_fit_recovers_the_numbers_that_made_the_data() -> None:
+    close(fit_efficiency([synthetic()]), TRUTH, rel=1e-5)
+
+
+def test_a_fourth_number_is_recovered_too() -> None:
+    truth = replace(TRUTH, token_s=2e-5)
+    form = next(form for form in FORMS if "token_s" in form.free and form.base == Efficiency())
+    close(fit_efficiency([synthetic(truth)], form), truth, rel=1e-4)
+
+
+def test_one_set_of_numbers_serves_several_models() -> None:
+    close(fit_efficiency([synthetic(), synthetic(model="qwen2.5-0.5b")]), TRUTH, rel=1e-5)
+
+
+def test_one_wild_measurement_does_not_bend_the_fit() -> None:
+    steps = synthetic()
+    wild = steps.time_s.copy()
+    wild[5] *= 3
+    close(fit_efficiency([replace(steps, time_s=wild)]), TRUTH, rel=0.05)
+
+
+def test_held_out_error_is_that_of_the_noise() -> None:
+    exact, noisy = calibrate([synthetic()]), calibrate([synthetic(noise=0.01)])
+    assert exact.held_out_error is not None
+    assert noisy.held_out_error is not None
+    assert exact.held_out_error < 1e-5
+    assert 0.002 < noisy.held_out_error < 0.03
+
+
+def test_cross_validation_never_shows_a_fit_what_it_must_predict() -> None:
+    seen: list[tuple[set[int], set[int]]] = []
+
+    def spy(groups: object) -> object:
+        assert isinstance(groups, list)
+        known = {int(value) for group in groups for value in group.batch_size}
+
+        def predict(steps: MeasuredSteps) -> object:
+            seen.append((known, set(steps.batch_size.tolist())))
+            return steps.time_s * 1.5
+
+        return predict
+
+    held = cross_validate([synthetic(), synthetic(model="qwen2.5-0.5b")], spy)  # type: ignore[arg-type]
+    assert [len(pair[0] & pair[1]) for pair in seen] == [0] * 8
+    assert all(pair[0] | pair[1] == {1, 4, 16, 64} for pair in seen)
+    assert [part.mean_abs_error for part in held] == pytest.approx([0.5, 0.5])
+    assert held[0].by_value() == pytest.approx({1: 0.5, 4: 0.5, 16: 0.5, 64: 0.5})
+    assert held[0].worst_abs_error == pytest.approx(0.5)
+
+
+def test_a_group_without_the_value_left_out_keeps_all_its_rows() -> None:
+    small = synthetic(model="qwen2.5-0.5b")
+    held = cross_validate([synthetic(), small.take(small.batch_size < 16)], roofline_fit())
+    assert [part.steps.time_s.size for part in held] == [16, 8]
+    assert all(np.isfinite(part.predicted_s).all() for part in held)
+
+
+def test_the_line_recovers_a_line() -> None:
+    deployment = deployed("llama-3.1-8b")
+    batch, context = BATCHES[..., 0], CONTEXTS[..., 0]
+    time_s = 3e-3 + 2e-5 * batch + 5e-9 * batch * context
+    steps = measured_steps(deployment, batch_size=batch, context=context, tokens=1, time_s=time_s)
+    held = cross_validate([steps], line_fit)[0]
+    assert held.worst_abs_error < 1e-9
+
+
+def test_predictions_say_where_they_reach_beyond_the_measured() -> None:
+    calibration = calibrate([synthetic()])
+    deployment = deployed("llama-3.1-8b")
+    inside = calibration.predict(deployment, batch_size=[1, 7, 65], context=[500, 999, 999], tokens=[1, 3, 3])
+    assert inside.extrapolated.tolist() == [False, False, True]
+    assert inside.held_out_error == calibration.held_out_error
+    exact = step_time_s(step_work(deployment, batch_size=7, context=999, tokens=3), deployment, TRUTH)
+    assert inside.time_s[1] == pytest.approx(float(exact), rel=1e-5)
+
+
+def test_another_card_keeps_the_fractions_and_takes_its_own_peaks() -> None:
+    calibration = calibrate([synthetic()])
+    other = deployed("llama-3.1-8b", machine("h100-sxm"))
+    carried = calibration.predict(other, batch_size=4, context=500)
+    assert carried.extrapolated.all()
+    assert carried.time_s == pytest.approx(step_time_s(step_work(other, batch_size=4, context=500), other, TRUTH), 1e-5)
+
+
+def test_numbers_that_no_step_depends_on_are_named() -> None:
+    """One sequence, one token: no measured time feels the FLOP rate."""
+    deployment = deployed("llama-3.1-8b")
+    contexts = np.array([500, 4000, 16000, 64000])
+    exact = step_time_s(step_work(deployment, batch_size=1, context=contexts), deployment, TRUTH)
+    steps = measured_steps(deployment, batch_size=1, context=contexts, tokens=1, time_s=exact)
+    calibration = calibrate([steps], by="batch_size")
+    assert calibration.unidentified == ("flops_fraction",)
+    assert calibration.held_out == ()
+    assert calibration.held_out_error is None
+    assert "FLOPs" in calibration.text()
+    assert "(not identified)" in calibration.text()
+    assert calibration.text().endswith("4 steps, no second value to hold out")
+    assert calibrate([synthetic()]).unidentified == ()
+
+
+def test_the_text_states_the_numbers_and_the_error() -> None:
+    assert calibrate([synthetic()]).text() == (
+        "bandwidth 80.0%, FLOPs 45.0% of peak, launch 150.0 µs a layer; "
+        "16 steps, error held out by batch size: mean 0.00%, worst 0.0%"
+    )
+
+
+def test_too_few_steps_are_refused() -> None:
+    steps = synthetic()
+    few = steps.take(np.arange(steps.time_s.size) < 2)
+    with pytest.raises(ValueError, match=r"^measured steps: found 2, allowed: at least 3, one for each fitted number$"):
+        fit_efficiency([few])
+
+
+def test_one_value_cannot_be_left_out() -> None:
+    steps = synthetic()
+    with pytest.raises(ValueError, match=r"^batch_size: found only \[1\], allowed: at least two values, .*$"):
+        cross_validate([steps.take(steps.batch_size == 1)], roofline_fit())
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"time_s": [0.0]}, "time_s (item 1): found 0, allowed: seconds, above 0"),
+        ({"batch_size": [1.5]}, "batch_size (item 1): found 1.5, allowed: a whole number, at least 1"),
+    ],
+)
+def test_steps_that_were_not_measured(columns: dict[str, list[float]], line: str) -> None:
+    given: dict[str, list[float]] = {"batch_size": [1], "context": [1], "tokens": [1], "time_s": [1.0], **columns}
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+        measured_steps(deployed("smollm2-135m"), **given)
+
+
+def test_pairs_that_imply_more_than_the_bandwidth_are_found() -> None:
+    deployment = deployed("llama-2-7b")
+    needed_s = 524_288 * 1000 / 2.039e12
+    steps = measured_steps(
+        deployment,
+        batch_size=1,
+        context=[1000, 2000, 3000, 3000],
+        tokens=[1, 1, 1, 2],
+        time_s=[0.01, 0.01 + 2 * needed_s, 0.01 + 2.5 * needed_s, 0.02],
+    )
+    ((first, second, rate),) = impossible_pairs(steps)
+    assert (first, second) == (1, 2)
+    assert rate == pytest.approx(2 * 2.039e12)
+    falling = measured_steps(deployment, batch_size=1, context=[1000, 2000], tokens=1, time_s=[0.02, 0.01])
+    assert impossible_pairs(falling) == [(0, 1, float("inf"))]
+
+
+def test_the_default_form_has_three_numbers() -> None:
+    assert FORMS[0] == SUM == Form(name="sum, waves", free=("bandwidth_fraction", "flops_fraction", "launch_s"))

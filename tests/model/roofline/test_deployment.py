@@ -1,0 +1,91 @@
+"""What a device holds, what fits in its memory, and what is unknown."""
+
+import pytest
+
+from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
+from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
+
+
+def test_weights_held_by_one_device_and_by_each_of_two() -> None:
+    model = tiny()
+    one = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
+    two = Deployment(architecture=model, hardware=round_machine(), precision=HALF, devices=2)
+    matrices = 2 * (192 + 384) + 2 * 80
+    assert one.weight_bytes_held == 2 * (matrices + 40)
+    assert two.weight_bytes_held == 2 * (matrices / 2 + 40)
+
+
+def test_llama_2_7b_holds_13_5_gigabytes_and_half_a_megabyte_a_token() -> None:
+    deployment = deployed("llama-2-7b")
+    assert deployment.weight_bytes_held == 2 * 6_738_415_616
+    assert float(deployment.kv_bytes_held(1)) == 524_288
+
+
+def test_a_windowed_layer_keeps_its_window() -> None:
+    model = tiny(model_type="gemma2", head_dim=2, sliding_window=4)
+    deployment = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
+    assert deployment.kv_bytes_held([0, 3, 10]).tolist() == [0, 16 * (3 + 3), 16 * (4 + 10)]
+
+
+def test_largest_batch_by_hand() -> None:
+    """Memory for 40 sequences of 12 tokens (2 layers of 16 bytes) and 31 bytes over."""
+    weights = 2 * (2 * (192 + 384) + 2 * 80 + 40)
+    card = round_machine(memory_bytes=weights + 40 * 12 * 32 + 31)
+    target = Deployment(architecture=tiny(), hardware=card, precision=HALF)
+    assert int(largest_batch(target, context=11, memory_fraction=1.0)) == 40
+    assert largest_batch(target, context=[11, 12], memory_fraction=1.0).tolist() == [40, 36]
+    # gamma = 3: 15 tokens of the target and 14 of the draft; its weights take the rest
+    assert int(largest_batch(target, context=11, gamma=3, memory_fraction=1.0)) == 40 * 12 * 32 // (15 * 32)
+    room = 40 * 12 * 32 + 31 - weights
+    assert int(largest_batch(target, draft=target, context=11, gamma=3, memory_fraction=1.0)) == room // (29 * 32)
+
+
+def test_nothing_fits_where_the_weights_do_not() -> None:
+    assert int(largest_batch(deployed("llama-3.1-70b"), context=1)) == 0
+    assert int(largest_batch(deployed("llama-3.1-70b", devices=4), context=1)) > 0
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.5, float("nan")])
+def test_memory_fraction_is_a_fraction(fraction: float) -> None:
+    with pytest.raises(ValueError, match=r"^memory_fraction: found .*, allowed: above 0 and at most 1$"):
+        largest_batch(deployed("smollm2-135m"), context=1, memory_fraction=fraction)
+
+
+def test_what_is_unknown_is_an_error_only_where_it_is_needed() -> None:
+    card = Hardware(name="mystery", peak_flops_per_s={"float32": 1.0, "float16": None})
+    with pytest.raises(ValueError, match=r"^hardware 'mystery': memory_bytes is unknown \(null\); add the number .*$"):
+        card.memory()
+    with pytest.raises(ValueError, match=r"^hardware 'mystery': memory_bandwidth_bytes_per_s is unknown .*$"):
+        card.bandwidth()
+    with pytest.raises(ValueError, match=r"^hardware 'mystery': link_bandwidth_bytes_per_s is unknown .*$"):
+        card.link()
+    for dtype in ("float16", "int8"):
+        with pytest.raises(ValueError, match=f"^hardware 'mystery': .* for {dtype} is unknown, known: float32; .*$"):
+            card.peak(dtype)
+    assert card.peak("float32") == 1.0
+
+
+@pytest.mark.parametrize("devices", [0, 3, 8])
+def test_heads_must_divide_over_the_devices(devices: int) -> None:
+    with pytest.raises(ValueError, match=f"^tiny: devices: found {devices}, allowed: a divisor of the 4 attention .*$"):
+        Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, devices=devices)
+
+
+def test_key_value_heads_must_divide_or_be_divided() -> None:
+    model = tiny(num_attention_heads=6, num_key_value_heads=2, head_dim=2)
+    with pytest.raises(ValueError, match=r"^tiny: devices: found 3, .* divides the 2 key-value heads .*$"):
+        Deployment(architecture=model, hardware=round_machine(), precision=HALF, devices=3)
+
+
+def test_precision_names_known_dtypes() -> None:
+    with pytest.raises(ValueError, match=r"^kv_cache: found 'bf16', allowed: float64, .*$"):
+        Precision(weights="bfloat16", kv_cache="bf16", compute="bfloat16")
+
+
+def test_native_precision_is_the_configs_dtype() -> None:
+    assert native_precision(tiny(dtype="bfloat16")) == HALF
+    assert native_precision(tiny(torch_dtype="torch.bfloat16")) == HALF
+    with pytest.raises(ValueError, match=r"^tiny: weight dtype: found nothing, allowed: .*; give a precision$"):
+        native_precision(tiny())
+    with pytest.raises(ValueError, match=r"^tiny: weight dtype: found awq, .*$"):
+        native_precision(tiny(dtype="bfloat16", quantization_config={"quant_method": "awq"}))

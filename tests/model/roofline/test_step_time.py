@@ -1,0 +1,228 @@
+"""Bytes, FLOPs and seconds of a step against arithmetic by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.roofline.deployment import Deployment
+from specgauge.model.roofline.step_time import (
+    Efficiency,
+    attention_imbalance,
+    experts_touched,
+    step_time_s,
+    step_work,
+    t_decode_s,
+    t_draft_total_s,
+    t_verify_s,
+    time_floor_s,
+)
+from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
+
+# tiny: attention 2·8·(8+4) = 192 and feed-forward 3·8·16 = 384 a layer, head 80, norms 2·2·8 + 8 = 40
+TINY_MATRICES = 2 * (192 + 384) + 80
+TINY_VECTORS = 40
+
+
+@pytest.mark.parametrize(
+    ("experts", "per_token", "tokens", "expected"),
+    [(8, 2, 5, 8 * (1 - 0.75**5)), (8, 2, 1, 2.0), (8, 2, 0, 0.0), (4, 4, 1, 4.0), (4, 4, 0, 0.0), (4, 4, 9, 4.0)],
+)
+def test_experts_touched(experts: int, per_token: int, tokens: int, expected: float) -> None:
+    assert float(experts_touched(experts, per_token, tokens)) == pytest.approx(expected, rel=1e-14)
+
+
+def test_experts_touched_published_examples() -> None:
+    assert round(float(experts_touched(8, 2, 5)), 2) == 6.10
+    assert round(float(experts_touched(512, 10, 4)), 2) == 38.84
+
+
+@given(experts=st.integers(1, 300), tokens=st.integers(1, 50), data=st.data())
+def test_experts_touched_lies_between_one_token_and_all(experts: int, tokens: int, data: st.DataObject) -> None:
+    per_token = data.draw(st.integers(1, experts))
+    touched = float(experts_touched(experts, per_token, tokens))
+    assert per_token * (1 - 1e-12) <= touched <= min(experts, per_token * tokens) * (1 + 1e-12)
+    assert touched <= float(experts_touched(experts, per_token, tokens + 1)) * (1 + 1e-12)
+
+
+def test_experts_touched_refuses_more_than_all() -> None:
+    with pytest.raises(ValueError, match=r"^per_token: found 9, allowed: 1 to the 8 experts$"):
+        experts_touched(8, 9, 1)
+
+
+def test_one_step_of_a_tiny_model_by_hand() -> None:
+    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF)
+    work = step_work(deployment, batch_size=3, context=10, tokens=2)
+    assert float(work.tokens) == 6
+    assert float(work.weight_bytes) == 2 * (TINY_MATRICES + TINY_VECTORS + 6 * 8)
+    # 2 layers, keys and values of 2 heads of 2 numbers: 8 numbers, 16 bytes a token and layer; 10 read and 2 written
+    assert float(work.kv_bytes) == 3 * 2 * 16 * (10 + 2)
+    assert float(work.matrix_flops) == 2 * 6 * TINY_MATRICES
+    # the two tokens see 11 and 12 tokens; 4 heads of 2 numbers, 4 FLOPs a number and pair
+    assert float(work.attention_flops) == 3 * 2 * (11 + 12) * 4 * 4 * 2
+    assert float(work.sent_bytes) == 0
+    assert float(work.attention_blocks) == 6
+    total = float(work.weight_bytes) + float(work.kv_bytes)
+    assert float(work.arithmetic_intensity) == (float(work.matrix_flops) + float(work.attention_flops)) / total
+    assert float(time_floor_s(work, deployment)) == max(total / 1e3, float(work.flops) / 1e4)
+
+
+def test_two_devices_split_matrices_and_heads_and_send_a_ring() -> None:
+    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, devices=2)
+    work = step_work(deployment, batch_size=3, context=10, tokens=2)
+    assert float(work.weight_bytes) == 2 * (TINY_MATRICES / 2 + TINY_VECTORS + 6 * 8)
+    assert float(work.kv_bytes) == 3 * 2 * 8 * 12
+    assert float(work.matrix_flops) == 6 * TINY_MATRICES
+    # two all-reduces a layer, each sends 2·(2 − 1)/2 = 1 time the 6·8 numbers of 2 bytes
+    assert float(work.sent_bytes) == 2 * 2 * 6 * 8 * 2
+    assert float(time_floor_s(work, deployment)) == max(
+        float(work.memory_bytes) / 1e3, float(work.flops) / 1e4, float(work.sent_bytes) / 1e2
+    )
+
+
+def test_more_devices_than_key_value_heads_hold_copies() -> None:
+    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, devices=4)
+    assert deployment.kv_heads_per_device == 1
+    assert float(step_work(deployment, batch_size=1, context=10).kv_bytes) == 2 * 8 * 11
+
+
+def test_a_window_bounds_what_is_read_and_multiplied() -> None:
+    model = tiny(model_type="gemma2", head_dim=2, sliding_window=4)
+    deployment = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
+    work = step_work(deployment, batch_size=1, context=[1, 3, 10], tokens=2)
+    # layer 0 has the window: 1, 3 and then no more than 3 cached tokens are read; layer 1 sees all
+    assert work.kv_bytes.tolist() == [16 * (1 + 1 + 4), 16 * (3 + 3 + 4), 16 * (3 + 10 + 4)]
+    # tokens of layer 0 see (2, 3), (4, 4) and (4, 4); those of layer 1 see s + 1 and s + 2
+    pairs = np.array([5 + 5, 8 + 9, 8 + 23])
+    assert work.attention_flops.tolist() == (pairs * 4 * 4 * 2).tolist()
+
+
+def test_tied_embeddings_are_held_once_and_read_all_the_same() -> None:
+    tied, untied = tiny(tie_word_embeddings=True), tiny()
+    first = Deployment(architecture=tied, hardware=round_machine(), precision=HALF)
+    second = Deployment(architecture=untied, hardware=round_machine(), precision=HALF)
+    assert untied.parameters - tied.parameters == 80
+    assert (
+        step_work(first, batch_size=1, context=0).weight_bytes
+        == step_work(second, batch_size=1, context=0).weight_bytes
+    )
+
+
+def test_llama_2_7b_reads_its_weights_once_and_its_cache_by_the_token() -> None:
+    work = step_work(deployed("llama-2-7b"), batch_size=[1, 2], context=[1000, 1000])
+    matrices = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096
+    vectors = 65 * 4096
+    assert work.weight_bytes.tolist() == [2 * (matrices + vectors + 4096), 2 * (matrices + vectors + 2 * 4096)]
+    assert work.kv_bytes.tolist() == [524_288 * 1001, 2 * 524_288 * 1001]
+
+
+def test_a_mixture_reads_the_experts_its_tokens_touch() -> None:
+    one = step_work(deployed("mixtral-8x7b"), batch_size=1, context=0, tokens=1)
+    five = step_work(deployed("mixtral-8x7b"), batch_size=1, context=0, tokens=5)
+    more_experts = 32 * (8 * (1 - 0.75**5) - 2) * 3 * 4096 * 14336
+    assert float(five.weight_bytes - one.weight_bytes) == pytest.approx(2 * (more_experts + 4 * 4096), rel=1e-12)
+    assert float(five.matrix_flops) == 5 * float(one.matrix_flops)
+
+
+def test_verifying_reads_hardly_more_and_computes_more() -> None:
+    """One token of a dense 16-bit model is about one FLOP a byte; gamma + 1 tokens are gamma + 1."""
+    work = step_work(deployed("llama-2-7b"), batch_size=1, context=0, tokens=[1, 5])
+    assert work.arithmetic_intensity == pytest.approx([1.0, 5.0], rel=1e-3)
+
+
+def test_the_floor_of_a_decode_step_is_its_bytes_over_the_bandwidth() -> None:
+    deployment = deployed("llama-2-7b")
+    work = step_work(deployment, batch_size=1, context=1000)
+    assert float(t_decode_s(deployment, batch_size=1, context=1000)) == float(work.memory_bytes) / 2.039e12
+    assert float(time_floor_s(work, deployment, launch_s=1e-6)) == float(work.memory_bytes) / 2.039e12 + 32e-6
+    assert float(t_verify_s(deployment, batch_size=1, context=1000, gamma=0)) == float(work.memory_bytes) / 2.039e12
+
+
+def test_a_large_verification_is_bound_by_arithmetic() -> None:
+    deployment = deployed("llama-2-7b")
+    work = step_work(deployment, batch_size=64, context=0, tokens=9)
+    assert float(t_verify_s(deployment, batch_size=64, context=0, gamma=8)) == float(work.flops) / 312e12
+
+
+def test_a_draft_chain_is_the_sum_of_its_steps() -> None:
+    deployment = deployed("tinyllama-1.1b")
+    chain = t_draft_total_s(deployment, batch_size=[1, 8], context=100, gamma_max=3)
+    steps = np.stack([t_decode_s(deployment, batch_size=[1, 8], context=100 + step) for step in range(3)], axis=-1)
+    assert chain.shape == (2, 3)
+    assert chain == pytest.approx(np.cumsum(steps, axis=-1), rel=1e-15)
+
+
+def test_fitted_efficiencies_enter_where_the_equation_says() -> None:
+    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, devices=2)
+    work = step_work(deployment, batch_size=3, context=10, tokens=2)
+    efficiency = Efficiency(bandwidth_fraction=0.5, flops_fraction=0.25, launch_s=7.0, token_s=11.0)
+    expected = (
+        2 * 7.0
+        + 6 * 11.0
+        + float(work.sent_bytes) / 1e2
+        + float(work.memory_bytes) / (0.5 * 1e3)
+        + float(work.flops) / (0.25 * 1e4)
+    )
+    assert float(step_time_s(work, deployment, efficiency)) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize(("exponent", "combined"), [(1.0, 7.0), (2.0, 5.0), (float("inf"), 4.0)])
+def test_memory_and_arithmetic_combine_by_the_exponent(exponent: float, combined: float) -> None:
+    """Weights 3 s and matrices 4 s; the cache and attention are next to nothing."""
+    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF)
+    work = step_work(deployment, batch_size=1, context=0)
+    card = round_machine(
+        memory_bandwidth_bytes_per_s=float(work.weight_bytes) / 3,
+        peak_flops_per_s={"bfloat16": float(work.matrix_flops) / 4},
+    )
+    deployment = Deployment(architecture=tiny(), hardware=card, precision=HALF)
+    attention_s = float(
+        step_time_s(work, deployment, Efficiency(overlap_exponent=float("inf")))
+        - np.maximum(work.weight_bytes / card.bandwidth(), work.matrix_flops / card.peak("bfloat16"))
+    )
+    total = float(step_time_s(work, deployment, Efficiency(overlap_exponent=exponent)))
+    assert combined <= total <= combined + 2 * attention_s + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("blocks", "factor"),
+    [(1, 1.0), (107, 1.0), (108, 1.0), (128, 1.0), (216, 1.0), (217, 324 / 217), (256, 324 / 256), (512, 540 / 512)],
+)
+def test_attention_waves_of_an_a100(blocks: int, factor: float) -> None:
+    assert float(attention_imbalance(blocks, 108, 2)) == factor
+
+
+def test_attention_is_balanced_without_multiprocessors() -> None:
+    assert attention_imbalance([1, 256], None, 2).tolist() == [1.0, 1.0]
+    assert attention_imbalance([1, 256], 108, None).tolist() == [1.0, 1.0]
+
+
+@given(blocks=st.integers(1, 5000), multiprocessors=st.integers(1, 300), resident=st.integers(1, 8))
+def test_imbalance_never_speeds_up_and_never_doubles(blocks: int, multiprocessors: int, resident: int) -> None:
+    factor = float(attention_imbalance(blocks, multiprocessors, resident))
+    assert 1.0 <= factor < 2.0
+
+
+@given(
+    batch=st.integers(1, 64), context=st.integers(0, 5000), tokens=st.integers(1, 9), devices=st.sampled_from([1, 2, 4])
+)
+def test_no_efficiency_up_to_one_beats_the_floor(batch: int, context: int, tokens: int, devices: int) -> None:
+    deployment = deployed("llama-3.2-1b", devices=devices)
+    work = step_work(deployment, batch_size=batch, context=context, tokens=tokens)
+    floor = float(time_floor_s(work, deployment))
+    assert float(step_time_s(work, deployment, Efficiency())) >= floor * (1 - 1e-12)
+    more = step_work(deployment, batch_size=batch + 1, context=context + 1, tokens=tokens + 1)
+    assert float(time_floor_s(more, deployment)) > floor
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"batch_size": 0, "context": 1}, "batch_size: found 0, allowed: a whole number, at least 1"),
+        ({"batch_size": 1, "context": -1}, "context: found -1, allowed: a whole number, at least 0"),
+        ({"batch_size": 1, "context": 1, "tokens": 0}, "tokens: found 0, allowed: a whole number, at least 1"),
+    ],
+)
+def test_steps_that_cannot_be(arguments: dict[str, int], line: str) -> None:
+    with pytest.raises(ValueError, match=f"^{line}$"):
+        step_work(deployed("smollm2-135m"), **arguments)

@@ -1,0 +1,161 @@
+"""A device that is made up, with the truth known: what a search for γ is judged on.
+
+T_verify rises slowly with the tokens of a forward and jumps where they fill another tile; samples have lognormal noise,
+blocks wander together, and the whole machine warms up, or throttles at some moment. A block costs what it takes, the
+untimed forwards before its samples included.
+
+    device = made_up_device(seed=7)
+    samples_s = device.block_s("verify:4")          # (5, 1); device.clock_s has gone on
+    device.speedups                                 # (G,) the truth
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from specgauge.model.arms import round_arms
+from specgauge.model.checks import FloatArray
+from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_by_gamma
+from specgauge.model.stats.medians import worst_half_width
+
+SAMPLES = 5
+"""Samples of a block."""
+
+
+@dataclass(kw_only=True)
+class MadeUpDevice:
+    """One cell of one pair; G is the largest γ, and every one up to it is a candidate. Times in seconds."""
+
+    batch_size: int
+    t_target_s: FloatArray
+    """(G + 1,) a target forward of 1 … G + 1 tokens: T_decode, then T_verify(γ)."""
+    t_draft_s: float
+    """One draft step."""
+    t_draft_catch_up_s: float
+    """A first draft step that feeds two tokens."""
+    survival: FloatArray
+    """(G,) A_i."""
+    noise: float
+    """Standard deviation of the logarithm of a sample."""
+    wander: float = 0.0
+    """That of the pace blocks share, from block to block."""
+    drift: float = 0.0
+    """How much slower the machine is in the end, as a share."""
+    drift_s: float = 1.0
+    """When, in seconds: the time it takes to warm up, or the moment at which it throttles."""
+    throttles: bool = False
+    generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    clock_s: float = 0.0
+    """Device seconds spent."""
+    _wandered: float = 0.0
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        """The candidates."""
+        return tuple(range(1, self.t_target_s.size))
+
+    @property
+    def speedups(self) -> FloatArray:
+        """(G,) S, the truth."""
+        round_s = round_time_s(
+            t_draft_total_s=self.t_draft_s * np.array(self.gammas),
+            t_verify_s=self.t_target_s[1:],
+            t_draft_catch_up_s=max(0.0, self.t_draft_catch_up_s - self.t_draft_s),
+            full_acceptance=self.survival,
+            batch_size=self.batch_size,
+        )
+        omega = tokens_per_round_by_gamma(self.survival)
+        return speedup(omega, t_decode_s=float(self.t_target_s[0]), t_round_s=round_s)
+
+    @property
+    def question(self) -> SearchQuestion:
+        """Its acceptance, known exactly."""
+        return SearchQuestion(
+            tokens_per_round=tokens_per_round_by_gamma(self.survival)[None], full_acceptance=self.survival
+        )
+
+    def loss(self, gamma: int) -> float:
+        """Share of the best speed-up that a choice of γ (0: plain decoding) loses."""
+        speedups = np.concatenate([[1.0], self.speedups])
+        return float(1 - speedups[gamma] / speedups.max())
+
+    def block_s(self, arm: str) -> FloatArray:
+        """(SAMPLES, marks) one block of an arm."""
+        steps, before_s = self._steps_s(arm)
+        draw = self.generator.standard_normal
+        self._wandered = 0.8 * self._wandered + 0.6 * self.wander * float(draw())
+        pace = self._pace() * math.exp(self._wandered)
+        each = np.exp(self.noise * (draw((SAMPLES, steps.size)) + draw((SAMPLES, 1))) / math.sqrt(2))
+        marks = pace * np.cumsum(steps * each, axis=1)
+        self.clock_s += float(marks[:, -1].sum()) + SAMPLES * pace * before_s
+        return np.asarray(marks, dtype=np.float64)
+
+    def block_cost_s(self, arm: str) -> float:
+        """Seconds of a block at the first pace, without noise."""
+        steps, before_s = self._steps_s(arm)
+        return SAMPLES * (float(steps.sum()) + before_s)
+
+    def _steps_s(self, arm: str) -> tuple[FloatArray, float]:
+        """The timed steps of an arm, and the untimed forwards before them."""
+        decode_s = float(self.t_target_s[0])
+        if arm == "draft":
+            return np.full(len(self.gammas), self.t_draft_s), decode_s + self.t_draft_s
+        if arm == "draft_catch_up":
+            return np.array([self.t_draft_catch_up_s]), decode_s
+        if arm == "decode":
+            return np.array([decode_s]), decode_s
+        return self.t_target_s[[int(arm.partition(":")[2])]], self.t_draft_s
+
+    def _pace(self) -> float:
+        if self.throttles:
+            return 1.0 + self.drift * (self.clock_s > self.drift_s)
+        return 1.0 + self.drift * (1.0 - math.exp(-self.clock_s / self.drift_s))
+
+
+def made_up_device(seed: int, *, gamma_max: int = 16) -> MadeUpDevice:
+    """A device drawn at random: tiles of 4 to 16 tokens, steps of 2 to 50 %, noise of .5 to 4 %, drift up to 10 %."""
+    generator = np.random.default_rng(seed)
+    batch_size, tile = int(generator.choice([1, 2, 4])), int(generator.choice([4, 8, 16]))
+    slope, jump = float(generator.choice([0.002, 0.01, 0.03, 0.1])), float(generator.uniform(0.02, 0.5))
+    tokens = np.arange(gamma_max + 1)
+    tiles = ((tokens + 1) * batch_size - 1) // tile - (batch_size - 1) // tile
+    decode_s = 0.02
+    draft_s = decode_s * float(np.exp(generator.uniform(np.log(0.02), np.log(0.25))))
+    rates = generator.uniform(0.5, 0.92) * generator.uniform(0.97, 1.0) ** np.arange(gamma_max)
+    return MadeUpDevice(
+        batch_size=batch_size,
+        t_target_s=decode_s * (1 + slope * tokens + jump * tiles),
+        t_draft_s=draft_s,
+        t_draft_catch_up_s=1.1 * draft_s,
+        survival=np.cumprod(rates),
+        noise=float(np.exp(generator.uniform(np.log(0.005), np.log(0.04)))),
+        wander=float(generator.uniform(0.0, 0.01)),
+        drift=float(generator.uniform(-0.1, 0.1)),
+        drift_s=float(generator.uniform(1.0, 60.0)),
+        throttles=bool(generator.random() < 0.3),
+        generator=generator,
+    )
+
+
+def exhaustive_cost_s(
+    device: MadeUpDevice, *, relative_ci: float, confidence: float = 0.9, min_blocks: int = 3
+) -> float:
+    """Device seconds to time every arm until each mark is known to `relative_ci`, on this device without any drift.
+
+    By the same interval as a run's: all arms have as many blocks as the one that needs most.
+    """
+    steady = replace(device, wander=0.0, drift=0.0, generator=np.random.default_rng(1), clock_s=0.0)
+    arms = round_arms(device.gammas)
+    most = max(_blocks_needed(steady, arm, relative_ci, confidence, min_blocks) for arm in arms)
+    return most * sum(map(device.block_cost_s, arms))
+
+
+def _blocks_needed(device: MadeUpDevice, arm: str, relative_ci: float, confidence: float, min_blocks: int) -> int:
+    blocks: list[FloatArray] = []
+    while len(blocks) < min_blocks or worst_half_width(np.concatenate(blocks), confidence) > relative_ci:
+        blocks.append(device.block_s(arm))
+    return len(blocks)

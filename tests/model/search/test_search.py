@@ -1,0 +1,290 @@
+"""What a search times and leaves out, step by step on cells whose every time is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.levels import exact_levels
+from specgauge.model.search.race import SearchSettings
+from specgauge.model.search.search import next_step
+from tests.model.search_cases import T_DRAFT_S, Cell, question
+
+BASE = ("decode", "draft", "draft_catch_up")
+CLIFF = (1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.6)
+"""A tile of five tokens: S is 1.64, 2.03, 2.27, 2.40, 1.757, 1.796, 1.809, 1.804 at alpha .8; the best γ is 4."""
+
+
+def expected(cell: Cell, **changes: float) -> dict[str, list[float]]:
+    arms = {"decode": [1.0], "draft": [T_DRAFT_S * gamma for gamma in cell.gammas], "draft_catch_up": [T_DRAFT_S]}
+    arms |= {f"verify:{gamma}": [t] for gamma, t in zip(cell.gammas, cell.t_verify_s, strict=True)}
+    return arms | {name.replace("_at_", ":"): [value] for name, value in changes.items()}
+
+
+def test_the_trace_of_a_search_over_a_cliff() -> None:
+    """Bounds from γ = 1 leave all open; flat lines point at 6 and 5, the slope between 1 and 5 then at 3 and 4."""
+    cell = Cell(t_verify_s=CLIFF)
+    end = cell.search([question(0.8, 8)])
+    assert cell.log == [
+        ("opening", (*BASE, "verify:1")),
+        ("scouting", (*BASE, "verify:1", "verify:6", "verify:5")),
+        ("scouting", (*BASE, "verify:6", "verify:3", "verify:4")),
+        ("neighbours", ("verify:4", "verify:3", "verify:5")),
+        ("neighbours", ("verify:4", "verify:3", "verify:5")),
+    ]
+    (verdict,) = end.verdicts
+    assert (end.reason, end.arms, verdict.gamma, verdict.decided) == ("decided", (), 4, True)
+    assert verdict.speedup == pytest.approx(3.3616 / 1.4)
+    assert {gamma: end.why_left_out(gamma) for gamma in (1, 2, 6, 7, 8)} == {
+        1: "cannot be best: S at most 1.64, best is 2.4",
+        2: "cannot be best: S at most 2.03, best is 2.4",
+        6: "cannot be best: S at most 1.8, best is 2.4",
+        7: "cannot be best: S at most 1.81, best is 2.4",
+        8: "cannot be best: S at most 1.8, best is 2.4",
+    }
+
+
+def test_bounds_come_from_the_largest_gamma_timed_below() -> None:
+    """With T_verify(6) = 1.6 timed, S(7) and S(8) can be no more than with 1.6, S(2) than with T_verify(1) = 1."""
+    cell = Cell(t_verify_s=CLIFF)
+    for number in range(3):
+        cell.take([*BASE, "verify:1", "verify:4", "verify:6"], number)
+    (verdict,) = next_step(cell.settings(), [question(0.8, 8)], cell.blocks).verdicts
+    omega = (1 - 0.8 ** np.arange(2, 10)) / 0.2
+    floors = (1.0, 1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6)
+    for gamma, floor in zip(cell.gammas, floors, strict=True):
+        assert verdict.bounds[gamma] == pytest.approx(omega[gamma - 1] / (T_DRAFT_S * gamma + floor), rel=1e-3)
+    assert [gamma for gamma, could in verdict.could_win.items() if could] == [4, 5]
+
+
+def test_bounds_allow_for_the_doubt_of_both_arms() -> None:
+    """γ = 3 and 4 in a block each, γ = 4 ahead by 5.6 %: noise decides whether γ = 3 could still win."""
+    found = {}
+    for spread in (0.005, 0.1):
+        cell = Cell(t_verify_s=CLIFF, spread=spread)
+        cell.take([*BASE, "verify:1", "verify:3", "verify:4"], 0)
+        (verdict,) = next_step(cell.settings(), [question(0.8, 8)], cell.blocks).verdicts
+        found[spread] = verdict.could_win[3]
+    assert found == {0.005: False, 0.1: True}
+
+
+def test_a_fall_of_t_verify_ends_the_pruning() -> None:
+    """At 1.3, T_verify(1) would rule out all others; its neighbour takes 1.0, so that nothing is ruled out unseen."""
+    cell = Cell(t_verify_s=(1.3, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    end = cell.search([question(0.3, 8)])
+    assert cell.timed == set(range(1, 9))
+    assert end.verdicts[0].gamma == 2
+
+
+def test_a_fall_within_the_doubt_does_not() -> None:
+    cell = Cell(t_verify_s=(1.004, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), spread=0.02)
+    cell.search([question(0.3, 8)])
+    assert cell.timed == {1, 2}
+
+
+def test_neighbours_of_the_best_are_timed_though_their_bounds_rule_them_out() -> None:
+    """At alpha .3, S(1) is 1.18 and S(2) at most 1.158: over 1 % less."""
+    cell = Cell(t_verify_s=(1.0, 1.0, 1.0))
+    cell.take([*BASE, "verify:1"], 0)
+    step = next_step(cell.settings(), [question(0.3, 3)], cell.blocks)
+    assert step.verdicts[0].could_win == {1: True, 2: False, 3: False}
+    assert (step.reason, step.arms) == ("neighbours", (*BASE, "verify:1", "verify:2"))
+    cell.search([question(0.3, 3)])
+    assert len(cell.blocks["verify:2"]) == 3
+    assert 3 not in cell.timed
+
+
+def test_effort_goes_to_the_leader_and_its_strongest_challenger() -> None:
+    """γ = 3 and 4 are .4 % apart, γ = 2 and 5 far behind: only 3 and 4 are raced, until neither can be 1 % better."""
+    cell = Cell(t_verify_s=(1.0, 1.0, 1.0, 1.0863, 1.6, 1.6, 1.6, 1.6), spread=0.05)
+    truth = cell.speedups(0.8)
+    assert 1 < truth[3] / truth[4] < 1.005
+    end = cell.search([question(0.8, 8)], cell.settings(max_blocks=100))
+    raced = [arms for reason, arms in cell.log if reason == "racing"]
+    assert len(raced) > 5
+    assert {frozenset(arms) for arms in raced} == {frozenset({"verify:3", "verify:4"})}
+    assert (end.reason, end.verdicts[0].gamma) == ("decided", 3)
+
+
+def test_a_smaller_zone_takes_longer() -> None:
+    steps = {}
+    for zone in (0.02, 0.01):
+        cell = Cell(t_verify_s=(1.0, 1.0, 1.0, 1.0863, 1.6), spread=0.05)
+        end = cell.search([question(0.8, 5)], cell.settings(indifference=zone, max_blocks=400))
+        assert end.reason == "decided"
+        steps[zone] = len(cell.log)
+    assert steps[0.01] > 2 * steps[0.02]
+
+
+def test_the_draft_is_timed_along_where_it_dominates_the_doubt() -> None:
+    cell = Cell(t_verify_s=(1.0, 1.0), spread=0.01, spreads={"draft": 0.5})
+    cell.search([question(0.35, 2)], cell.settings(max_blocks=100))
+    raced = [arms for reason, arms in cell.log if reason == "racing"]
+    assert len(raced) > 10
+    assert all("draft" in arms for arms in raced)
+
+
+def test_plain_decoding_is_a_candidate() -> None:
+    """Nothing is accepted: no γ can reach plain decoding, and the first tells; its neighbour may hide a fall."""
+    cell = Cell(t_verify_s=(1.0,) * 8)
+    end = cell.search([question(0.0, 8)])
+    assert end.verdicts[0].gamma == 0
+    assert end.verdicts[0].speedup == pytest.approx(1.0)
+    assert cell.timed == {1, 2}
+    assert end.why_left_out(5) == "cannot be best: S at most 0.667, best is 1"
+
+
+def test_the_speedup_found_is_known_to_the_precision_asked_for() -> None:
+    """Where γ is clear, what dominates the doubt of S is timed on: decode and T_verify at the leader."""
+    cell = Cell(t_verify_s=(1.0, 1.8), spread=0.03)
+    cell.search([question(0.9, 2)], cell.settings(relative_ci=0.005, max_blocks=200))
+    tail = [arms for reason, arms in cell.log if reason == "measuring"]
+    assert len(tail) > 10
+    assert {frozenset(arms) for arms in tail} == {frozenset({"decode", "verify:1"})}
+
+
+def test_blocks_are_not_taken_for_ever() -> None:
+    cell = Cell(t_verify_s=(1.0, 1.1), spread=0.3)
+    end = cell.search([question(0.5, 2)], cell.settings(max_blocks=4))
+    assert end.reason == "undecided"
+    assert max(map(len, cell.blocks.values())) == 4
+
+
+def test_when_time_is_spent_only_what_an_answer_needs_is_timed() -> None:
+    cell = Cell(t_verify_s=CLIFF)
+    cell.search([question(0.8, 8)], is_spent=True)
+    assert cell.log == [
+        ("opening", (*BASE, "verify:1")),
+        ("measuring", (*BASE, "verify:1")),
+        ("measuring", (*BASE, "verify:1")),
+    ]
+    end = next_step(cell.settings(), [question(0.8, 8)], cell.blocks, is_spent=True)
+    assert end.reason == "spent"
+    assert not end.verdicts[0].decided
+    assert end.why_left_out(4) == "left out: time or blocks are spent; S at most 2.4, best is 1.64 so far"
+
+
+def test_a_machine_that_slows_down_changes_nothing() -> None:
+    """A third slower from block 2 on: arms of the first two blocks are not favoured."""
+    cell = Cell(t_verify_s=CLIFF, pace=lambda block: 1.0 if block < 2 else 4 / 3)
+    end = cell.search([question(0.8, 8)])
+    steady = Cell(t_verify_s=CLIFF)
+    steady.search([question(0.8, 8)])
+    assert cell.log == steady.log
+    assert end.verdicts[0].speedup == pytest.approx(3.3616 / 1.4)
+
+
+def test_every_question_has_its_answer() -> None:
+    """alpha .05 wants plain decoding, alpha .8 wants γ = 4: the best γ of both and their neighbours are timed."""
+    cell = Cell(t_verify_s=CLIFF)
+    end = cell.search([question(0.05, 8, "sampling a"), question(0.8, 8, "sampling b")])
+    assert [verdict.gamma for verdict in end.verdicts] == [0, 4]
+    assert {1, 2, 3, 4, 5} <= cell.timed
+    assert end.why_left_out(7).endswith("best is 2.4 (sampling b)")
+
+
+def test_prompts_that_could_make_a_gamma_best_keep_it_in() -> None:
+    """S(2) and S(3) are .96 and .90 of S(1), and Ω(2) to Ω(4) may be an eighth larger under other prompts: γ = 2 and 3
+    are weighed, in the least blocks, but none is raced; S(4), .84 of S(1), stays out."""
+    cell = Cell(t_verify_s=(1.0,) * 4)
+    sure = question(0.25, 4)
+    omega = np.repeat(sure.tokens_per_round, 21, axis=0)
+    omega[11:, 1:] *= 1.125
+    unsure = SearchQuestion(tokens_per_round=omega, full_acceptance=sure.full_acceptance)
+    end = cell.search([unsure])
+    assert {arm: len(blocks) for arm, blocks in cell.blocks.items() if arm.startswith("verify")} == {
+        "verify:1": 3,
+        "verify:2": 3,
+        "verify:3": 3,
+    }
+    assert end.reason == "decided"
+    certain = Cell(t_verify_s=(1.0,) * 4)
+    certain.search([sure])
+    assert certain.timed == {1, 2}
+
+
+def test_a_gamma_without_tokens_per_round_takes_no_part() -> None:
+    cell = Cell(t_verify_s=(1.0,) * 4)
+    sure = question(0.9, 4)
+    omega = sure.tokens_per_round.copy()
+    omega[:, 3] = np.nan
+    end = cell.search([SearchQuestion(tokens_per_round=omega, full_acceptance=sure.full_acceptance)])
+    assert end.verdicts[0].gamma == 3
+    assert 4 not in cell.timed
+    assert end.why_left_out(4) == "not timed: its tokens per round are not known"
+
+
+def test_lookups_have_nothing_to_catch_up_with_and_may_verify_fewer() -> None:
+    """Half the rounds find nothing and are plain steps: V(γ) = (T_decode + T_verify(γ)) / 2."""
+    cell = Cell(t_verify_s=(2.0, 2.0))
+    shares = np.zeros((2, 3))
+    shares[:, 0] = 0.5
+    shares[[0, 1], [1, 2]] = 0.5
+    asked = SearchQuestion(
+        tokens_per_round=np.array([[1.5, 2.0]]), full_acceptance=np.array([0.5, 0.5]), draft_shares=shares
+    )
+    end = cell.search([asked], cell.settings(catches_up=False))
+    assert "draft_catch_up" not in cell.blocks
+    assert end.verdicts[0].gamma == 2
+    assert end.verdicts[0].speedup == pytest.approx(2.0 / (0.2 + 1.5))
+
+
+def test_a_cell_that_keeps_to_what_is_expected_is_only_checked() -> None:
+    cell = Cell(t_verify_s=CLIFF)
+    end = cell.search([question(0.8, 8)], cell.settings(relative_ci=0.02), expected=exact_levels(expected(cell)))
+    assert cell.timed == {3, 4, 5}
+    assert cell.log == [
+        ("opening", (*BASE, "verify:3", "verify:4", "verify:5")),
+        ("checking", (*BASE, "verify:3", "verify:4", "verify:5")),
+        ("checking", (*BASE, "verify:3", "verify:4", "verify:5")),
+    ]
+    assert (end.reason, end.verdicts[0].gamma) == ("checked", 4)
+    assert end.why_left_out(7) == (
+        "not timed: S about 1.81 by the costs of cells around, which this one keeps to; best is 2.4"
+    )
+
+
+def test_a_cell_that_does_not_is_searched() -> None:
+    """S at γ = 4 is 7 % under what was expected there: γ = 3 leads, and its other neighbour is timed as well."""
+    cell = Cell(t_verify_s=(1.0, 1.0, 1.0, 1.1, 1.6, 1.6, 1.6, 1.6))
+    ahead = exact_levels(expected(Cell(t_verify_s=CLIFF)))
+    end = cell.search([question(0.8, 8)], cell.settings(relative_ci=0.02), expected=ahead)
+    assert {reason for reason, _ in cell.log} == {"opening", "checking", "neighbours"}
+    assert cell.timed == {2, 3, 4, 5}
+    assert (end.reason, end.verdicts[0].gamma) == ("decided", 3)
+
+
+def test_a_check_goes_on_until_it_is_as_precise_as_asked_for() -> None:
+    cell = Cell(t_verify_s=CLIFF, spread=0.05)
+    ahead = exact_levels(expected(cell))
+    end = cell.search([question(0.8, 8)], cell.settings(relative_ci=0.02, max_blocks=100), expected=ahead)
+    assert end.reason == "checked"
+    assert {reason for reason, _ in cell.log} == {"opening", "checking"}
+    assert len(cell.log) > 5
+
+
+def test_without_a_question_there_is_nothing_to_search_for() -> None:
+    with pytest.raises(ValueError, match="questions: found none; allowed is at least one way"):
+        next_step(SearchSettings(gammas=(1,), batch_size=1), [], {})
+
+
+@given(
+    st.lists(st.floats(0.0, 0.5), min_size=1, max_size=12),
+    st.floats(0.0, 0.98),
+    st.lists(st.floats(0.7, 1.4), min_size=30, max_size=30),
+)
+def test_without_noise_the_best_gamma_is_found_and_no_bound_is_broken(
+    rises: list[float], alpha: float, paces: list[float]
+) -> None:
+    """Whatever rising T_verify, acceptance and drift."""
+    cell = Cell(t_verify_s=(1 + np.cumsum(rises)).tolist(), pace=lambda block: paces[block % 30])
+    end = cell.search([question(alpha, len(rises))])
+    truth = {0: 1.0, **cell.speedups(alpha)}
+    (verdict,) = end.verdicts
+    assert verdict.decided
+    assert truth[verdict.gamma] >= 0.989 * max(truth.values())
+    for gamma, bound in verdict.bounds.items():
+        assert bound >= truth[gamma] * (1 - 1e-3)

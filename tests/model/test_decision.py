@@ -1,0 +1,246 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from specgauge.model.decision import (
+    PartReplicates,
+    parts_replicates,
+    round_time_replicates_s,
+    speedup_replicates,
+    summarise,
+)
+from specgauge.model.speedup import round_time_s, speedup
+from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
+
+GAMMAS = [1, 2, 4]
+
+
+def flat_arms(blocks: int = 3) -> dict[str, Blocks]:
+    """Arms without noise: C(k) = k, verify 10 + γ, decode 10, a first step of two tokens 1.5."""
+    ones = np.ones((blocks, 2))
+    arms: dict[str, Blocks] = {"decode": 10 * ones, "draft": ones[:, :, None] * np.arange(1.0, 5.0)}
+    arms |= {f"verify:{gamma}": (10.0 + gamma) * ones for gamma in GAMMAS}
+    arms["draft_catch_up"] = 1.5 * ones
+    return arms
+
+
+def test_parts_are_medians_of_the_arms() -> None:
+    parts = parts_replicates(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
+    assert parts.t_decode_s.tolist() == [10.0] * 5
+    assert parts.t_draft_total_s[0].tolist() == [1, 2, 4]
+    assert parts.t_verify_s[3].tolist() == [11, 12, 14]
+    assert parts.t_draft_catch_up_s is not None
+    assert parts.t_draft_catch_up_s.tolist() == [0.5] * 5
+    without = {name: blocks for name, blocks in flat_arms().items() if name != "draft_catch_up"}
+    assert parts_replicates(without, GAMMAS, draw_blocks(3, 4, 0)).t_draft_catch_up_s is None
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("overhead", [None, 0.25])
+def test_every_row_follows_the_formula_of_the_speed_up(batch_size: int, overhead: float | None) -> None:
+    parts = parts_replicates(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
+    omega = np.tile([1.5, 1.8, 2.0], (5, 1))
+    full = np.tile([0.5, 0.3, 0.1], (5, 1))
+    found = speedup_replicates(parts, omega, full, gammas=GAMMAS, batch_size=batch_size, t_overhead_s=overhead)
+    expected_round_s = round_time_s(
+        t_draft_total_s=[1.0, 2.0, 4.0],
+        t_verify_s=[11.0, 12.0, 14.0],
+        t_draft_catch_up_s=0.5,
+        full_acceptance=full[0],
+        batch_size=batch_size,
+        t_overhead_s=overhead,
+    )
+    round_s = round_time_replicates_s(parts, full, batch_size=batch_size, t_overhead_s=overhead)
+    for row in range(5):
+        np.testing.assert_allclose(round_s[row], expected_round_s, rtol=1e-14)
+        np.testing.assert_allclose(
+            found[row], speedup(omega[row], t_decode_s=10.0, t_round_s=expected_round_s), rtol=1e-14
+        )
+
+
+def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
+    parts = parts_replicates(flat_arms(), [1], draw_blocks(3, 2, 0))
+    found = speedup_replicates(parts, [[1.9], [2.3], [0.8]], np.zeros((3, 1)), gammas=[1], batch_size=1)
+    assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
+
+
+def test_missing_arms_and_short_chains_are_named() -> None:
+    draws = draw_blocks(3, 2, 0)
+    with pytest.raises(ValueError, match="arms: found no 'verify:3' among decode, draft"):
+        parts_replicates(flat_arms(), [1, 3], draws)
+    arms = flat_arms() | {"verify:5": np.ones((3, 2))}
+    with pytest.raises(ValueError, match="found 4 marks in 'draft' for gamma 5"):
+        parts_replicates(arms, [5], draws)
+    parts = parts_replicates(flat_arms(), GAMMAS, draws)
+    with pytest.raises(ValueError, match="a round of no time"):
+        round_time_replicates_s(parts, np.zeros((3, 3)), batch_size=1, t_overhead_s=-20.0)
+
+
+def test_summary_by_hand() -> None:
+    rows = np.array([[1.2, 1.3, 1.295], [1.1, 1.3, 1.4], [1.3, 1.2, 1.1], [1.0, 1.4, 1.4], [0.9, 1.5, 1.0]])
+    doubt = summarise(rows, GAMMAS)
+    assert doubt.p_best is not None
+    assert doubt.p_best.tolist() == [0.25, 0.5, 0.25]
+    assert doubt.p_pays is not None
+    assert doubt.p_pays.tolist() == [0.5, 1.0, 0.75]
+    assert doubt.expected_loss is not None
+    losses = [
+        [1 - 1.1 / 1.4, 1 - 1.3 / 1.4, 0],
+        [0, 1 - 1.2 / 1.3, 1 - 1.1 / 1.3],
+        [1 - 1 / 1.4, 0, 0],
+        [0.4, 0, 1 / 3],
+    ]
+    np.testing.assert_allclose(doubt.expected_loss, np.mean(losses, axis=0), rtol=1e-12)
+    assert (doubt.best_gamma, doubt.recommended_gamma) == (2, 2)
+    assert doubt.p_any_worthwhile == 1.0
+    assert doubt.decision == "speculate"
+    assert doubt.reason == "P(S > 1) = 1.000 at gamma 2"
+
+
+def test_the_interval_is_the_central_ninety_per_cent() -> None:
+    rows = np.concatenate([[50.0], np.arange(101.0)])[:, None] + 1
+    doubt = summarise(rows, [3])
+    assert doubt.low is not None
+    assert doubt.high is not None
+    assert (doubt.low[0], doubt.high[0]) == pytest.approx((6, 96), rel=1e-12)
+    narrow = summarise(rows, [3], confidence=0.5)
+    assert narrow.low is not None
+    assert narrow.low[0] == pytest.approx(26, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("share_over_1", "share_over_101", "decision"),
+    [
+        (0.95, 0.95, "speculate"),
+        (0.94, 0.94, "undecided"),
+        (0.94, 0.05, "do not speculate"),
+        (0.06, 0.06, "undecided"),
+        (0.05, 0.05, "do not speculate"),
+        (0.0, 0.0, "do not speculate"),
+    ],
+)
+def test_decisions_at_their_thresholds(share_over_1: float, share_over_101: float, decision: str) -> None:
+    drawn = np.full(100, 0.9)
+    drawn[: round(100 * share_over_1)] = 1.005
+    drawn[: round(100 * share_over_101)] = 1.2
+    doubt = summarise(np.concatenate([[1.0], drawn])[:, None], [2])
+    assert doubt.decision == decision
+
+
+def test_limits_mask_candidates_out() -> None:
+    rows = np.tile([1.2, 1.5, 1.6], (11, 1))
+    doubt = summarise(rows, GAMMAS, allowed=[True, True, False])
+    assert (doubt.best_gamma, doubt.recommended_gamma) == (2, 2)
+    assert doubt.p_best is not None
+    assert doubt.p_best.tolist() == [0, 1, 0]
+    nothing = summarise(rows, GAMMAS, allowed=[False] * 3)
+    assert (nothing.decision, nothing.best_gamma, nothing.p_best) == ("do not speculate", 0, None)
+    assert nothing.reason == "no gamma keeps the limits"
+    assert nothing.low is not None
+
+
+def test_one_block_or_prompt_is_undecided() -> None:
+    rows = np.full((6, 3), np.nan)
+    rows[0] = [1.2, 1.3, 1.4]
+    doubt = summarise(rows, GAMMAS)
+    assert doubt.decision == "undecided"
+    assert (doubt.low, doubt.high, doubt.p_best, doubt.p_any_worthwhile) == (None, None, None, None)
+    assert doubt.recommended_gamma == 4
+
+
+def test_bad_replicates_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"allowed is \(1 \+ replicates, 3\)"):
+        summarise(np.ones((1, 3)), GAMMAS)
+    with pytest.raises(ValueError, match="an unknown S in the estimate"):
+        summarise(np.full((4, 3), np.nan), GAMMAS)
+    with pytest.raises(ValueError, match="confidence: found 1"):
+        summarise(np.ones((4, 3)), GAMMAS, confidence=1.0)
+
+
+def simulated_cover(
+    generator: np.random.Generator,
+    *,
+    blocks: int,
+    prompts: int,
+    shared_noise: float,
+    block_noise: float,
+    sample_noise: float,
+    prompt_spread: float,
+) -> bool:
+    """One experiment with known truth: does the 90 % interval of S(3) cover it?
+
+    Times are lognormal around their medians, with an effect of the block on all arms, one on each arm, and noise;
+    a prompt's mean of accepted drafts has a beta law, of which a prompt's rounds are a sample.
+    """
+    medians = {"decode": 10.0, "verify:3": 13.0}
+    shared = generator.normal(0, shared_noise, (blocks, 1))
+
+    def noise() -> NDArray[np.float64]:
+        own = generator.normal(0, block_noise, (blocks, 1)) + generator.normal(0, sample_noise, (blocks, 5))
+        return np.asarray(np.exp(shared + own))
+
+    arms: dict[str, Blocks] = {name: median * noise() for name, median in medians.items()}
+    arms["draft"] = np.array([2.0, 4.0, 6.0]) * noise()[:, :, None]
+    spread = 1 / prompt_spread
+    means = 3 * generator.beta(0.6 * spread, 0.4 * spread, prompts)
+    starts = generator.integers(10, 40, prompts).astype(np.float64)
+    committed = starts * (1 + means + generator.normal(0, 1, prompts) / np.sqrt(starts))
+    draws, weights = draw_blocks(blocks, 250, int(generator.integers(2**32))), draw_prompts(prompts, 250, 0)
+    omega = ratio_replicates(committed[:, None], starts[:, None], weights)
+    parts = parts_replicates(arms, [3], draws)
+    doubt = summarise(speedup_replicates(parts, omega, np.zeros(omega.shape), gammas=[3], batch_size=1), [3])
+    assert doubt.low is not None
+    assert doubt.high is not None
+    return bool(doubt.low[0] <= (1 + 3 * 0.6) * 10 / (6 + 13) <= doubt.high[0])
+
+
+@pytest.mark.parametrize(("blocks", "prompts"), [(3, 8), (6, 24), (8, 32)])
+@pytest.mark.parametrize(
+    ("shared_noise", "block_noise", "sample_noise", "prompt_spread"),
+    [(0.03, 0.03, 0.03, 0.001), (0.0, 0.0, 0.06, 0.001), (0.003, 0.003, 0.01, 0.2), (0.02, 0.03, 0.03, 0.05)],
+    ids=["blocks", "samples", "prompts", "mixed"],
+)
+def test_nominal_ninety_per_cent_intervals_cover_85_to_95_per_cent(
+    blocks: int, prompts: int, shared_noise: float, block_noise: float, sample_noise: float, prompt_spread: float
+) -> None:
+    generator = np.random.default_rng(20)
+    covered = [
+        simulated_cover(
+            generator,
+            blocks=blocks,
+            prompts=prompts,
+            shared_noise=shared_noise,
+            block_noise=block_noise,
+            sample_noise=sample_noise,
+            prompt_spread=prompt_spread,
+        )
+        for _ in range(200)
+    ]
+    assert 0.85 <= np.mean(covered) <= 0.95
+
+
+def test_blocks_shared_by_all_arms_cancel_in_the_speed_up() -> None:
+    """Drift common to all arms moves no S: with independent draws per arm its interval would be wide."""
+    drift = np.exp(np.linspace(-0.2, 0.2, 6))[:, None] * np.ones((1, 5))
+    arms: dict[str, Blocks] = {
+        "decode": 10 * drift,
+        "draft": drift[:, :, None] * np.array([1.0]),
+        "verify:1": 11 * drift,
+    }
+    draws = draw_blocks(6, 200, 0)
+    omega = np.full((201, 1), 1.8)
+    s = speedup_replicates(parts_replicates(arms, [1], draws), omega, np.zeros((201, 1)), gammas=[1], batch_size=1)
+    np.testing.assert_allclose(s, 1.5, rtol=1e-12)
+
+
+def test_parts_may_be_interpolated_row_by_row() -> None:
+    """Every formula of parts holds on replicates: halfway between two cells is the mean of their rows."""
+    near = parts_replicates(flat_arms(), [1], draw_blocks(3, 4, (0, 1)))
+    halfway = PartReplicates(
+        t_decode_s=(near.t_decode_s + 3 * near.t_decode_s) / 2,
+        t_draft_total_s=2 * near.t_draft_total_s,
+        t_verify_s=2 * near.t_verify_s,
+        t_draft_catch_up_s=None,
+    )
+    full = np.zeros((5, 1))
+    np.testing.assert_allclose(round_time_replicates_s(halfway, full, batch_size=1), 24.0, rtol=1e-14)

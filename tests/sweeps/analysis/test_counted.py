@@ -1,0 +1,274 @@
+"""Blocks of constant times beside their parts: every figure by hand, exact in binary.
+
+γ = 2 that accepts everything and nothing in turn, of 12 tokens: rounds start at positions 1, 4, 5, 8 and 9, the second
+and the fourth after full acceptance; they commit 3 + 1 + 3 + 1 + 3 tokens. C(2) = 1/4, Δ₂ = 1/16, T_verify = 5/4 and
+T_decode = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specgauge.model.arms import end_to_end_arms
+from specgauge.model.costs import CostCell, CostTable, cost_tables
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, batch_rounds, cost_table, counted_blocks
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.plan import plan_cells
+from tests.sweeps import made
+from tests.sweeps.decoded import Batch
+from tests.sweeps.made import CATCH_UP_S, T_DECODE_S, T_DRAFT_S, T_VERIFY_S, write_run
+
+TWELVE = Batch(max_new_tokens=12, overhead_s=1 / 16)
+
+
+def exact(value: float) -> Any:
+    return pytest.approx(value, rel=1e-14, abs=1e-15)
+
+
+def constant(batch_sizes: Iterable[int] = (1, 2)) -> CostTable:
+    return table(
+        {
+            (batch_size, 64): {
+                "t_decode_s": T_DECODE_S,
+                "t_draft_chain_s": [T_DRAFT_S * k for k in (1, 2, 3)],
+                "t_draft_catch_up_s": CATCH_UP_S,
+                "t_verify_s": dict.fromkeys((1, 2, 3), T_VERIFY_S),
+            }
+            for batch_size in batch_sizes
+        }
+    )
+
+
+def table(cells: dict[tuple[int, int], dict[str, Any]]) -> CostTable:
+    found = [
+        CostCell(pair="p", mode="eager", batch_size=batch_size, context=context, **costs)
+        for (batch_size, context), costs in cells.items()
+    ]
+    (only,) = cost_tables(found).values()
+    return only
+
+
+def frame(batches: Sequence[Batch], gammas: Sequence[int] = (2,)) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"block": block, **row}
+        for block, batch in enumerate(batches)
+        for arm in end_to_end_arms(gammas)
+        for row in batch.rounds(arm)
+    )
+
+
+def count(
+    costs: CostTable,
+    rounds: pd.DataFrame,
+    *,
+    batch_size: int = 1,
+    gammas: Sequence[int] = (2,),
+    gamma_max: int = 3,
+    max_new_tokens: int = 12,
+) -> list[CountedBlock]:
+    return list(
+        counted_blocks(
+            costs,
+            rounds,
+            batch_size=batch_size,
+            gammas=gammas,
+            gamma_max=gamma_max,
+            max_new_tokens=max_new_tokens,
+        )
+    )
+
+
+def test_a_block_of_constant_times(tmp_path: Path) -> None:
+    (block,) = count(constant(), frame([TWELVE]))
+    assert (block.gamma, block.block, block.rounds) == (2, 0, 5)
+    assert block.tokens_per_round == exact(11 / 5)
+    assert (block.t_plain_step_s, block.t_decode_s) == (1.0, 1.0)
+    assert block.catch_up_share == exact(2 / 5)
+    assert block.t_draft_catch_up_s == 1 / 16
+    assert block.t_parts_s == exact(3 / 2 + 2 / 5 / 16)
+    assert block.t_round_s == exact(3 / 2 + 2 / 5 / 16 + 1 / 16)
+    assert block.t_accept_rest_s == exact(1 / 16)
+    assert block.speedup_measured == exact(2.2 / (1.5 + 0.025 + 0.0625))
+    assert block.t_overhead_implied_s == exact(1 / 16)
+    assert block.speedup_from_counts(1 / 16) == exact(block.speedup_measured)
+    assert block.speedup_from_counts(0.0) == exact(2.2 / 1.525)
+
+
+def test_what_slows_every_arm_down_changes_no_speedup(tmp_path: Path) -> None:
+    """ε is in the parts' own time: twice as slow a block implies the same."""
+    first, second = count(constant(), frame([TWELVE, Batch(max_new_tokens=12, overhead_s=1 / 16, scale=2.0)]))
+    assert (first.block, second.block) == (0, 1)
+    assert second.t_round_s == exact(2 * first.t_round_s)
+    assert second.speedup_measured == exact(first.speedup_measured)
+    assert second.t_overhead_implied_s == exact(1 / 16)
+
+
+def test_every_gamma_of_every_block() -> None:
+    found = count(constant(), frame([TWELVE, TWELVE, TWELVE], gammas=(1, 2, 3)), gammas=(1, 3, 4))
+    assert [(block.block, block.gamma) for block in found] == [(b, g) for b in range(3) for g in (1, 3)]
+    assert found[0].t_parts_s != found[1].t_parts_s
+
+
+def test_the_last_rounds_are_left_out() -> None:
+    """Of 9 tokens: starts at 1, 4 and 5 have 3 positions left (of 8 after the first); 8 drafts nothing."""
+    batch = Batch(max_new_tokens=9)
+    (block,) = count(constant(), frame([batch]), max_new_tokens=9)
+    assert (block.rounds, block.tokens_per_round) == (3, exact(7 / 3))
+    (deeper,) = count(constant(), frame([batch]), gamma_max=5, max_new_tokens=9)
+    assert (deeper.rounds, deeper.tokens_per_round) == (2, 2.0)
+    assert count(constant(), frame([batch]), gamma_max=9, max_new_tokens=9) == []
+
+
+def test_rounds_of_a_shrunk_gamma_are_left_out() -> None:
+    rounds = frame([TWELVE])
+    shrunk = (rounds["arm"] == "speculate:2") & (rounds["round"] == 2)
+    rounds.loc[shrunk, "gamma"] = 1
+    (block,) = count(constant(), rounds)
+    assert (block.rounds, block.tokens_per_round) == (4, 2.0)
+
+
+def test_rows_that_ended_end_the_stretch() -> None:
+    """Row 1 ends in the third round of γ = 2 and after 4 plain steps: what is left with one row is not compared."""
+    rounds = frame([Batch(prompts=(0, 1), max_new_tokens=12)])
+    speculated = rounds["arm"] == "speculate:2"
+    gone = (rounds["row"] == 1) & (rounds["round"] >= np.where(speculated, 3, 4))
+    rounds.loc[rounds["round"] >= np.where(speculated, 3, 4), "active_rows"] = 1
+    rounds.loc[(rounds["arm"] == "plain") & (rounds["round"] >= 4), "t_round_s"] = 0.5
+    rounds.loc[speculated & (rounds["round"] >= 3), "t_round_s"] = 100.0
+    (block,) = count(constant(), rounds[~gone], batch_size=2)
+    assert (block.rounds, block.tokens_per_round, block.t_plain_step_s) == (3, exact(7 / 3), 1.0)
+    assert block.t_round_s == exact(1.5 + 1 / 48)
+
+
+def ragged(drafted: Sequence[Sequence[int]], accepted: Sequence[Sequence[int]]) -> pd.DataFrame:
+    """Rounds of rows that start at contexts 64 and 66, and 11 plain steps of 2 s."""
+    rows: list[dict[str, Any]] = []
+    position = [1, 3]
+    for number, (drafts, passed) in enumerate(zip(drafted, accepted, strict=True)):
+        for row in (0, 1):
+            rows.append(
+                {
+                    "arm": "speculate:2", "round": number, "row": row, "position": position[row],
+                    "context": 63 + position[row], "gamma_asked": 2, "gamma": 2, "drafted": drafts[row],
+                    "accepted": passed[row], "emitted": passed[row] + 1, "t_round_s": 4.0, "t_accept_s": 0.25,
+                    "t_rest_s": 0.5,
+                }
+            )  # fmt: skip
+            position[row] += passed[row] + 1
+    rows += [
+        {
+            "arm": "plain", "round": step, "row": row, "position": step + 1, "context": 64 + 2 * row + step,
+            "gamma_asked": 0, "gamma": 0, "drafted": 0, "accepted": 0, "emitted": 1, "t_round_s": 2.0,
+            "t_accept_s": None, "t_rest_s": None,
+        }
+        for step in range(3)
+        for row in (0, 1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).assign(block=0, active_rows=2)
+
+
+def rising() -> CostTable:
+    """Every part rises with the context: at 64 + k it is 1 + k times a base."""
+    bases = {
+        "t_decode_s": 1.0,
+        "t_draft_chain_s": np.array([0.25, 0.5]),
+        "t_draft_catch_up_s": 0.125,
+        "t_verify_s": {1: 1.5, 2: 2.0},
+    }
+
+    def scaled(base: Any, factor: int) -> Any:
+        return {g: s * factor for g, s in base.items()} if isinstance(base, dict) else base * factor
+
+    return table(
+        {(2, context): {name: scaled(base, 1 + context - 64) for name, base in bases.items()} for context in (64, 72)}
+    )
+
+
+def test_ragged_rows_cost_what_the_longest_does() -> None:
+    """Longest rows at 66, 67, 70: 3, 4 and 7 times the base, 2.5 s; Δ₂ after row 1 accepted both in the second round.
+
+    Plain steps at 66, 67 and 68: 3, 4 and 5 s.
+    """
+    rounds = ragged([(2, 2)] * 3, [(1, 0), (0, 2), (0, 0)])
+    (block,) = count(rising(), rounds, batch_size=2)
+    assert (block.rounds, block.tokens_per_round) == (3, exact((2 + 1 + 1 + 3 + 1 + 1) / 6))
+    assert block.t_decode_s == exact(4.0)
+    assert block.t_parts_s == exact((3 * 2.5 + 4 * 2.5 + 7 * (2.5 + 0.125)) / 3)
+    assert block.t_draft_catch_up_s == exact((3 + 4 + 7) * 0.125 / 3)
+    assert (block.catch_up_share, block.t_accept_rest_s) == (exact(1 / 3), 0.75)
+    assert block.t_overhead_implied_s == exact(4.0 * 4.0 / 2.0 - block.t_parts_s)
+
+
+def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
+    """Lookups of 2, 1 and no drafts: a round without any is a plain step; nothing catches up."""
+    rounds = ragged([(2, 0), (0, 1), (0, 0)], [(0, 0), (0, 0), (0, 0)])
+    (block,) = count(rising(), rounds, batch_size=2)
+    assert block.tokens_per_round == 1.0
+    assert block.t_parts_s == exact((3 * (0.5 + 2.0) + 4 * (0.25 + 1.5) + 5 * 1.0) / 3)
+    assert block.catch_up_share == 0.0
+
+
+def test_rounds_that_never_draft_are_plain_steps() -> None:
+    (block,) = count(rising(), ragged([(0, 0)] * 2, [(0, 0)] * 2), batch_size=2)
+    assert block.t_parts_s == exact((3 + 4) / 2)
+
+
+def test_nothing_to_compare_is_no_block() -> None:
+    rounds = frame([TWELVE])
+    assert count(constant(), rounds[rounds["arm"] != "plain"]) == []
+    assert count(constant(), rounds, gammas=(3,)) == []
+    assert count(constant(), rounds.iloc[:0]) == []
+    assert count(constant(), rounds, batch_size=2) == []
+
+
+def test_rounds_are_added_up_in_any_order_of_rows() -> None:
+    rows = ragged([(2, 1), (0, 2)], [(2, 0), (0, 1)])
+    rows = rows[rows["arm"] == "speculate:2"].iloc[::-1]
+    found = batch_rounds({name: rows[name].to_numpy() for name in rows.columns})
+    assert found.context.tolist() == [66, 67]
+    assert found.emitted.tolist() == [4, 3]
+    assert found.drafted.tolist() == [2, 2]
+    assert found.follows_full.tolist() == [False, True]
+    assert found.furthest.tolist() == [3, 4]
+
+
+def cells(path: Path, **troubles: Any) -> Sequence[CellTimings]:
+    config = made.config(grid={"batch_size": 1, "context": [64, 65], "gamma": "1:3"})
+    run = write_run(path, config, {}, **troubles)
+    return collect_timings(plan_cells(config), config.grid.gamma, run.journal())
+
+
+def test_the_table_holds_medians(tmp_path: Path) -> None:
+    found = cost_table(cells(tmp_path / "run", scale={"draft_catch_up": 0.5}))
+    assert found is not None
+    at = found.at(1, [64, 65], [1, 2, 3])
+    assert at.t_decode_s.tolist() == [1.0, 1.0]
+    assert at.t_draft_total_s.tolist() == [[0.125, 0.25, 0.375]] * 2
+    assert at.t_verify_s.tolist() == [[1.25] * 3] * 2
+    assert at.t_draft_catch_up_s.tolist() == [0.0, 0.0]
+
+
+def test_a_chain_never_falls_for_noise(tmp_path: Path) -> None:
+    found = cells(tmp_path / "run")
+    arm = found[0].arms["draft"]
+    noisy = {name: a for name, a in found[0].arms.items() if name != "draft"}
+    falling = type(arm)(arm="draft", status="ok", reason="", blocks={0: np.array([[0.25, 0.125, 0.5]])})
+    costs = cost_table([CellTimings(cell=found[0].cell, arms={**noisy, "draft": falling})])
+    assert costs is not None
+    assert costs.t_draft_chain_s.tolist() == [[[0.25, 0.25, 0.5]]]
+
+
+def test_cells_without_a_time_are_left_out(tmp_path: Path) -> None:
+    out_of_memory = {(1, 65, arm): ("oom", "full") for arm in ("decode", "draft", "draft_catch_up")}
+    costs = cost_table(cells(tmp_path / "some", broken=out_of_memory))
+    assert costs is not None
+    assert costs.contexts.tolist() == [64]
+    everywhere = {(1, context, "decode"): ("oom", "full") for context in (64, 65)}
+    assert cost_table(cells(tmp_path / "none", broken=everywhere)) is None
+    assert cost_table([]) is None

@@ -1,0 +1,315 @@
+"""Predictions of runs whose times and acceptance are constants, against figures worked out by hand.
+
+T_decode = 1 s, C(k) = k/8 s, Δ₂ = 1/16 s, T_verify = 5/4 s at every γ, acceptance 1/2 at every position, B = 1:
+A_i = 2^-i, Ω = 3/2, 7/4, 15/8, and T_round = γ/8 + A_γ/16 + 5/4 = 45/32, 97/64, 209/128.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specgauge.configs.schema import Config
+from specgauge.model.arms import arm_names
+from specgauge.model.decision import PartReplicates
+from specgauge.model.prediction import OPTIMISTIC
+from specgauge.sweeps.analysis import rounds
+from specgauge.sweeps.analysis.predictions import COLUMNS, Reasons, predict, predict_run
+from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.rundir import Run
+from tests.sweeps import made
+from tests.sweeps.made import acceptance_frame, write_run
+
+OMEGA = {1: 3 / 2, 2: 7 / 4, 3: 15 / 8}
+T_ROUND_S = {1: 45 / 32, 2: 97 / 64, 3: 209 / 128}
+S = {gamma: OMEGA[gamma] / T_ROUND_S[gamma] for gamma in OMEGA}
+
+
+def exact(value: float) -> Any:
+    return pytest.approx(value, rel=1e-12)
+
+
+def rows_of(run: Run, **key: Any) -> dict[int, dict[str, Any]]:
+    rows = [row for row in predict(run).rows if all(row[name] == value for name, value in key.items())]
+    return {row["gamma"]: row for row in rows}
+
+
+def codes(run: Run) -> list[str]:
+    return [warning["code"] for warning in predict(run).warnings]
+
+
+def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
+    rows = rows_of(run)
+    assert sorted(rows) == [1, 2, 3]
+    for gamma, row in rows.items():
+        assert row["t_decode_s"] == 1.0
+        assert row["t_draft_total_s"] == gamma / 8
+        assert row["t_draft_catch_up_s"] == 1 / 16
+        assert row["t_verify_s"] == 1.25
+        assert row["t_overhead_s"] is None
+        assert row["full_acceptance"] == exact(2.0**-gamma)
+        assert row["tokens_per_round"] == exact(OMEGA[gamma])
+        assert row["accepted_draft_tokens"] == exact(OMEGA[gamma] - 1)
+        assert row["t_round_s"] == exact(T_ROUND_S[gamma])
+        assert row["speedup"] == exact(S[gamma])
+        assert (row["speedup_low"], row["speedup_high"]) == (exact(S[gamma]), exact(S[gamma]))
+        assert (row["tokens_per_round_low"], row["tokens_per_round_high"]) == (exact(OMEGA[gamma]),) * 2
+        assert (row["cost_known"], row["acceptance_known"], row["label"]) == ("measured", "measured", OPTIMISTIC)
+        assert (row["status"], row["reason"]) == ("ok", "")
+    assert [gamma for gamma, row in rows.items() if row["is_best"]] == [2]
+    assert [gamma for gamma, row in rows.items() if row["is_recommended"]] == [2]
+    assert {gamma: row["p_best"] for gamma, row in rows.items()} == {1: 0.0, 2: 1.0, 3: 0.0}
+    (entry,) = predict(run).recommendations
+    assert entry == {
+        "pair": "p",
+        "mode": "eager",
+        "sampling": "greedy",
+        "draft_sampling": "same",
+        "acceptance_rule": "ratio",
+        "batch_size": 1,
+        "context": 64,
+        "decision": "speculate",
+        "gamma": 2,
+        "best_gamma": 2,
+        "recommended_gamma": 2,
+        "speedup": {"value": exact(S[2]), "low": exact(S[2]), "high": exact(S[2])},
+        "p_gamma_best": 1.0,
+        "expected_loss": 0.0,
+        "p_speculation_pays": 1.0,
+        "t_overhead_s": None,
+        "reason": "P(S > 1) = 1.000 at gamma 2",
+    }
+
+
+def test_the_smallest_gamma_within_a_hundredth_is_recommended(tmp_path: Path) -> None:
+    """T_verify(2) × 1.01 costs γ = 2 about 0.8 %: γ = 3 is best by a hair, γ = 2 within 1 % of it."""
+    run = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)}, scale={"verify:2": 1.01})
+    s_2 = OMEGA[2] / (T_ROUND_S[2] + 0.0125)
+    assert S[3] * 0.99 < s_2 < S[3]
+    (entry,) = predict(run).recommendations
+    assert (entry["best_gamma"], entry["recommended_gamma"], entry["gamma"]) == (3, 2, 2)
+    assert entry["speedup"]["value"] == exact(s_2)
+    assert entry["expected_loss"] == exact(1 - s_2 / S[3])
+    assert entry["p_gamma_best"] == 0.0
+
+
+def test_batches_catch_up_when_any_row_was_fully_accepted(tmp_path: Path) -> None:
+    config = made.config(grid={"batch_size": 4, "context": 64, "gamma": "1:3"})
+    rows = rows_of(write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)}))
+    for gamma, row in rows.items():
+        any_full = 1 - (1 - 2.0**-gamma) ** 4
+        assert row["t_round_s"] == exact(gamma / 8 + any_full / 16 + 1.25)
+
+
+def test_do_not_speculate(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run",
+        made.config(),
+        {"greedy": acceptance_frame(10, 16)},
+        scale={f"verify:{gamma}": 4.0 for gamma in (1, 2, 3)},
+    )
+    (entry,) = predict(run).recommendations
+    assert (entry["decision"], entry["gamma"], entry["recommended_gamma"]) == ("do not speculate", None, 3)
+    assert entry["p_speculation_pays"] == 0.0
+    assert entry["reason"] == "P(max S > 1.01) = 0.000"
+    assert "undecided" not in codes(run)
+
+
+def test_undecided_when_prompts_disagree(tmp_path: Path) -> None:
+    """Half of the prompts accept everything, half nothing: S is near 1 and prompts alone move it either way."""
+    frame = acceptance_frame(10, 16)
+    accepted = (frame["prompt"] % 2).astype(float)
+    frame = frame.assign(draft_prob=accepted, overlap_ratio=accepted)
+    run = write_run(
+        tmp_path / "run",
+        made.config(grid={"batch_size": 1, "context": 64, "gamma": 1}),
+        {"greedy": frame},
+        scale={"verify:1": 0.96},
+    )
+    (entry,) = predict(run).recommendations
+    assert entry["decision"] == "undecided"
+    assert entry["gamma"] is None
+    assert entry["best_gamma"] == 1
+    assert 0.05 < entry["p_speculation_pays"] < 0.95
+    assert entry["speedup"]["low"] < 1 < entry["speedup"]["high"]
+    assert "undecided" in codes(run)
+
+
+def test_one_prompt_tells_nothing_about_others(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(1, 16)})
+    rows = rows_of(run)
+    assert rows[2]["speedup"] == exact(S[2])
+    assert [rows[2][name] for name in ("speedup_low", "tokens_per_round_low", "p_best")] == [None, None, None]
+    (entry,) = predict(run).recommendations
+    assert (entry["decision"], entry["p_speculation_pays"]) == ("undecided", None)
+    assert "few_prompts" in codes(run)
+
+
+def test_a_negative_catch_up_is_none(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)}, scale={"draft_catch_up": 0.5}
+    )
+    row = rows_of(run)[1]
+    assert (row["t_draft_catch_up_s"], row["t_round_s"]) == (0.0, 1.375)
+
+
+def test_rounds_that_end_on_an_accepted_eos_have_no_bonus(tmp_path: Path) -> None:
+    """Texts of one position, an EOS that is always accepted: rounds emit 1 token, the accepted draft, and no bonus."""
+    frame = acceptance_frame(10, 1, accepted=1.0, end_reason="eos")
+    row = rows_of(write_run(tmp_path / "run", made.config(), {"greedy": frame}))[3]
+    assert (row["tokens_per_round"], row["accepted_draft_tokens"]) == (1.0, 1.0)
+
+
+def test_rules_and_draft_sampling_are_keys(tmp_path: Path) -> None:
+    config = made.config(draft_sampling=["same", "greedy"], acceptance_rule=["ratio", "match"])
+    frame = acceptance_frame(10, 16).assign(
+        draft_prob=0.5, target_prob=0.5, overlap_ratio=1.0, overlap_match=0.5, draft_argmax_target_prob=0.25
+    )
+    frame["draft_argmax"] = frame["token"].where(frame["position"] % 4 == 0, -1)
+    run = write_run(tmp_path / "run", config, {"greedy": frame})
+    full = {
+        (row["draft_sampling"], row["acceptance_rule"]): row["full_acceptance"]
+        for row in predict(run).rows
+        if row["gamma"] == 1
+    }
+    assert full == {
+        ("same", "ratio"): exact(1.0),
+        ("same", "match"): exact(0.5),
+        ("greedy", "ratio"): exact(0.25),
+        ("greedy", "match"): exact(0.25),
+    }
+
+
+def test_acceptance_is_extrapolated_outside_its_contexts(tmp_path: Path) -> None:
+    config = made.config(grid={"batch_size": 1, "context": [63, 64, 79, 80], "gamma": "1:3"})
+    run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16, context=64)})
+    known = {row["context"]: row["acceptance_known"] for row in predict(run).rows}
+    assert known == {63: "extrapolated", 64: "measured", 79: "measured", 80: "extrapolated"}
+    (warning,) = [w for w in predict(run).warnings if w["code"] == "acceptance_extrapolated"]
+    assert "at contexts 64 to 79; at 63, 80 it is" in warning["message"]
+
+
+def test_troubled_arms_stay_visible(tmp_path: Path) -> None:
+    config = made.config(grid={"batch_size": [1, 2, 4], "context": 64, "gamma": "1:3"})
+    oom = {(4, 64, arm): ("oom", "OutOfMemoryError: full") for arm in arm_names((1, 2, 3))}
+    run = write_run(
+        tmp_path / "run",
+        config,
+        {"greedy": acceptance_frame(10, 16)},
+        broken={**oom, (1, 64, "verify:2"): ("failed", "RuntimeError: bad")},
+        only={(1, 64), (4, 64)},
+    )
+    one = rows_of(run, batch_size=1)
+    assert (one[2]["status"], one[2]["reason"]) == ("failed", "RuntimeError: bad")
+    assert [one[2][name] for name in ("t_verify_s", "t_round_s", "speedup")] == [None, None, None]
+    assert (one[2]["t_decode_s"], one[2]["tokens_per_round"]) == (1.0, exact(OMEGA[2]))
+    assert one[2]["label"] == one[2]["cost_known"] == ""
+    assert one[3]["speedup"] == exact(S[3])
+    assert (one[3]["is_best"], one[3]["p_best"]) == (True, 1.0)
+    assert {row["status"] for row in rows_of(run, batch_size=2).values()} == {"unmeasured"}
+    four = rows_of(run, batch_size=4)
+    assert {(row["status"], row["reason"]) for row in four.values()} == {("oom", "OutOfMemoryError: full")}
+    entries = {entry["batch_size"]: entry for entry in predict(run).recommendations}
+    assert (entries[1]["decision"], entries[1]["gamma"]) == ("speculate", 3)
+    assert entries[4]["decision"] == "undecided"
+    assert entries[4]["reason"] == "oom: OutOfMemoryError: full"
+    assert entries[4]["speedup"] == {"value": None, "low": None, "high": None}
+    assert {"oom", "failed", "unmeasured"} <= set(codes(run))
+    assert "undecided" not in codes(run)
+
+
+def test_missing_acceptance_is_a_reason(tmp_path: Path) -> None:
+    sampling = [{"name": "greedy", "temperature": 0}, {"name": "t1"}]
+    run = write_run(tmp_path / "run", made.config(sampling=sampling), {"greedy": acceptance_frame(10, 16)})
+    rows = rows_of(run, sampling="t1")
+    assert (rows[1]["status"], rows[1]["t_decode_s"], rows[1]["tokens_per_round"]) == ("unmeasured", 1.0, None)
+    assert rows[1]["reason"].startswith("acceptance is not recorded yet; run the same command again")
+    told = predict(run, Reasons(acceptance={("p", "t1"): "oom: full"}))
+    assert {row["reason"] for row in told.rows if row["sampling"] == "t1"} == {"oom: full"}
+    assert rows_of(run, sampling="greedy")[2]["speedup"] == exact(S[2])
+
+
+def test_settings_share_the_timings_of_their_chain(tmp_path: Path) -> None:
+    sampling = [
+        {"name": "a", "temperature": 0.7},
+        {"name": "b", "temperature": 0.8},
+        {"name": "greedy", "temperature": 0},
+    ]
+    config = made.config(sampling=sampling, draft_sampling=["same", "greedy"])
+    run_path = tmp_path / "run"
+    run = write_run(run_path, config, {name: acceptance_frame(10, 16) for name in ("a", "b", "greedy")})
+    with made.begin(run_path, config) as opened:
+        for cell in plan_cells(config):
+            if cell.chain == "argmax":
+                for block in range(3):
+                    sample = [0.0625 * step for step in (1, 2, 3)]
+                    opened.journal.append(
+                        {"axes": cell.axes, "arm": "draft", "block": block, "status": "ok", "samples_s": [sample]}
+                    )
+    totals = {
+        (row["sampling"], row["draft_sampling"]): row["t_draft_total_s"]
+        for row in predict(run).rows
+        if row["gamma"] == 3
+    }
+    assert totals == {
+        ("a", "same"): 0.375,
+        ("b", "same"): 0.375,
+        ("greedy", "same"): 0.1875,
+        ("a", "greedy"): 0.1875,
+        ("b", "greedy"): 0.1875,
+        ("greedy", "greedy"): 0.1875,
+    }
+    assert "draft_timed_drawing" not in codes(run)
+
+
+def test_ways_that_share_a_cells_arms_share_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rules times two draft samplings whose draft has one chain only, greedy: one cell, made once."""
+    config = made.config(
+        grid={"batch_size": [1, 2], "context": 64, "gamma": "1:3"},
+        draft_sampling=["same", "greedy"],
+        acceptance_rule=["ratio", "match"],
+    )
+    run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)})
+    made_for: list[int] = []
+    cell_parts = rounds.cell_parts
+
+    def listen(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:
+        made_for.append(cell.cell.batch_size)
+        return cell_parts(config, cell, gammas)
+
+    monkeypatch.setattr(rounds, "cell_parts", listen)
+    assert len(predict(run).rows) == 2 * 4 * 3
+    assert made_for == [1, 2]
+
+
+def test_files_come_back_as_written(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    predictions = predict_run(write_run(path, made.config(), {"greedy": acceptance_frame(10, 16)}))
+    run = Run.open(path)
+    table = run.predictions()
+    assert tuple(table.columns) == COLUMNS
+    for row, found in zip(predictions.rows, table.to_dict("records"), strict=True):
+        for name, value in row.items():
+            assert found[name] == value or (value is None and math.isnan(found[name]))
+    assert run.recommendations() == predictions.recommendations
+    assert run.warnings == predictions.warnings
+    assert yaml.safe_load((path / "recommendation.yaml").read_text())["schema"] == 1
+
+
+def test_predicting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    frame = acceptance_frame(10, 16)
+    accepted = 0.25 + 0.05 * frame["prompt"]
+    run = write_run(path, made.config(), {"greedy": frame.assign(draft_prob=accepted, overlap_ratio=accepted)})
+    files = ("predictions.csv", "recommendation.yaml")
+    predict_run(run)
+    first = [(path / name).read_bytes() for name in files]
+    predict_run(Run.open(path))
+    assert [(path / name).read_bytes() for name in files] == first

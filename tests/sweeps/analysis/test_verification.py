@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specgauge.model.acceptance.renewal import RenewalResult
+from specgauge.model.validate import RatioError, ratio_error
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock
+from specgauge.sweeps.analysis.validation import (
+    OTHER_CONTEXTS,
+    SAME_CONTEXT,
+    acceptance_error,
+    measured_interval,
+    overheads,
+)
+from specgauge.sweeps.store.decoded import DecodedKey
+from tests.sweeps.decoded import Batch, key
+
+BLOCK = CountedBlock(
+    gamma=2,
+    block=0,
+    rounds=10,
+    tokens_per_round=2.0,
+    t_plain_step_s=1.0,
+    t_round_s=1.5,
+    t_decode_s=1.0,
+    t_parts_s=1.5,
+    t_draft_catch_up_s=0.0625,
+    catch_up_share=0.25,
+    t_accept_rest_s=0.0,
+)
+
+
+def block(overhead_s: float = 0.0, number: int = 0, **changes: Any) -> CountedBlock:
+    return replace(BLOCK, block=number, t_round_s=1.5 + overhead_s, **changes)
+
+
+def fit(blocks: Mapping[DecodedKey, Sequence[CountedBlock]], *keys: DecodedKey, replicates: int = 0) -> Any:
+    found = overheads(blocks, keys or blocks, replicates=replicates, seed=0)
+    return {place: (float(one.t_overhead_s[0]), one.fitted_from) for place, one in found.items()}
+
+
+def test_epsilon_comes_from_the_other_contexts() -> None:
+    near, far, never = key(), key(start_context=128), key(start_context=256)
+    blocks = {near: [block(0.25)], far: [block(0.5), block(0.75, 1)], never: []}
+    assert fit(blocks, near, far, never) == {
+        near: (0.625, OTHER_CONTEXTS),
+        far: (0.25, OTHER_CONTEXTS),
+        never: (0.5, OTHER_CONTEXTS),
+    }
+
+
+def test_one_context_alone_says_so() -> None:
+    blocks = {key(): [block(0.25), block(0.5, 1), block(-0.25, 2)]}
+    assert fit(blocks) == {key(): (0.25, SAME_CONTEXT)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"pair": "q"}, {"mode": "compile"}, {"sampling": "t1"}, {"batch_size": 2}],
+)
+def test_epsilon_is_not_carried_to_what_it_depends_on(other: dict[str, Any]) -> None:
+    assert fit({key(): [block(0.25)]}, key(**other), key(**other, start_context=128)) == {}
+
+
+def test_epsilon_is_carried_to_other_ways_of_drawing_and_judging() -> None:
+    match = key(acceptance_rule="match", draft_sampling="greedy")
+    far = key(acceptance_rule="match", start_context=128)
+    assert fit({key(): [block(0.25)]}, match, far) == {match: (0.25, SAME_CONTEXT), far: (0.25, OTHER_CONTEXTS)}
+
+
+def test_nothing_decoded_is_no_epsilon() -> None:
+    assert fit({}, key()) == {}
+    assert fit({key(): []}) == {}
+
+
+def test_replicates_draw_blocks_with_every_gamma_in_them() -> None:
+    """Two blocks, three γ each: a replicate has block 0 twice, block 1 twice, or one of each; the median is by hand."""
+    first = [block(one, 0, gamma=gamma) for gamma, one in enumerate((0.0, 0.25, 0.5), start=1)]
+    second = [block(one, 1, gamma=gamma) for gamma, one in enumerate((1.0, 1.25, 1.5), start=1)]
+    found = overheads({key(): first + second}, [key()], replicates=200, seed=3)[key()].t_overhead_s
+    assert found.shape == (201,)
+    assert found[0] == 0.75
+    values, counts = np.unique(found[1:], return_counts=True)
+    assert values.tolist() == [0.25, 0.75, 1.25]
+    assert counts[1] == pytest.approx(100, abs=30)
+    again = overheads({key(): first + second}, [key()], replicates=200, seed=3)[key()].t_overhead_s
+    assert found.tolist() == again.tolist()
+
+
+def test_blocks_of_fewer_gammas_count_with_those_they_have() -> None:
+    blocks = [block(0.0, 0), block(0.5, 0, gamma=3), block(1.0, 1)]
+    found = overheads({key(): blocks}, [key()], replicates=100, seed=0)[key()].t_overhead_s
+    assert found[0] == 0.5
+    assert set(found[1:].tolist()) == {0.25, 0.5, 1.0}
+
+
+def test_a_single_block_repeats_itself() -> None:
+    found = overheads({key(): [block(0.25)]}, [key()], replicates=10, seed=0)[key()].t_overhead_s
+    assert found.tolist() == [0.25] * 11
+
+
+def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalResult:
+    """Sums by prompt at γ = 1 and γ = 2; those of γ = 1 are of no use."""
+    shape = (len(starts), 2)
+    rounds = np.array([[99.0, one] for one in starts])
+    survival = np.zeros((*shape, 2))
+    survival[:, 1, 0] = np.array(committed) - np.array(starts)
+    nothing = np.zeros(shape)
+    return RenewalResult(
+        gammas=np.array([1, 2]),
+        gamma_max=2,
+        tokens=np.zeros(len(starts), dtype=np.int64),
+        rounds=rounds,
+        starts=rounds,
+        survival=survival,
+        lost_bonus=nothing,
+        judged=nothing,
+        judged_accepted=nothing,
+        judged_overlap=nothing,
+        catch_ups=nothing,
+        time_s=None,
+    )
+
+
+def rounds(*batches: Batch) -> pd.DataFrame:
+    return pd.DataFrame([row for batch in batches for arm in ("plain", "speculate:2") for row in batch.rounds(arm)])
+
+
+def error(decoded: pd.DataFrame, *, gamma_max: int = 2, limit: int = 12) -> RatioError | None:
+    return acceptance_error(decoded, predicted([8.0, 9.0], [4.0, 4.0]), [3, 5], 2, gamma_max=gamma_max, limit=limit)
+
+
+def test_acceptance_error_is_by_prompt() -> None:
+    """Predicted: prompts 3 and 5 commit 17 in 8 rounds. Decoded: both 11 tokens in the 5 rounds of 12 tokens."""
+    found = error(rounds(Batch(prompts=(3, 5), max_new_tokens=12)))
+    assert found == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0, 5.0), 5: (11.0, 5.0)})
+    assert found is not None
+    assert (found.first, found.second) == (17 / 8, 11 / 5)
+    assert found.value == pytest.approx(17 / 8 / (11 / 5) - 1, rel=1e-14)
+
+
+def test_repetitions_of_a_prompt_are_one_cluster() -> None:
+    batches = [Batch(prompts=(3,), max_new_tokens=12), Batch(prompts=(3,), max_new_tokens=12, accepts=(1,))]
+    assert error(rounds(*batches)) == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0 + 10.0, 5.0 + 5.0)})
+
+
+def test_acceptance_is_counted_where_the_largest_gamma_has_room() -> None:
+    """Starts at 1, 4, 5, 8, 9: with 7 positions left (of 11 after the first) those at 1, 4 and 5."""
+    found = error(rounds(Batch(prompts=(3,), max_new_tokens=12)), gamma_max=7)
+    assert found is not None
+    assert found.second == 7 / 3
+    assert error(rounds(Batch(prompts=(3,), max_new_tokens=12)), gamma_max=12) is None
+
+
+def test_a_shrunk_gamma_and_other_arms_do_not_count() -> None:
+    decoded = rounds(Batch(prompts=(3,), max_new_tokens=12))
+    decoded.loc[(decoded["gamma_asked"] == 2) & (decoded["round"] == 0), "gamma"] = 1
+    found = error(decoded)
+    assert found is not None
+    assert found.second == 8 / 4
+    assert error(decoded[decoded["gamma_asked"] == 0]) is None
+    assert error(decoded.iloc[:0]) is None
+
+
+def test_measured_speedup_pools_blocks() -> None:
+    """Ω = (2·10 + 3·30)/40 = 11/4, plain (1·10 + 2·30)/40 = 7/4, round (2·10 + 4·30)/40 = 7/2: S = 11/8."""
+    blocks = [
+        replace(BLOCK, rounds=10, tokens_per_round=2.0, t_plain_step_s=1.0, t_round_s=2.0),
+        replace(BLOCK, rounds=30, tokens_per_round=3.0, t_plain_step_s=2.0, t_round_s=4.0, block=1),
+    ]
+    value, low, high = measured_interval(blocks, confidence=0.9, replicates=200, seed=0)
+    assert value == 11 / 8
+    assert low < 1.0 < 11 / 8 < 1.5 < high  # either block alone, and wider: two blocks know little
+    assert measured_interval(blocks, confidence=0.9, replicates=200, seed=0).tolist() == [value, low, high]
+
+
+def test_equal_blocks_leave_no_doubt_and_one_block_knows_none() -> None:
+    found = measured_interval([block(0.5), block(0.5, 1), block(0.5, 2)], confidence=0.9, replicates=50, seed=0)
+    assert found.tolist() == pytest.approx([1.0, 1.0, 1.0], rel=1e-14)
+    value, low, high = measured_interval([block(0.5)], confidence=0.9, replicates=50, seed=0)
+    assert value == 1.0
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+def test_measured_intervals_cover_as_often_as_they_say() -> None:
+    """Four blocks whose tokens vary by 10 % and times by 3 %; 200 experiments at 90 %."""
+    generator = np.random.default_rng(2)
+    covered = 0
+    for _ in range(200):
+        noise = generator.normal(0.0, (0.1, 0.03, 0.03), (4, 3))
+        blocks = [
+            replace(
+                BLOCK,
+                rounds=int(generator.integers(20, 35)),
+                tokens_per_round=2.0 * math.exp(tokens - 0.005),
+                t_plain_step_s=math.exp(plain),
+                t_round_s=1.5 * math.exp(round_),
+            )
+            for tokens, plain, round_ in noise
+        ]
+        _, low, high = measured_interval(blocks, confidence=0.9, replicates=100, seed=0)
+        covered += low <= 2 / 1.5 <= high
+    assert 0.8 <= covered / 200 <= 0.97

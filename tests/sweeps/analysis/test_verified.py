@@ -1,0 +1,256 @@
+"""Runs whose texts were decoded end to end in constant times: predictions with ε, and every figure beside its measure.
+
+γ = 2, 12 tokens a text, drafts accepted all and none in turn: 5 rounds commit 11 tokens, 2 of them catch up. Parts give
+a round 3/2 s and Δ₂ = 1/16 s; acceptance is 1/2 everywhere, so Ω(2) = 7/4 and π = A₂ = 1/4 are predicted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specgauge.configs.schema import Config
+from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.validate import ratio_error
+from specgauge.sweeps.analysis.decoded import texts_length, verification_csv
+from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
+from specgauge.sweeps.analysis.validation import COLUMNS, OTHER_CONTEXTS, SAME_CONTEXT
+from specgauge.sweeps.store.decoded import REQUESTS, DecodedKey, DecodedLog
+from specgauge.sweeps.store.rundir import Run
+from tests.sweeps import made
+from tests.sweeps.decoded import Batch, key, write_blocks
+from tests.sweeps.made import acceptance_frame, write_run
+
+MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
+
+
+def config(batch_size: Any = 1, context: Any = (64, 65), **changes: Any) -> Config:
+    grid = {"batch_size": batch_size, "context": list(context), "gamma": "1:3"}
+    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12}, **changes)
+
+
+def batch(**changes: Any) -> Batch:
+    plain = {"max_new_tokens": 12, "overhead_s": 1 / 16}
+    return Batch(**{**plain, **changes})
+
+
+def run(
+    path: Path,
+    blocks: Mapping[DecodedKey, Sequence[Batch]],
+    made_of: Config | None = None,
+    *,
+    gammas: Sequence[int] = (2,),
+    frames: Mapping[str, Any] | None = None,
+) -> Run:
+    frames = {"greedy": acceptance_frame(10, 16)} if frames is None else frames
+    opened = write_run(path, made_of or config(), frames)
+    write_blocks(path, blocks, gammas)
+    return opened
+
+
+def both(**changes: Any) -> dict[DecodedKey, list[Batch]]:
+    """Two blocks, of prompts 0 and 1, at each of the two contexts."""
+    return {
+        key(start_context=context): [batch(context=context, prompts=(prompt,), **changes) for prompt in (0, 1)]
+        for context in (64, 65)
+    }
+
+
+def exact(value: float) -> Any:
+    return pytest.approx(value, rel=1e-12, abs=1e-13)
+
+
+def test_every_figure_by_hand(tmp_path: Path) -> None:
+    first, second = predict(run(tmp_path / "run", both())).verification
+    assert list(first) == list(COLUMNS)
+    omega = ratio_error(dict.fromkeys(range(10), (7 / 4, 1.0)), {0: (11.0, 5.0), 1: (11.0, 5.0)})
+    assert omega is not None
+    predicted = 1.75 / (1.5 + 1 / 4 / 16 + 1 / 16)
+    assert first == {
+        "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
+        "batch_size": 1, "context": 64, "gamma": 2, "blocks": 2, "rounds": 10, "tokens": 24, "lossless": True,
+        "why_not_lossless": None, "t_overhead_s": exact(1 / 16), "overhead_from": OTHER_CONTEXTS,
+        "t_accept_rest_s": exact(1 / 16), "t_round_s": exact(1.5875),
+        "tokens_per_round_predicted": exact(7 / 4), "tokens_per_round_counted": 11 / 5,
+        "acceptance_error": exact(1.75 / 2.2 - 1), "acceptance_error_low": exact(omega.low or 0.0),
+        "acceptance_error_high": exact(omega.high or 0.0), "speedup_predicted": exact(predicted),
+        "speedup_from_counts": exact(MEASURED), "speedup_measured": exact(MEASURED),
+        "speedup_measured_low": exact(MEASURED), "speedup_measured_high": exact(MEASURED), "cost_error": exact(0.0),
+        "error": exact(predicted / MEASURED - 1), "speedup_whole": exact(11.5 / (0.5 + 5 * 1.5625 + 0.125)),
+        "plain_over_generate": 1.0, "plain_over_loop": 1.0, "rounds_counted": 10, "rounds_expected": 10.0,
+        "rounds_standard_errors": None, "rounds_agree": True, "texts_same": None, "texts_tied": None,
+        "texts_differ": None,
+    }  # fmt: skip
+    assert (second["context"], second["t_overhead_s"]) == (65, exact(1 / 16))
+
+
+def test_predictions_take_epsilon_and_lose_their_label(tmp_path: Path) -> None:
+    found = predict(run(tmp_path / "run", both()))
+    for row in found.rows:
+        gamma = row["gamma"]
+        t_round_s = gamma / 8 + 2.0**-gamma / 16 + 1.25 + 1 / 16
+        assert (row["t_overhead_s"], row["label"]) == (exact(1 / 16), "")
+        assert row["t_round_s"] == exact(t_round_s)
+        assert row["speedup"] == exact((2 - 2.0**-gamma) / t_round_s)
+        assert row["speedup_low"] == exact(row["speedup"])
+    assert [entry["t_overhead_s"] for entry in found.recommendations] == [exact(1 / 16)] * 2
+    assert recommended_gammas(Run.open(tmp_path / "run"), "p") == {key(): 2, key(start_context=65): 2}
+
+
+def test_epsilon_is_judged_where_it_was_not_fitted(tmp_path: Path) -> None:
+    """Beyond its parts a round has 1/8 s at 64, 1/16 s at 65: each is judged with the other's, 66 has the median."""
+    blocks = {
+        key(): [batch(overhead_s=1 / 8)],
+        key(start_context=65): [batch(context=65)],
+    }
+    opened = run(tmp_path / "run", blocks, config(context=(64, 65, 66)))
+    found = predict(opened)
+    near, far = found.verification
+    parts_s = 1.5 + 0.025
+    assert (near["t_overhead_s"], near["overhead_from"]) == (exact(1 / 16), OTHER_CONTEXTS)
+    assert near["cost_error"] == exact((parts_s + 1 / 8) / (parts_s + 1 / 16) - 1)
+    assert (far["t_overhead_s"], far["cost_error"]) == (exact(1 / 8), exact((parts_s + 1 / 16) / (parts_s + 1 / 8) - 1))
+    overheads = {entry["context"]: entry["t_overhead_s"] for entry in found.recommendations}
+    assert overheads == {64: exact(1 / 16), 65: exact(1 / 8), 66: exact(3 / 32)}
+
+
+def test_one_context_judges_itself_and_says_so(tmp_path: Path) -> None:
+    found = predict(run(tmp_path / "run", {key(): [batch()]}, config(batch_size=[1, 2], context=(64,))))
+    (row,) = found.verification
+    assert (row["overhead_from"], row["blocks"], row["cost_error"]) == (SAME_CONTEXT, 1, exact(0.0))
+    assert (row["speedup_measured_low"], row["speedup_measured_high"]) == (None, None)
+    known = {entry["batch_size"]: entry["t_overhead_s"] for entry in found.recommendations}
+    assert known == {1: exact(1 / 16), 2: None}
+    assert {(row["batch_size"], row["label"]) for row in found.rows} == {(1, ""), (2, OPTIMISTIC)}
+
+
+def test_a_batch_catches_up_when_any_row_was_fully_accepted(tmp_path: Path) -> None:
+    """B = 2: predicted π = 1 − (3/4)² = 7/16, whatever was counted."""
+    place = key(batch_size=2)
+    (row,) = predict(
+        run(tmp_path / "run", {place: [batch(prompts=(0, 1))]}, config(batch_size=2, context=(64,)))
+    ).verification
+    assert row["rounds"] == 5
+    assert row["tokens_per_round_counted"] == 11 / 5
+    assert row["t_round_s"] == exact(1.5875)
+    assert row["speedup_predicted"] == exact(1.75 / (1.5 + 7 / 16 / 16 + 1 / 16))
+
+
+def test_an_epsilon_below_zero_makes_no_round_shorter_than_a_plain_step(tmp_path: Path) -> None:
+    """ε = −11/8 s: with it a round of γ = 1 would take 1/32 s, and S be 48; it ends at Ω."""
+    found = predict(run(tmp_path / "run", {key(): [batch(overhead_s=-11 / 8)]}))
+    for row in found.rows:
+        assert (row["t_overhead_s"], row["t_round_s"]) == (exact(-1.375), exact(1.0))
+        assert row["speedup"] == exact(2 - 2.0 ** -row["gamma"])
+
+
+def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
+    opened = run(tmp_path / "run", {})
+    log = DecodedLog.open(opened.path)
+    forced = {"lossless": False, "why_not_lossless": "forced", "expected_rounds": None}
+    arms = ("plain", "speculate:2")
+    log.append(
+        key(),
+        0,
+        [{**row, **(forced if arm != "plain" else {})} for arm in arms for row in batch().requests(arm)],
+        [row for arm in arms for row in batch().rounds(arm)],
+    )
+    found = predict(opened)
+    (row,) = found.verification
+    assert (row["lossless"], row["why_not_lossless"]) == (False, "forced")
+    assert row["speedup_measured"] == exact(MEASURED)
+    assert row["cost_error"] == exact(0.0)
+    unknown = ("tokens_per_round_predicted", "acceptance_error", "speedup_predicted", "error", "rounds_agree")
+    assert [row[name] for name in unknown] == [None] * len(unknown)
+    assert [warning["code"] for warning in found.warnings if warning["code"] == "not_lossless"] == ["not_lossless"]
+
+
+def test_without_acceptance_costs_are_still_held_against_each_other(tmp_path: Path) -> None:
+    found = predict(run(tmp_path / "run", {key(): [batch()]}, frames={}))
+    (row,) = found.verification
+    assert (row["cost_error"], row["speedup_measured"]) == (exact(0.0), exact(MEASURED))
+    assert (row["tokens_per_round_predicted"], row["tokens_per_round_counted"], row["error"]) == (None, None, None)
+
+
+def test_without_timings_only_what_was_decoded_is_known(tmp_path: Path) -> None:
+    made_of = config(context=(64,))
+    opened = write_run(tmp_path / "run", made_of, {"greedy": acceptance_frame(10, 16)}, only=set())
+    write_blocks(opened.path, {key(): [batch()]}, (2,))
+    (row,) = predict(opened).verification
+    assert (row["blocks"], row["speedup_measured"], row["t_overhead_s"]) == (None, None, None)
+    assert row["acceptance_error"] == exact(1.75 / 2.2 - 1)
+    assert row["speedup_whole"] == exact(11.5 / 8.4375)
+
+
+def test_texts_of_one_token_have_nothing_to_compare(tmp_path: Path) -> None:
+    opened = run(tmp_path / "run", {key(): [batch(max_new_tokens=1)] * 2})
+    found = predict(opened)
+    (row,) = found.verification
+    assert (row["tokens"], row["blocks"], row["rounds_counted"], row["rounds_agree"]) == (2, None, 0, True)
+    assert (row["speedup_whole"], row["speedup_measured"], row["acceptance_error"]) == (1.0, None, None)
+    assert {row["label"] for row in found.rows} == {OPTIMISTIC}
+
+
+def test_an_unfinished_block_does_not_count(tmp_path: Path) -> None:
+    opened = run(tmp_path / "run", {key(): [batch()]})
+    requests = (opened.path / REQUESTS).read_bytes()
+    slow = batch(overhead_s=4.0)
+    DecodedLog.open(opened.path).append(key(), 1, slow.requests("speculate:2"), slow.rounds("speculate:2"))
+    (opened.path / REQUESTS).write_bytes(requests)
+    (row,) = predict(opened).verification
+    assert (row["blocks"], row["t_round_s"]) == (1, exact(1.5875))
+
+
+def test_every_gamma_has_its_row(tmp_path: Path) -> None:
+    rows = predict(run(tmp_path / "run", both(), gammas=(1, 3))).verification
+    assert [(row["context"], row["gamma"]) for row in rows] == [(64, 1), (64, 3), (65, 1), (65, 3)]
+    for row in rows:
+        assert row["cost_error"] == exact(0.0)
+        assert row["tokens_per_round_predicted"] == exact(2 - 2.0 ** -row["gamma"])
+
+
+def test_settings_that_share_a_chain_have_their_own_epsilon(tmp_path: Path) -> None:
+    made_of = config(context=(64,), sampling=[{"name": "a", "temperature": 0.5}, {"name": "b", "temperature": 0.7}])
+    frames = {name: acceptance_frame(10, 16) for name in "ab"}
+    found = predict(run(tmp_path / "run", {key(sampling="a"): [batch()]}, made_of, frames=frames))
+    assert {entry["sampling"]: entry["t_overhead_s"] for entry in found.recommendations} == {
+        "a": exact(1 / 16),
+        "b": None,
+    }
+
+
+def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
+    opened = run(tmp_path / "run", both())
+    found = predict_run(opened)
+    text = (opened.path / "verification.csv").read_text()
+    assert text == verification_csv(found.verification)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == list(COLUMNS)
+    assert [float(row["speedup_measured"]) for row in rows] == [row["speedup_measured"] for row in found.verification]
+    assert rows[0]["rounds_standard_errors"] == rows[0]["why_not_lossless"] == ""
+    entries = yaml.safe_load((opened.path / "recommendation.yaml").read_text())["recommendations"]
+    assert [entry["t_overhead_s"] for entry in entries] == [exact(1 / 16)] * 2
+    first = text
+    predict_run(Run.open(opened.path))
+    assert (opened.path / "verification.csv").read_text() == first
+
+
+def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
+    opened = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
+    found = predict_run(opened)
+    assert found.verification == ()
+    assert not (opened.path / "verification.csv").exists()
+    assert {row["t_overhead_s"] for row in found.rows} == {None}
+    assert {row["label"] for row in found.rows} == {OPTIMISTIC}
+
+
+def test_how_long_texts_are() -> None:
+    assert texts_length(config()) == 12
+    assert texts_length(made.config(verify={}, workload={"max_new_tokens": 9})) == 9
+    assert texts_length(made.config(workload={"max_new_tokens": 9})) == 9

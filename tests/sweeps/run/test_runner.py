@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.configs.schema import Config
+from specgauge.model.arms import arm_names
+from specgauge.sweeps import estimate
+from specgauge.sweeps.run import runner
+from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from tests.sweeps import made
+from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
+
+NINE = {"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"}
+GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
+CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    fake = FakeBench()
+    use(fake, monkeypatch)
+    return fake
+
+
+def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        runner, "read_sizes", lambda config: {p.name: estimate.PairSizes(target=None, draft=None) for p in config.pairs}
+    )
+    fake.take_over(monkeypatch)
+
+
+def pairs(*names: str) -> list[dict[str, str]]:
+    return [{"name": name, "target": "embedded", "draft": "embedded"} for name in names]
+
+
+def run(path: Path, config: Config | None = None, **options: Any) -> int:
+    return runner.run(config or made.config(grid=GRID), out=path, **options)
+
+
+def test_a_run_writes_every_file_and_prints_the_answer(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+
+    def report(run_dir: Path) -> Path:
+        assert len(Run.open(run_dir).predictions()) == CELLS * 3
+        return run_dir / "report.html"
+
+    assert run(path, made.config(grid=GRID, threads=3), report=report) == 0
+    assert sorted(entry.name for entry in path.iterdir()) == [
+        "acceptance", "cells.jsonl", "config.yaml", "environment.json", "predictions.csv", "prompts.jsonl",
+        "recommendation.yaml",
+    ]  # fmt: skip
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    assert bench.threads == [3]
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:2] == [
+        "pair p, sampling greedy",
+        "  batch size 1, context 64: speculate with γ = 2, 1.15 × as fast as plain decoding "
+        "(90 % interval 1.15 to 1.15); expected loss against the best γ 0.0 %",
+    ]
+    assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
+    assert [line for line in err.splitlines() if line.endswith("…")] == [
+        "loading p …", "writing texts, p, greedy …", "acceptance, p, greedy …", "timing p …", "predicting …",
+    ]  # fmt: skip
+    prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
+    assert prompts[1] == {
+        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1, 2, 3],
+    }  # fmt: skip
+
+
+def test_a_finished_run_measures_nothing_again(tmp_path: Path, bench: FakeBench) -> None:
+    path = tmp_path / "run"
+    run(path)
+    before = (path / "cells.jsonl").read_bytes()
+    bench.measured.clear()
+    bench.judged.clear()
+    assert run(path) == 0
+    assert (bench.measured, bench.judged) == ([], [])
+    assert (path / "cells.jsonl").read_bytes() == before
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from specgauge.sweeps import estimate
+from specgauge.sweeps.run import runner
+from tests.sweeps import made
+from tests.sweeps.fake_bench import FakeBench, install
+from tests.sweeps.run.test_runner import NINE
+runner.read_sizes = lambda config: {"p": estimate.PairSizes(target=None, draft=None)}
+install(FakeBench(kill_after=int(sys.argv[2]), oom_at={(4, 66)}))
+runner.run(made.config(grid=NINE), out=Path(sys.argv[1]))
+"""
+
+
+def test_killed_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    root = Path(__file__).parents[3]
+    done = 4 * ARMS * BLOCKS + 5
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), str(done)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with (path / "cells.jsonl").open("ab") as journal:
+        journal.write(b'{"schema": 1, "torn')
+    fake = FakeBench(oom_at={(4, 66)})
+    use(fake, monkeypatch)
+
+    assert run(path, made.config(grid=NINE)) == 0
+    places = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
+    assert sorted({(b, s) for b, s, _, _ in fake.measured}) == places[4:8]
+    assert len(fake.measured) == 4 * ARMS * BLOCKS - 5
+    assert fake.judged == []
+    lines = Run.open(path).journal()
+    assert len({line.key for line in lines}) == len(lines)
+    by_cell: dict[tuple[int, int], set[str]] = {}
+    for line in lines:
+        by_cell.setdefault((line.axes["batch_size"], line.axes["context"]), set()).add(line.status)
+    assert by_cell == {place: {"ok"} for place in places[:8]} | {(4, 66): {"oom"}}
+
+
+def test_a_failed_cell_loses_no_other_and_is_tried_again(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    bench.fail_at = {(2, 65)}
+    assert run(path) == 1
+    assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
+    text = capsys.readouterr().out
+    assert "batch size 2, context 65: unknown, failed: RuntimeError: bad" in text
+    assert "run the same command again; if it fails again, run it with --debug" in text
+    bench.fail_at.clear()
+    bench.measured.clear()
+    assert run(path) == 0
+    assert {(b, s) for b, s, _, _ in bench.measured} == {(2, 65)}
+    assert len(bench.measured) == ARMS * BLOCKS
+    assert "RuntimeError" not in capsys.readouterr().out
+
+
+def test_out_of_memory_is_a_result(tmp_path: Path, bench: FakeBench) -> None:
+    path = tmp_path / "run"
+    bench.oom_at = {(2, 65)}
+    assert run(path) == 0
+    bench.oom_at.clear()
+    bench.measured.clear()
+    assert run(path) == 0
+    assert bench.measured == []
+    last = [row for row in Run.open(path).predictions().to_dict("records") if row["batch_size"] == 2][-1]
+    assert (last["status"], last["reason"]) == ("oom", "OutOfMemoryError: full")
+
+
+def test_an_interruption_keeps_every_block(tmp_path: Path, bench: FakeBench) -> None:
+    bench.interrupt_after = 10
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run")
+    assert len(Run.open(tmp_path / "run").journal()) == 10
+    bench.interrupt_after = None
+    assert run(tmp_path / "run") == 0
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+
+
+def test_a_pair_that_cannot_be_loaded_loses_no_other(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.load_error = {"bad": ValueError("pair 'bad' target: cannot load 'x': no config.json")}
+    config = made.config(pairs=pairs("bad", "p"))
+    assert run(tmp_path / "run", config) == 2
+    out, err = capsys.readouterr()
+    assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
+    assert "pair p, sampling greedy\n  batch size 1, context 64: speculate" in out
+    assert "batch size 1, context 64: unknown, unmeasured: not measured yet" in out
+
+
+def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: FakeBench) -> None:
+    bench.load_error = {"p": ValueError("pair 'p': target and draft use different tokenizers")}
+    with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
+        run(tmp_path / "run")
+    bench.load_error = {}
+    assert run(tmp_path / "run", made.config(seed=3)) == 0
+
+
+def test_models_that_do_not_fit_are_out_of_memory_everywhere(tmp_path: Path, bench: FakeBench) -> None:
+    bench.load_error = {"p": OutOfMemoryError("139 GiB")}
+    assert run(tmp_path / "run") == 0
+    table = Run.open(tmp_path / "run").predictions()
+    assert set(table["status"]) == {"oom"}
+    assert set(table["reason"]) == {"loading: OutOfMemoryError: 139 GiB"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (OutOfMemoryError("full"), 0, "oom: OutOfMemoryError: full"),
+        (RuntimeError("odd"), 1, "failed: RuntimeError: odd"),
+    ],
+)
+def test_acceptance_that_fails_loses_no_timing(
+    tmp_path: Path, bench: FakeBench, error: Exception, code: int, reason: str
+) -> None:
+    bench.acceptance_error = error
+    path = tmp_path / "run"
+    assert run(path) == code
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    table = Run.open(path).predictions()
+    assert set(table["reason"]) == {reason}
+    assert set(table["t_decode_s"]) == {1.0}
+    bench.acceptance_error = None
+    assert run(path) == 0
+    assert set(Run.open(path).predictions()["status"]) == {"ok"}
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("broken", ["a", "b"])
+def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool, broken: str
+) -> None:
+    """Its texts cannot be written, so no acceptance is; the next run tries it again."""
+    path, generate = tmp_path / "run", sys.modules["specgauge.bench.decoding.plain"]
+    write = generate.generate_plain
+
+    def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
+        if (settings.temperature == 0.0) == (broken == "a"):
+            raise NonFiniteLogitsError("pair 'p' target", 3, 7)
+        return write(model, prompts, settings, **options)
+
+    monkeypatch.setattr(generate, "generate_plain", refuse)
+    sampling = [{"name": "a", "temperature": 0}, {"name": "b"}]
+    config = made.config(grid=GRID, acceptance={"sequential": sequential}, sampling=sampling)
+    assert run(path, config) == 1
+    (kept,) = {"a", "b"} - {broken}
+    assert [file.name for file in (path / "acceptance").iterdir()] == [acceptance_file_name("p", kept)]
+    table = Run.open(path).predictions()
+    reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
+    assert reasons[broken] == {
+        "failed: NonFiniteLogitsError: pair 'p' target: prompt 3: the logits of token 7 of its text are NaN or "
+        "infinite; its weights are corrupt, or need a wider dtype, such as bfloat16 or float32"
+    }
+    assert reasons[kept] == {""}
+    monkeypatch.setattr(generate, "generate_plain", write)
+    assert run(path, config) == 0
+    assert len(list((path / "acceptance").iterdir())) == 2
+
+
+def test_models_one_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
+    config = made.config(acceptance={"sequential": True}, sampling=[{"name": "a", "temperature": 0}, {"name": "b"}])
+    assert run(tmp_path / "run", config) == 0
+    assert bench.loaded == ["draft", "target", "target", "draft", "target", "draft", "p"]
+    assert len(bench.judged) == 2
+
+
+def test_two_pairs_keep_their_prompts_apart(tmp_path: Path, bench: FakeBench) -> None:
+    config = made.config(pairs=pairs("p", "q"))
+    run(tmp_path / "run", config)
+    run(tmp_path / "run", config)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "prompts.jsonl").read_text().splitlines()]
+    assert [(line["pair"], line["prompt"]) for line in lines] == [(p, n) for p in "pq" for n in range(10)]
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_was_measured(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    written = os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if len(bench.measured) == 7:
+            raise OSError(28, "No space left on device")
+        return written(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StorageError, match="No space left on device: what was measured before is kept"):
+        run(path)
+    monkeypatch.undo()
+    use(bench, monkeypatch)
+    assert len(Run.open(path).journal()) == 7
+    assert run(path) == 0
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+
+
+def test_another_config_is_refused_before_anything_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
+    run(tmp_path / "run")
+    bench.loaded.clear()
+    with pytest.raises(ValueError, match="seed was 0, is now 9"):
+        run(tmp_path / "run", made.config(grid=GRID, seed=9))
+    assert bench.loaded == []
+    assert run(tmp_path / "run", made.config(grid=GRID, seed=9), fresh=True) == 0
+    assert (tmp_path / "run.old-1").is_dir()
+
+
+def test_another_machine_is_refused_before_anything_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
+    run(tmp_path / "run")
+    bench.loaded.clear()
+    bench.environment["device"] = "H200"
+    with pytest.raises(ValueError, match="measured with device 'cpu', here it is 'H200'"):
+        run(tmp_path / "run")
+    assert bench.loaded == []

@@ -1,0 +1,152 @@
+"""Cells that a search timed: arms brought to one pace, γ that were left out with the reason, and what is warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specgauge.model.search.search import SEARCH_NOTE
+from specgauge.sweeps.analysis.predictions import predict
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.warnings import timing_cautions
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.run.timing import search_questions
+from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.writer import OpenRun
+from tests.sweeps import made
+
+BASE = ("decode", "draft", "draft_catch_up")
+GRID = {"batch_size": 1, "context": 64, "gamma": {"max": 3, "search": "adaptive"}}
+RULED_OUT = "cannot be best: S at most 1.1, best is 1.2"
+SKIPPED = {"verify:3": (1, RULED_OUT), "verify:1": (4, RULED_OUT)}
+"""Number of the block of the line, and the reason, by arm."""
+
+
+def record(
+    run: OpenRun,
+    blocks: Mapping[str, Sequence[int]],
+    skipped: Mapping[str, tuple[int, str]],
+    pace: Mapping[int, float],
+    ended: str,
+) -> None:
+    for arm, numbers in blocks.items():
+        for number in numbers:
+            sample = [mark * pace.get(number, 1.0) for mark in made.marks(arm, 3)]
+            run.journal.append(made.line(arm, [sample] * 4, number, notes={SEARCH_NOTE: "racing"}))
+    for arm, (number, reason) in skipped.items():
+        line = made.line(arm, [], number, status="skipped", reason=reason, notes={SEARCH_NOTE: ended})
+        run.journal.append(line)
+
+
+def searched_run(
+    path: Path,
+    blocks: Mapping[str, Sequence[int]] | None = None,
+    skipped: Mapping[str, tuple[int, str]] | None = None,
+    pace: Mapping[int, float] | None = None,
+    acceptance: pd.DataFrame | None = None,
+    ended: str = "decided",
+    **changes: Any,
+) -> Run:
+    """γ = 1 in one block, γ = 2 in four, γ = 3 in none."""
+    found = {arm: range(3) for arm in BASE} | {"verify:1": [0], "verify:2": range(1, 5)}
+    with made.begin(path, made.config(**{"grid": GRID, **changes})) as run:
+        record(run, found if blocks is None else blocks, SKIPPED if skipped is None else skipped, pace or {}, ended)
+    frame = made.acceptance_frame(10, 16) if acceptance is None else acceptance
+    (path / "acceptance").mkdir(exist_ok=True)
+    frame.to_parquet(path / "acceptance" / acceptance_file_name("p", "greedy"), index=False)
+    return Run.open(path)
+
+
+def timings(run: Run) -> CellTimings:
+    (cell,) = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+    return cell
+
+
+def test_gammas_left_out_are_skipped_with_their_bound(tmp_path: Path) -> None:
+    cell = timings(searched_run(tmp_path))
+    assert [cell.trouble(gamma) for gamma in (1, 2, 3)] == [("skipped", RULED_OUT), ("ok", ""), ("skipped", RULED_OUT)]
+    assert (cell.arms["verify:1"].search, cell.arms["verify:2"].search) == ("decided", "")
+    assert cell.arms["verify:1"].median_s == pytest.approx([made.T_VERIFY_S])
+
+
+def test_blocks_after_the_line_make_it_out_of_date(tmp_path: Path) -> None:
+    """The search was taken up again, for another question, and then timed γ = 1."""
+    cell = timings(searched_run(tmp_path, {arm: range(6) for arm in (*BASE, "verify:1", "verify:2", "verify:3")}))
+    assert cell.trouble(1) == ("ok", "")
+    assert (cell.arms["verify:1"].reason, cell.arms["verify:1"].search) == ("", "")
+
+
+def test_arms_of_slow_blocks_are_taken_at_the_pace_of_all(tmp_path: Path) -> None:
+    """Blocks 3 and 4 are half as slow again; T_verify(2) has two of its four blocks there, T_decode none."""
+    run = searched_run(tmp_path, {**dict.fromkeys(BASE, range(3)), "verify:2": range(1, 5)}, pace={3: 1.5, 4: 1.5})
+    cell = timings(run)
+    decode, verify = cell.arms["decode"], cell.arms["verify:2"]
+    assert verify.median_s[0] / decode.median_s[0] == pytest.approx(made.T_VERIFY_S / made.T_DECODE_S)
+    assert verify.samples_as_taken_s[-1, 0] == 1.5 * made.T_VERIFY_S
+    assert verify.samples_s.shape == verify.samples_as_taken_s.shape
+    (prediction,) = [row for row in predict(run).rows if row["gamma"] == 2]
+    steady = [row for row in predict(searched_run(tmp_path / "steady")).rows if row["gamma"] == 2]
+    assert prediction["speedup"] == pytest.approx(steady[0]["speedup"])
+
+
+def test_predictions_say_why_a_gamma_has_no_speedup(tmp_path: Path) -> None:
+    predictions = predict(searched_run(tmp_path))
+    rows = {row["gamma"]: row for row in predictions.rows}
+    assert {gamma: (row["status"], row["reason"]) for gamma, row in rows.items()} == {
+        1: ("skipped", RULED_OUT),
+        2: ("ok", ""),
+        3: ("skipped", RULED_OUT),
+    }
+    assert rows[1]["speedup"] is rows[3]["speedup"] is None
+    assert rows[2]["p_best"] == 1.0
+    (entry,) = predictions.recommendations
+    assert (entry["decision"], entry["gamma"]) == ("speculate", 2)
+    assert {warning["code"] for warning in predictions.warnings}.isdisjoint({"skipped", "not_converged"})
+
+
+def test_a_search_that_ended_too_early_is_warned_of(tmp_path: Path) -> None:
+    reason = "left out: time or blocks are spent; S at most 1.6, best is 1.2 so far"
+    run = searched_run(tmp_path, skipped={**SKIPPED, "verify:3": (4, reason)}, ended="spent")
+    found = {caution.code: caution for caution in timing_cautions(run.config, "p", [timings(run)])}
+    assert found["search_left_open"].message == (
+        "pair p: in 1 of 1 cell the search for γ ended while others could still be best; first batch size 1, context "
+        f"64, argmax, verify:3: {reason}"
+    )
+    assert "skipped" not in found
+
+
+def test_drift_is_told_of_what_was_taken(tmp_path: Path) -> None:
+    blocks = {arm: range(4) for arm in (*BASE, "verify:2")}
+    run = searched_run(tmp_path, blocks, {}, {2: 1.5, 3: 1.5})
+    found = {caution.code for caution in timing_cautions(run.config, "p", [timings(run)])}
+    assert "drift" in found
+
+
+def test_every_way_of_a_chain_asks_its_question(tmp_path: Path) -> None:
+    run = searched_run(tmp_path, acceptance_rule=["ratio", "match"])
+    (cell,) = plan_cells(run.config)
+    questions = search_questions(run, "p", [cell])[cell.id]
+    assert [one.words for one in questions] == [
+        "sampling greedy, same draft, ratio rule",
+        "sampling greedy, same draft, match rule",
+    ]
+    assert questions[0].tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
+    assert questions[0].tokens_per_round.shape == (51, 3)
+    assert questions[0].full_acceptance == pytest.approx([0.5, 0.25, 0.125])
+
+
+def test_one_way_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    (cell,) = plan_cells(run.config)
+    assert [one.words for one in search_questions(run, "p", [cell])[cell.id]] == [""]
+    (tmp_path / "acceptance" / acceptance_file_name("p", "greedy")).unlink()
+    assert search_questions(run, "p", [cell]) == {}
+
+
+def test_a_grid_says_whether_it_is_searched() -> None:
+    assert made.config(grid=GRID).grid.is_searched
+    assert not made.config().grid.is_searched

@@ -1,0 +1,263 @@
+"""Replays of a run directory: costs of its cells, signals of its files, tables, JSON, and what cannot be replayed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specgauge.cli.main import main
+from specgauge.model.policies.policy import FixedPolicy
+from specgauge.model.policies.tuning import MAKERS
+from specgauge.sweeps.analysis.replay_inputs import replayed_texts, rollouts_of, round_costs
+from specgauge.sweeps.analysis.settings import Way, ways
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.replay import ReplayedCell, replay_run, replays_json, replays_text
+from specgauge.sweeps.store.readers import read_rollouts
+from specgauge.sweeps.store.rundir import ROLLOUTS, Run
+from tests.sweeps.made import acceptance_frame, config, write_run
+
+TWO = {"two": lambda _: FixedPolicy(gamma=2)}
+
+
+def made(path: Path, prompts: int = 4, positions: int = 8, **changes: Any) -> Run:
+    grid = {"batch_size": [1, 2], "context": 64, "gamma": [1, 2, 3]}
+    workload = {"prompts": "embedded", "max_new_tokens": positions + 1}
+    whole = config(**{"grid": grid, "workload": workload, **changes})
+    return write_run(path, whole, {"greedy": acceptance_frame(prompts, positions, 1.0)})
+
+
+def cells(run: Run) -> tuple[CellTimings, ...]:
+    return collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+
+
+def only_way(run: Run) -> Way:
+    return next(iter(ways(run, {})))
+
+
+def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
+    one, two = cells(made(tmp_path / "run"))
+    costs = round_costs(one, None)
+    assert costs is not None
+    assert costs.t_decode_s == 1.0
+    assert costs.t_round_s == (1.0, 1.375, 1.5, 1.625)  # C(γ) = .125 γ, T_verify 1.25
+    assert costs.t_draft_catch_up_s == 0.0625
+    assert costs.batch_size == 1
+    slower, none_shorter_than_plain = round_costs(two, 0.5), round_costs(one, -9.0)
+    assert slower is not None
+    assert slower.t_round_s == (1.5, 1.875, 2.0, 2.125)
+    assert slower.batch_size == 2
+    assert none_shorter_than_plain is not None
+    assert none_shorter_than_plain.t_round_s == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_between_measured_gammas_verification_is_linear(tmp_path: Path) -> None:
+    whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 3]})
+    run = write_run(tmp_path / "run", whole, {}, scale={"verify:3": 2.0})
+    costs = round_costs(cells(run)[0], None)
+    assert costs is not None
+    assert costs.t_round_s == (1.0, 0.125 + 1.25, 0.25 + 1.875, 0.375 + 2.5)
+
+
+def test_the_largest_gamma_with_times_is_the_cap(tmp_path: Path) -> None:
+    whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 2, 3]})
+    run = write_run(tmp_path / "run", whole, {}, broken={(1, 64, "verify:3"): ("oom", "out of memory")})
+    costs = round_costs(cells(run)[0], None)
+    assert costs is not None
+    assert costs.gamma_max == 2
+    run = write_run(tmp_path / "none", whole, {}, only=set())
+    assert round_costs(cells(run)[0], None) is None
+
+
+def write_rollouts(path: Path, **changes: Any) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "pair": ["p", "p", "p", "other"],
+            "sampling": "greedy",
+            "prompt": [0, 0, 1, 1],
+            "repetition": 0,
+            "start": [2, 2, 5, 5],
+            "depth": [1, 2, 1, 1],
+            "token": 7,
+            "top_prob": [0.25, 0.5, 0.75, 1.0],
+            "entropy_nats": [2.0, 1.0, 0.5, 0.0],
+        }
+    ).assign(**changes)
+    frame.to_parquet(path, index=False)
+    return frame
+
+
+def test_rollouts_of_the_way_are_taken_where_there_are_any(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    way = only_way(run)
+    assert rollouts_of(run, way) is None
+    assert replayed_texts(run, way, context=64, gamma_max=3).chains.off_path == "assumed"
+    write_rollouts(run.path / ROLLOUTS)
+    rollouts = rollouts_of(run, way)
+    assert rollouts is not None
+    assert rollouts.top_prob.tolist() == [0.25, 0.5, 0.75]
+    texts = replayed_texts(run, way, context=64, gamma_max=3)
+    assert texts.chains.off_path == "measured"
+    assert texts.chains.top_probs[texts.chains.chain_of[0, 2]].tolist() == [0.25, 0.5]
+    assert texts.chains.entropies_nats[texts.chains.chain_of[1, 5]].tolist() == [0.5, 0.5]
+    assert rollouts_of(run, replace(way, sampling="t1")) is None
+
+
+def test_damaged_rollouts_are_one_line(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    path, way = run.path / ROLLOUTS, only_way(run)
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: truncated or not a parquet file"):
+        rollouts_of(run, way)
+    write_rollouts(path).drop(columns="depth").to_parquet(path)
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: no table of rollouts: column 'depth' is missing"):
+        rollouts_of(run, way)
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: missing; measure it with `specgauge run`"):
+        read_rollouts(run.path / "acceptance" / ROLLOUTS)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"top_prob": 1.5}, {"top_prob": 0.0}, {"top_prob": np.nan}, {"entropy_nats": -0.1}, {"depth": 0}]
+)
+def test_signals_that_no_distribution_has_are_refused(tmp_path: Path, odd: dict[str, float]) -> None:
+    write_rollouts(tmp_path / ROLLOUTS, **odd)
+    with pytest.raises(ValueError, match=r"rollouts\.parquet: found a top_prob outside \(0, 1\], a negative"):
+        read_rollouts(tmp_path / ROLLOUTS)
+
+
+def test_rollouts_are_read_whole_and_may_be_none(tmp_path: Path) -> None:
+    written = write_rollouts(tmp_path / ROLLOUTS)
+    written.astype({"top_prob": "float32"}).to_parquet(tmp_path / ROLLOUTS)
+    frame = read_rollouts(tmp_path / ROLLOUTS)
+    assert frame["top_prob"].dtype == "float64"
+    pd.testing.assert_frame_equal(frame, written)
+    written.iloc[:0].to_parquet(tmp_path / ROLLOUTS)
+    assert read_rollouts(tmp_path / ROLLOUTS).empty
+
+
+def test_texts_are_those_recorded(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", prompts=3, positions=5)
+    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
+    np.testing.assert_array_equal(texts.judged.acceptance, np.ones((3, 5)))
+    assert texts.judged.limits.tolist() == [5, 5, 5]
+    assert texts.prompts.tolist() == [0, 1, 2]
+    assert (texts.top_probs == 0.5).all()
+    assert (texts.entropies_nats == 1.0).all()
+
+
+def replays(run: Run, **wanted: Any) -> list[ReplayedCell]:
+    return replay_run(run, makers=TWO, replicates=2, **wanted)
+
+
+def test_each_cell_is_replayed_at_its_own_costs(tmp_path: Path) -> None:
+    run, told = made(tmp_path / "run"), list[str]()
+    found = replay_run(run, makers=TWO, replicates=2, progress=told.append)
+    assert [(cell.key["batch_size"], cell.key["context"]) for cell in found] == [(1, 64), (2, 64)]
+    assert len(told) == 2
+    assert told[0] == "pair p, eager, sampling greedy (drafts same, rule ratio), batch 1, context 64"
+    for cell in found:
+        assert cell.result is not None
+        # 8 positions, all accepted: 2 and a bonus, 2 and a bonus after a catch-up, 1 and a bonus after another
+        seconds = 1.5 + (1.5 + 0.0625) + (1.375 + 0.0625)
+        assert cell.result.policies["two"].speedup.value == pytest.approx(8 / seconds)
+        assert cell.result.best_fixed_gamma == 3
+        assert cell.result.off_path == "assumed"
+        assert cell.t_overhead_s is None
+    assert len(replays(run, batch_size=2)) == 1
+
+
+def strict(text: str) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    loaded: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return loaded
+
+
+def test_the_text_and_the_json_say_the_same(tmp_path: Path) -> None:
+    found = replays(made(tmp_path / "run"), batch_size=1)
+    text = replays_text(found)
+    assert "pair p, eager, sampling greedy (drafts same, rule ratio), batch 1, context 64" in text
+    assert "S of the best fixed gamma, 3: " in text
+    assert "Every S is optimistic" in text
+    assert "is assumed; to record it" in text
+    (entry,) = strict(replays_json(found))["replays"]
+    assert entry["pair"] == "p"
+    assert entry["prompts"] == 4
+    policy = entry["policies"]["two"]
+    assert f"{policy['speedup']['value']:.4g}" in text
+    assert policy["speedup"]["low"] == pytest.approx(policy["speedup"]["value"])  # all prompts alike
+    assert entry["label"].startswith("optimistic")
+    assert entry["reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "only", "words"),
+    [
+        ({}, None, "acceptance is not recorded yet"),
+        ({"greedy": acceptance_frame(1, 4)}, None, "one prompt cannot both tune and judge"),
+        ({"greedy": acceptance_frame(3, 4)}, set(), "no round was timed here"),
+    ],
+)
+def test_what_cannot_be_replayed_says_why(
+    tmp_path: Path, frames: dict[str, pd.DataFrame], only: set[tuple[int, int]] | None, words: str
+) -> None:
+    run = write_run(tmp_path / "run", config(), frames, only=only)
+    (cell,) = replays(run)
+    assert cell.result is None
+    assert words in replays_text([cell])
+    (entry,) = strict(replays_json([cell]))["replays"]
+    assert entry["policies"] is None
+    assert words in entry["reason"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [({"sampling": "greedly"}, "did you mean 'greedy'"), ({"batch_size": 3}, "batch size 3 was not measured")],
+)
+def test_names_that_are_not_there_are_refused(tmp_path: Path, wanted: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replays(made(tmp_path / "run"), **wanted)
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_the_command_replays_every_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: Sequence[str]
+) -> None:
+    made(tmp_path / "run", prompts=3, positions=4)
+    assert main(["replay", str(tmp_path / "run"), "--batch-size", "1", "--replicates", "2", *flags]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("replaying pair p")
+    if flags:
+        assert set(strict(out)["replays"][0]["policies"]) == set(MAKERS)
+    else:
+        assert all(name in out for name in MAKERS)
+
+
+def test_lookups_are_replayed_from_where_rounds_start(tmp_path: Path) -> None:
+    """Of three drafts at every start two pass: 8 positions are 3 + 3 + 2, the last two by one draft and its bonus."""
+    frame = acceptance_frame(4, 8).assign(proposed_length=3, match_length=2, lookup_match=2, rejected_target_prob=0.0)
+    whole = config(
+        pairs=[{"name": "p", "target": "embedded", "draft": "ngram"}],
+        grid={"batch_size": 1, "context": 64, "gamma": [1, 2, 3]},
+        workload={"prompts": "embedded", "max_new_tokens": 9},
+    )
+    run = write_run(tmp_path / "run", whole, {"greedy": frame})
+    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
+    assert texts.lookups is not None
+    assert (texts.lookups.offered == 3).all()
+    assert texts.top_probs == pytest.approx(np.full((4, 8), 2 / 3))
+    (cell,) = replays(run)
+    assert cell.result is not None
+    assert (cell.result.best_fixed_gamma, cell.result.off_path) == (2, "measured")
+    seconds = 1.5 + 1.5 + 1.375
+    assert cell.result.policies["two"].speedup.value == pytest.approx(8 / seconds)
+    assert cell.result.bound_oracle_speedup == pytest.approx(8 / seconds)
+    assert "is assumed" not in replays_text([cell])
