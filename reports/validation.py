@@ -51,7 +51,7 @@ from specgauge.reports.tables import (
 )
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, VerificationSummary
 
-CONFIG_SECTION = "verify"
+CONFIG_SECTION = "validate"
 """What asks for validation in a configuration."""
 NOT_ASKED = (
     f"Nothing was decoded end to end: a new run with {CONFIG_SECTION}: {{}} in its configuration decodes the γ it "
@@ -97,7 +97,7 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
     """The section of a run; `samplings` names every sampling setting, in the order that gives them their colours."""
     summary = data.validation_summary
     if summary is None:
-        return ValidationSection(missing=NOT_ASKED if data.config.verify is None else NOT_YET)
+        return ValidationSection(missing=NOT_ASKED if data.config.validation is None else NOT_YET)
     return ValidationSection(
         found=_unbroken(sentence(summary.text())),
         forced=_forced(data.validation),

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.pairs import NgramDraft
 from specgauge.model.sampling import chain_name
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 from specgauge.sweeps.analysis.rounds import JudgedRounds, judge_rounds
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
 
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.configs.verify import VerifyConfig
+from specgauge.configs.schema import ValidateConfig
 from specgauge.reports.html import write_report
 from specgauge.reports.records import ReportData, ValidationRow, read_report_data, record
 from specgauge.reports.tables import Table
@@ -97,7 +97,8 @@ def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
     data = replace(read(run, a_row()), validation=(), validation_summary=None)
     section = validation_section(data, ["greedy"])
     assert (section.missing, section.found, section.table, section.blocks) == (NOT_ASKED, "", None, ())
-    asked = replace(data, config=data.config.model_copy(update={"verify": VerifyConfig()}))
+    assert "validate: {}" in NOT_ASKED
+    asked = replace(data, config=data.config.model_copy(update={"validation": ValidateConfig()}))
     assert validation_section(asked, ["greedy"]).missing == NOT_YET
 
 
@@ -251,7 +252,7 @@ def test_policies_have_no_say_in_what_is_said_of_gammas(run: Path) -> None:
 @pytest.mark.parametrize("stopped", [False, True])
 def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> None:
     grid = {"batch_size": 1, "context": [64, 256], "gamma": "1:3"}
-    config = made.config(grid=grid, verify={}, workload={"max_new_tokens": 64})
+    config = made.config(grid=grid, validate={}, workload={"max_new_tokens": 64})
     run = made.write_run(tmp_path / "run", config, {"greedy": made.acceptance_frame(10, 63)})
     blocks = [Batch(prompts=(prompt,), context=64, overhead_s=0.0625) for prompt in (0, 1)]
     others = [Batch(prompts=(prompt,), context=256, overhead_s=0.125) for prompt in (0, 1)]
