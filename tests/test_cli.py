@@ -318,7 +318,7 @@ def test_report_prints_where_it_wrote(command: Run) -> None:
     assert command("report", "runs/quickstart", "--out", "page.html") == (0, "page.html\n", "")
     code, out, err = command("report", "runs/quickstart", "--out", "other.html", "--plot", "speedup.txt")
     assert (code, out) == (2, "")
-    assert err == "specgauge: speedup.txt: found ending '.txt'; allowed: .png, .svg, .pdf\n"
+    assert err == "specgauge: speedup.txt: expected ending .png, .svg, .pdf, got '.txt'\n"
     assert not Path("other.html").exists()
     assert Path("page.html").stat().st_size > 1000
 
