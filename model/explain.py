@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.finite_length import run_law
+from specgauge.model.acceptance.profiles import run_distribution
 from specgauge.model.checks import FloatArray, distribution
 from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionLaw, position_law
 from specgauge.model.text_table import text_table
@@ -117,7 +117,7 @@ def tree(explanation: Explanation) -> list[dict[str, Any]]:
     (None for a bonus whose distribution is not given).
     """
     leaves: list[dict[str, Any]] = []
-    for accepted, probability in enumerate(run_law(explanation.survival).tolist()):
+    for accepted, probability in enumerate(run_distribution(explanation.survival).tolist()):
         full = accepted == len(explanation.positions)
         last = explanation.bonus if full else explanation.positions[accepted].residual
         leaves.append(

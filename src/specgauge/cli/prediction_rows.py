@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specgauge.cli.parsing import GivenAcceptance
-from specgauge.model.acceptance.alpha import OneAlpha
+from specgauge.model.acceptance.profiles import OneAlpha
 from specgauge.model.checks import BoolArray, FloatArray, positive_times_s, times_s
 from specgauge.model.costs import CostsAt, DraftKind
 from specgauge.model.prediction import OPTIMISTIC, Prediction, predict
