@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.estimate import alpha_judged, alpha_omega, alpha_overlap
+from specgauge.model.acceptance.recorded import alpha_judged, alpha_overlap
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.provenance import finite_or_none
+from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
 from specgauge.reports.records import Strategy
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
@@ -86,7 +87,9 @@ def _curve(texts: RecordedTexts, key: Strategy, config: Config) -> AcceptanceCur
         tokens_per_round=omega,
         alpha_overlap=alpha_overlap(texts.overlaps(key.acceptance_rule, key.draft_sampling)),
         alpha_judged=alpha_judged(rounds.judged_accepted, rounds.judged),
-        alpha_omega=float(alpha_omega(omega, gamma)) if omega is not None and 1 <= omega <= gamma + 1 else None,
+        alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
+        if omega is not None and 1 <= omega <= gamma + 1
+        else None,
         prompts=texts.prompts,
         texts=int(texts.padded.lengths.size),
         positions=texts.positions,

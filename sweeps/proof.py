@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers
+from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.analysis.decoded import DecodedCells

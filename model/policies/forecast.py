@@ -166,7 +166,7 @@ def fit_forecast(
     e is learnt from thrown coins, as a decoder sees accepted drafts and not their probability. Raises ValueError for
     texts without a position.
     """
-    inside, acceptance = texts.inside, texts.judged.acceptance
+    inside, acceptance = texts.inside, texts.acceptance
     if not bool(inside.any()):
         raise ValueError("forecast: found no position to learn from; allowed is at least one")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
@@ -194,7 +194,7 @@ def by_confidence(
 
 
 def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> AcceptanceForecast:
-    acceptance, inside = texts.judged.acceptance, texts.inside
+    acceptance, inside = texts.acceptance, texts.inside
     count, longest = acceptance.shape
     z = forecast.confidence(texts.top_probs)
     coins = uniforms(
@@ -296,7 +296,7 @@ def fit_lookup_forecast(
 
 def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[_Round | None]:
     """The rounds of one text in turn, None where nothing is offered."""
-    size, limit = int(texts.judged.lengths[text]), int(texts.judged.limits[text])
+    size, limit = int(texts.ends.lengths[text]), int(texts.ends.limits[text])
     rounds: list[_Round | None] = []
     position = 0
     while position < size:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.model.acceptance.lookups import draft_share_replicates, mean_drafts, mean_verify_replicates_s
+from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.acceptance.renewal import RenewalResult
-from specgauge.model.acceptance.texts import ChainCheck
 from specgauge.model.arms import round_arms
 from specgauge.model.checks import BoolArray, FloatArray
 from specgauge.model.decision import (

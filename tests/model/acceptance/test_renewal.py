@@ -59,7 +59,6 @@ def test_averages_over_the_targets_texts_are_those_of_the_enumerated_process(
         assert weights @ result.survival[:, :, j - 1] == pytest.approx(process.survival[j], abs=1e-12)
     weighted = weigh(result, texts)
     assert weighted.tokens_per_round()[0] == pytest.approx(process.committed / process.starts, abs=1e-12)
-    assert weighted.tokens_per_round_finite()[0] == pytest.approx(process.tokens / process.rounds, abs=1e-12)
 
 
 def weigh(result: RenewalResult, texts: AllTexts) -> RenewalResult:
