@@ -25,12 +25,10 @@ from typing import Any
 
 from specgauge.model.checks import FloatArray
 from specgauge.model.decision import PAYS_AT_LEAST
-from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
-from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 from specgauge.model.replay.rounds import ReplayBatches, RoundCosts
 from specgauge.model.replay.texts import ReplayTexts
 from specgauge.model.stats.bootstrap import sum_by_prompt

@@ -17,12 +17,10 @@ from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.acceptance.renewal import text_ends
-from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import fit_forecast
-from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.rounds import ReplayBatches, RoundCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from specgauge.model.acceptance.renewal import renewal
-from specgauge.model.policies.entropy import SvipPolicy
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
 from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
 from specgauge.model.replay.replay import ReplayResult, replay, replayed_seconds

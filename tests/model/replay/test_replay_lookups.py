@@ -15,7 +15,7 @@ from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.acceptance.renewal_starts import renewal_by_start
 from specgauge.model.checks import FloatArray
 from specgauge.model.policies.policy import FixedPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.stopping import RenewalStoppingPolicy
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.bounds import best_lookups_time_s
 from specgauge.model.replay.replay import replay

@@ -9,8 +9,9 @@ import pytest
 
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import BoolArray
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import FixedPolicy, GammaChoices, HeuristicPolicy, RoundPolicy, RoundSeen, Signals
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.replay.bounds import run_oracle_time_s
 from specgauge.model.replay.rounds import ReplayBatches, RoundCosts, rejections
 from tests.model.replay_cases import linear_costs, made_texts, simulated
