@@ -16,7 +16,7 @@ import numpy as np
 
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
-from specgauge.model.search.race import LEFT_OUT
+from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.stats.medians import drift, median_interval, worst_half_width
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion
 from specgauge.sweeps.analysis.rounds import JudgedRounds
 from specgauge.sweeps.analysis.settings import Way, ways
 from specgauge.sweeps.plan import Cell
@@ -157,5 +157,5 @@ def _question(way: Way, rounds: JudgedRounds, *, several: bool) -> SearchQuestio
         tokens_per_round=rounds.tokens_per_round[: 1 + REPLICATES],
         full_acceptance=rounds.full_acceptance[0],
         draft_shares=None if rounds.draft_shares is None else rounds.draft_shares[0],
-        words=", ".join(words) if several else "",
+        label=", ".join(words) if several else "",
     )

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
-from specgauge.model.search.race import SearchSettings
 from specgauge.model.search.search import Step, next_step
 from specgauge.model.speedup import survival_iid
 
@@ -19,11 +18,11 @@ T_DRAFT_S = 0.1
 STEPS = (-2, -1, 0, 1, 2)
 
 
-def question(alpha: float, gamma_max: int, words: str = "") -> SearchQuestion:
+def question(alpha: float, gamma_max: int, label: str = "") -> SearchQuestion:
     """Every draft passes with probability alpha."""
     survival = survival_iid(alpha, gamma_max)
     return SearchQuestion(
-        tokens_per_round=1 + np.cumsum(survival)[None], full_acceptance=survival, draft_shares=None, words=words
+        tokens_per_round=1 + np.cumsum(survival)[None], full_acceptance=survival, draft_shares=None, label=label
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from specgauge.model.arms import round_arms
 from specgauge.model.checks import FloatArray
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_by_gamma
 from specgauge.model.stats.medians import worst_half_width
 
