@@ -149,9 +149,7 @@ def _probability(values: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(np.maximum(values, 0.0), 1.0), dtype=np.float64)
 
 
-def fit_forecast(
-    texts: ReplayTexts, *, memory: float = 0.9, prior_weight: float = 4.0, seed: int = 0
-) -> AcceptanceForecast:
+def fit_forecast(texts: ReplayTexts, *, seed: int = 0) -> AcceptanceForecast:
     """Fit on all positions of `texts`, on the path.
 
     e is learnt from drawn acceptances, as a decoder sees accepted drafts and not their probability.
@@ -164,12 +162,10 @@ def fit_forecast(
         raise ValueError("forecast: found no position to learn from; allowed is at least one")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
     mean = float(np.clip(acceptance[inside].mean(), 0.0, 1.0))
-    return _fitted(by_confidence(steps, values, mean, memory=memory, prior_weight=prior_weight), texts, seed)
+    return _fitted(by_confidence(steps, values, mean), texts, seed)
 
 
-def by_confidence(
-    top_probs: ArrayLike, acceptance: ArrayLike, mean: float, *, memory: float = 0.9, prior_weight: float = 4.0
-) -> AcceptanceForecast:
+def by_confidence(top_probs: ArrayLike, acceptance: ArrayLike, mean: float) -> AcceptanceForecast:
     """The forecast that goes by z alone, and before the first draft by r; top_probs and acceptance (K,) are its steps.
 
     Raises:
@@ -182,8 +178,6 @@ def by_confidence(
         this_weights=(0.0, 1.0, 0.0, 0.0),
         next_weights=(0.0, 1.0, 0.0, 0.0),
         first_weights=(0.0, 1.0, 0.0),
-        memory=memory,
-        prior_weight=prior_weight,
     )
 
 
@@ -266,9 +260,7 @@ class _Round:
     accepted: FloatArray
 
 
-def fit_lookup_forecast(
-    texts: ReplayTexts, gamma_max: int, *, memory: float = 0.9, prior_weight: float = 4.0
-) -> AcceptanceForecast:
+def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecast:
     """Fit on rounds of `gamma_max` drafts along all texts; without a single offer, that nothing is ever accepted.
 
     Raises:
@@ -279,10 +271,10 @@ def fit_lookup_forecast(
     followed = [_rounds(texts, texts.lookups, text, gamma_max) for text in range(texts.prompts.size)]
     offers = [one for rounds in followed for one in rounds if one is not None]
     if not offers:
-        return by_confidence([0.0], [0.0], 0.0, memory=memory, prior_weight=prior_weight)
+        return by_confidence([0.0], [0.0], 0.0)
     accepted = np.concatenate([one.accepted for one in offers])
     places, values = rising_fit(confidence(np.concatenate([one.agreeing for one in offers])), accepted)
-    flat = by_confidence(places, values, float(accepted.mean()), memory=memory, prior_weight=prior_weight)
+    flat = by_confidence(places, values, float(accepted.mean()))
     first: list[tuple[list[float], float]] = []
     this: list[tuple[list[float], float]] = []
     following: list[tuple[list[float], float]] = []

@@ -160,24 +160,6 @@ def _gammatune(cap: int) -> RoundPolicy:
     return GammaTunePolicy(start=min(_START, cap), cap=cap)
 
 
-def _svip(tuning: Tuning) -> RoundPolicy:
-    cap = tuning.costs.gamma_max
-    return tuning.fastest(SvipPolicy(threshold=threshold, cap=cap) for threshold in SVIP_THRESHOLDS)
-
-
-def _adaedl(tuning: Tuning) -> RoundPolicy:
-    cap = tuning.costs.gamma_max
-    return tuning.fastest(AdaEdlPolicy(start=start, cap=cap) for start in ADAEDL_STARTS)
-
-
-def _ucb(tuning: Tuning) -> RoundPolicy:
-    return tuning.fastest(UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS)
-
-
-def _exp3(tuning: Tuning) -> RoundPolicy:
-    return Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed)
-
-
 UNTUNED: Mapping[str, Callable[[int], RoundPolicy]] = MappingProxyType(
     {"heuristic": _heuristic, "gammatune": _gammatune}
 )
@@ -187,10 +169,16 @@ MAKERS: Mapping[str, PolicyMaker] = MappingProxyType(
         "fixed": tune_fixed,
         "heuristic": lambda tuning: _heuristic(tuning.costs.gamma_max),
         "gammatune": lambda tuning: _gammatune(tuning.costs.gamma_max),
-        "svip": _svip,
-        "adaedl": _adaedl,
-        "ucb": _ucb,
-        "exp3": _exp3,
+        "svip": lambda tuning: tuning.fastest(
+            SvipPolicy(threshold=threshold, cap=tuning.costs.gamma_max) for threshold in SVIP_THRESHOLDS
+        ),
+        "adaedl": lambda tuning: tuning.fastest(
+            AdaEdlPolicy(start=start, cap=tuning.costs.gamma_max) for start in ADAEDL_STARTS
+        ),
+        "ucb": lambda tuning: tuning.fastest(
+            UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS
+        ),
+        "exp3": lambda tuning: Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed),
         "goodput": tune_goodput,
         "renewal": tune_renewal,
     }
@@ -229,7 +217,8 @@ def _plain(value: Any) -> Any:
 def policy_of(record: Mapping[str, Any]) -> RoundPolicy:
     """The policy of a record.
 
-    Raises ValueError for an unknown kind, a field that is missing, unknown or out of bounds.
+    Raises:
+        ValueError: an unknown kind, or a field that is missing, unknown or out of bounds.
     """
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:

@@ -6,15 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
-from specgauge.model.exact import (
-    AcceptanceRule,
-    DraftSampling,
-    position_law,
-    proposal_probs,
-    round_law,
-    sequence_law,
-    target_sequence_law,
-)
+from specgauge.model.exact import AcceptanceRule, DraftSampling, position_law, proposal_probs
+from tests.model.enumeration import round_distribution, sequence_distribution, target_sequence_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
 DRAFTS: list[DraftSampling] = ["same", "greedy"]
@@ -128,19 +121,19 @@ def test_enumerated_chains_have_the_law_of_the_target(
     tables: tuple[FloatArray, FloatArray], gamma: int, rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = markov(tables[0]), markov(tables[1])
-    made = sequence_law(target, draft, gamma, 4, rule=rule, draft_sampling=draft_sampling)
-    wanted = target_sequence_law(target, 4)
+    made = sequence_distribution(target, draft, gamma, 4, rule=rule, draft_sampling=draft_sampling)
+    wanted = target_sequence_distribution(target, 4)
     for tokens in made.keys() | wanted.keys():
         assert made.get(tokens, 0.0) == pytest.approx(wanted.get(tokens, 0.0), abs=1e-12)
 
 
 def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
-    law = round_law(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
+    law = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
     lengths = {n: sum(mass for tokens, mass in law.items() if len(tokens) == n) for n in (1, 2, 3)}
     assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
     assert sum(law.values()) == pytest.approx(1.0, abs=1e-15)
     assert (2,) not in law
-    perfect = round_law(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
+    perfect = round_distribution(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
     assert perfect == {(0, 0, 0, 0): 1.0}
 
 
