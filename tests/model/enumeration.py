@@ -1,4 +1,4 @@
-"""Rounds and texts of speculative sampling by enumeration of every path: what decoders and the tree are held against."""
+"""Rounds and texts of speculative sampling by enumeration of every path, for decoders and trees to be held against."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def round_distribution(
     rule: AcceptanceRule = "ratio",
     draft_sampling: DraftSampling = "same",
 ) -> SequenceDistribution:
-    """The distribution of the 1 … gamma + 1 tokens that one round commits after `prefix`, by enumeration of every path."""
+    """The distribution of the 1 … gamma + 1 tokens that one round commits after `prefix`."""
     drafts = gamma
     found: SequenceDistribution = {}
 
