@@ -20,14 +20,14 @@ N texts, T positions, D gamma_max, R replicates (row 0 is the estimate), G gamma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
-from specgauge.model.decision import PartReplicates
+from specgauge.model.costs import RoundCosts
 from specgauge.model.stats.bootstrap import ratio_replicates
 
 LOOKUP_COLUMNS = ("proposed_length", "match_length", "target_prob", "rejected_target_prob")
@@ -127,23 +127,15 @@ def widest_share(shares: ArrayLike, batch_size: int) -> FloatArray:
     return np.diff(at_most, axis=-1, prepend=0.0)
 
 
-def mean_drafts(shares: ArrayLike) -> FloatArray:
-    """Drafts that a round verifies on average: (…, D + 1) -> (…)."""
-    values = np.asarray(shares, dtype=np.float64)
-    return np.asarray(values @ np.arange(values.shape[-1]), dtype=np.float64)
+def mean_verify_s(costs: RoundCosts, draft_shares: ArrayLike, *, batch_size: int) -> FloatArray:
+    """E[T_verify] of a batch's rounds at each gamma of the costs, (1 + R, G).
 
-
-def mean_verify_replicates_s(
-    parts: PartReplicates, gammas: Sequence[int], shares: ArrayLike, *, batch_size: int
-) -> FloatArray:
-    """E[T_verify] of a batch's rounds at each measured γ, (1 + R, G).
-
-    parts: T_decode and T_verify at `gammas` (G,), in rising order. shares: (1 + R, G, D + 1) of one row. T_verify of a
-    number of drafts that was not measured lies on the line between its measured neighbours, T_decode at 0 among them.
+    draft_shares: (1 + R, G, D + 1) of one row. T_verify of a number of drafts that was not measured lies on the line
+    between its measured neighbours, T_decode at 0 among them.
     """
-    chances = widest_share(shares, batch_size)
-    measured = np.array([0, *gammas])
-    times_s = np.column_stack([parts.t_decode_s, parts.t_verify_s])
+    chances = widest_share(draft_shares, batch_size)
+    measured = np.concatenate([[0], costs.gammas])
+    times_s = np.column_stack([costs.t_decode_s, costs.t_verify_s])
     drafts = np.arange(chances.shape[-1])
     above = np.clip(np.searchsorted(measured, drafts), 1, measured.size - 1)
     share = np.clip((drafts - measured[above - 1]) / (measured[above] - measured[above - 1]), 0.0, 1.0)

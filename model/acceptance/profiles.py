@@ -26,8 +26,9 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities, survival_rates, whole_numbers
-from specgauge.model.provenance import Known
+from specgauge.model.provenance import Provenance
 from specgauge.model.sensitivity import alpha_from_tokens_per_round, refuse_more_than_a_chain
 from specgauge.model.speedup import survival_iid, tokens_per_round_by_gamma, tokens_per_round_iid
 
@@ -82,7 +83,7 @@ class AcceptanceProfile:
     source: Source
     by_gamma: FloatArray
     """(D, D): row g - 1 holds A_1 … A_g of rounds that draft g, zeros after; D is the gamma drafted at."""
-    row_known: tuple[Known, ...]
+    row_provenance: tuple[Provenance, ...]
     """How each row is known, (D,): counts taken at one gamma measure the last row and interpolate those above it."""
     tail_rate: float
     """Conditional rate of every position beyond those measured."""
@@ -121,14 +122,20 @@ class AcceptanceProfile:
         """Omega(gamma) of each gamma: (G,) -> (G,)."""
         return np.array([1.0 + self.survival_at(g).sum() for g in _gammas(gammas)])
 
-    def known(self, gammas: ArrayLike) -> list[Known]:
-        """How Omega is known at each gamma: (G,)."""
-        return [self._known(g) for g in _gammas(gammas)]
+    def at(self, gammas: ArrayLike) -> Acceptance:
+        """What rounds of these gammas yield, (G,)."""
+        drafts = _gammas(gammas)
+        return Acceptance(
+            gammas=np.array(drafts),
+            tokens_per_round=self.tokens_per_round(drafts),
+            full_acceptance=self.full_acceptance(drafts),
+            provenance=np.array([int(self._provenance(g)) for g in drafts]),
+        )
 
-    def _known(self, gamma: int) -> Known:
+    def _provenance(self, gamma: int) -> Provenance:
         if gamma <= self.gamma_drafted:
-            return self.row_known[gamma - 1]
-        return Known.ASSUMED if self.source == "alpha" else Known.EXTRAPOLATED
+            return self.row_provenance[gamma - 1]
+        return Provenance.ASSUMED if self.source == "alpha" else Provenance.EXTRAPOLATED
 
 
 def profile_from_alpha(alpha: float) -> AcceptanceProfile:
@@ -136,7 +143,7 @@ def profile_from_alpha(alpha: float) -> AcceptanceProfile:
     survival = survival_iid(alpha, 1)
     if survival.ndim != 1:
         raise ValueError(f"alpha: found {survival[..., 0].size} values, allowed: one number")
-    return _profile("alpha", survival, Known.ASSUMED, Known.ASSUMED, tail_rate=float(survival[0]), fit=None)
+    return _profile("alpha", survival, Provenance.ASSUMED, Provenance.ASSUMED, tail_rate=float(survival[0]), fit=None)
 
 
 def profile_from_conditional(rates: ArrayLike) -> AcceptanceProfile:
@@ -221,7 +228,9 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
     gamma = proposed // n
     refuse_more_than_a_chain("1 + accepted / rounds", 1 + passed / n, gamma)
     alpha = float(alpha_from_tokens_per_round(1 + passed / n, gamma))
-    return _profile("totals", survival_iid(alpha, gamma), Known.ASSUMED, Known.MEASURED, tail_rate=alpha, fit=None)
+    return _profile(
+        "totals", survival_iid(alpha, gamma), Provenance.ASSUMED, Provenance.MEASURED, tail_rate=alpha, fit=None
+    )
 
 
 def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike) -> AcceptanceProfile:
@@ -245,7 +254,7 @@ def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike
     return AcceptanceProfile(
         source="tokens_per_round",
         by_gamma=by_gamma,
-        row_known=tuple(Known.MEASURED if g in drafts else Known.ASSUMED for g in every),
+        row_provenance=tuple(Provenance.MEASURED if g in drafts else Provenance.ASSUMED for g in every),
         tail_rate=float(alphas[-1]),
         fit=None,
     )
@@ -333,16 +342,22 @@ def _from_survival(
         before = survival[-2] if survival.size > 1 else 1.0
         tail_rate = float(survival[-1] / before) if before > 0 else 0.0
     summary = fit or one_alpha_from_survival(survival)
-    return _profile(source, survival, Known.INTERPOLATED, Known.MEASURED, tail_rate=tail_rate, fit=summary)
+    return _profile(source, survival, Provenance.INTERPOLATED, Provenance.MEASURED, tail_rate=tail_rate, fit=summary)
 
 
 def _profile(
-    source: Source, survival: FloatArray, every: Known, at_drafted: Known, *, tail_rate: float, fit: OneAlpha | None
+    source: Source,
+    survival: FloatArray,
+    every: Provenance,
+    at_drafted: Provenance,
+    *,
+    tail_rate: float,
+    fit: OneAlpha | None,
 ) -> AcceptanceProfile:
     return AcceptanceProfile(
         source=source,
         by_gamma=np.tril(np.broadcast_to(survival, (survival.size, survival.size))),
-        row_known=(*(every,) * (survival.size - 1), at_drafted),
+        row_provenance=(*(every,) * (survival.size - 1), at_drafted),
         tail_rate=tail_rate,
         fit=fit,
     )

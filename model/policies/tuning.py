@@ -29,7 +29,7 @@ from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, Goodp
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
-from specgauge.model.replay.rounds import ReplayBatches, RoundCosts
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
 from specgauge.model.stats.bootstrap import sum_by_prompt
 
@@ -53,7 +53,7 @@ class Tuning:
     seed: int
 
     @classmethod
-    def on(cls, texts: ReplayTexts, costs: RoundCosts, *, replicates: int, seed: int) -> Tuning:
+    def on(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> Tuning:
         """`replicates` replays of all texts."""
         return cls(batches=ReplayBatches.drawn(texts, costs, replicates=replicates, seed=seed), seed=seed)
 
@@ -63,7 +63,7 @@ class Tuning:
         return self.batches.texts
 
     @property
-    def costs(self) -> RoundCosts:
+    def costs(self) -> ReplayCosts:
         """Of their rounds."""
         return self.batches.costs
 

@@ -33,7 +33,7 @@ from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.bounds import best_by_start_time_s, best_lookups_time_s, run_oracle_time_s
-from specgauge.model.replay.rounds import ReplayBatches, RoundCosts, SimulatedRounds
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import OffPath, ReplayTexts
 from specgauge.model.sampling import uniforms
 from specgauge.model.stats.bootstrap import (
@@ -99,7 +99,7 @@ class ReplayResult:
 
 def replay(
     texts: ReplayTexts,
-    costs: RoundCosts,
+    costs: ReplayCosts,
     *,
     makers: Mapping[str, PolicyMaker] = MAKERS,
     folds: int = 4,
@@ -158,7 +158,7 @@ class _Fold:
 def _replay_fold(
     tuning_texts: ReplayTexts,
     texts: ReplayTexts,
-    costs: RoundCosts,
+    costs: ReplayCosts,
     *,
     makers: Mapping[str, PolicyMaker],
     replicates: int,
@@ -192,7 +192,7 @@ def _replay_fold(
     )
 
 
-def _exact_fixed_s(texts: ReplayTexts, costs: RoundCosts, gammas: list[int]) -> FloatArray:
+def _exact_fixed_s(texts: ReplayTexts, costs: ReplayCosts, gammas: list[int]) -> FloatArray:
     """(n, G) expected seconds of each text at fixed γ; at γ = 0 of the plain loop."""
     a, ends = texts.acceptance, texts.ends
     found = renewal(
@@ -203,7 +203,7 @@ def _exact_fixed_s(texts: ReplayTexts, costs: RoundCosts, gammas: list[int]) -> 
     return np.where(np.array(gammas) > 0, time_s, ends.lengths[:, None] * costs.t_decode_s)
 
 
-def _bounds(texts: ReplayTexts, costs: RoundCosts) -> tuple[FloatArray, FloatArray]:
+def _bounds(texts: ReplayTexts, costs: ReplayCosts) -> tuple[FloatArray, FloatArray]:
     """(n,) least seconds of a row that fixes γ at its starts knowing a_t, and of one that knows its runs.
 
     Δ₂ and early-stop checks are left out, and a round costs what the cheapest round of as many drafts or more does,
@@ -221,7 +221,7 @@ def _bounds(texts: ReplayTexts, costs: RoundCosts) -> tuple[FloatArray, FloatArr
     )
 
 
-def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confidence: float, seed: int) -> ReplayResult:
+def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confidence: float, seed: int) -> ReplayResult:
     by_text = np.concatenate([piece.prompts for piece in pieces])
 
     def by_prompt(values: list[FloatArray]) -> FloatArray:
@@ -297,7 +297,7 @@ class ReplayedSeconds:
 
 
 def replayed_seconds(
-    policy: RoundPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: RoundCosts, *, replicates: int, seed: int
+    policy: RoundPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: ReplayCosts, *, replicates: int, seed: int
 ) -> ReplayedSeconds:
     """Simulate each batch `replicates` times; prompts: (L, B) the prompt of every row, B the batch size of the costs.
 

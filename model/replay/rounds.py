@@ -23,18 +23,21 @@ N texts, T positions, L calls of B rows each.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from specgauge.model.acceptance.lookups import confidence
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s, whole_numbers
+from specgauge.model.costs import RoundCosts
 from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, decodes_plainly
 from specgauge.model.replay.texts import ReplayTexts
 from specgauge.model.sampling import uniforms
+from specgauge.model.speedup import round_times_by_drafts_s
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundCosts:
+class ReplayCosts:
     """Seconds of one batch size, plain data."""
 
     t_decode_s: float
@@ -55,6 +58,18 @@ class RoundCosts:
         times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
         times_s("t_look_s", self.t_look_s)
         whole_numbers("batch_size", self.batch_size, minimum=1)
+
+    @classmethod
+    def of(cls, costs: RoundCosts, *, batch_size: int, t_look_s: float = 0.0) -> Self:
+        """From costs of every gamma 1 … gamma_max at one point."""
+        catch_up_s = costs.t_draft_catch_up_s
+        return cls(
+            t_decode_s=float(costs.t_decode_s),
+            t_round_s=tuple(round_times_by_drafts_s(costs).tolist()),
+            t_draft_catch_up_s=0.0 if catch_up_s is None else float(catch_up_s),
+            t_look_s=t_look_s,
+            batch_size=batch_size,
+        )
 
     @property
     def gamma_max(self) -> int:
@@ -103,7 +118,7 @@ class ReplayBatches:
     """L calls of B rows along N texts, with their random numbers and costs: what every policy is simulated on."""
 
     texts: ReplayTexts
-    costs: RoundCosts
+    costs: ReplayCosts
     rows: IntArray
     """(L, B) the text of each row."""
     replicates: IntArray
@@ -112,7 +127,7 @@ class ReplayBatches:
     """(N, R, T + 1) as `rejections` has it."""
 
     @classmethod
-    def drawn(cls, texts: ReplayTexts, costs: RoundCosts, *, replicates: int, seed: int) -> ReplayBatches:
+    def drawn(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> ReplayBatches:
         """Every text once per replicate, in batches of B drawn anew for each: L = R ⌈N / B⌉.
 
         What a batch lacks is filled up with texts drawn first; where there are fewer texts than rows, a text stands in
@@ -130,7 +145,7 @@ class ReplayBatches:
 
     @classmethod
     def of_prompts(
-        cls, texts: ReplayTexts, costs: RoundCosts, prompts: IntArray, *, replicates: int, seed: int
+        cls, texts: ReplayTexts, costs: ReplayCosts, prompts: IntArray, *, replicates: int, seed: int
     ) -> ReplayBatches:
         """Batches as they were put together, (L / R, B) prompt numbers, each as often as there are replicates.
 
@@ -158,7 +173,7 @@ class ReplayBatches:
 
     @classmethod
     def _with_draws(
-        cls, texts: ReplayTexts, costs: RoundCosts, rows: IntArray, replicates: IntArray, seed: int
+        cls, texts: ReplayTexts, costs: ReplayCosts, rows: IntArray, replicates: IntArray, seed: int
     ) -> ReplayBatches:
         rejected = rejections(texts, int(replicates.max(initial=0)) + 1, seed)
         return cls(texts=texts, costs=costs, rows=rows, replicates=replicates, first_rejected=rejected)

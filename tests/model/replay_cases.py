@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.checks import FloatArray
 from specgauge.model.policies.policy import RoundPolicy
-from specgauge.model.replay.rounds import ReplayBatches, RoundCosts, SimulatedRounds
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 
 
@@ -41,14 +41,14 @@ def made_texts(
     )
 
 
-def simulated(policy: RoundPolicy, texts: ReplayTexts, costs: RoundCosts, replicates: int = 1) -> SimulatedRounds:
+def simulated(policy: RoundPolicy, texts: ReplayTexts, costs: ReplayCosts, replicates: int = 1) -> SimulatedRounds:
     """Every text once per replicate."""
     return ReplayBatches.drawn(texts, costs, replicates=replicates, seed=0).simulate(policy)
 
 
-def linear_costs(gamma_max: int, per_draft: float, *, batch_size: int = 1, catch_up: float = 0.0) -> RoundCosts:
+def linear_costs(gamma_max: int, per_draft: float, *, batch_size: int = 1, catch_up: float = 0.0) -> ReplayCosts:
     """A plain step takes 1 s, every draft the same on top."""
-    return RoundCosts(
+    return ReplayCosts(
         t_decode_s=1.0,
         t_round_s=tuple(1.0 + per_draft * drafts for drafts in range(gamma_max + 1)),
         t_draft_catch_up_s=catch_up,

@@ -22,10 +22,10 @@ from specgauge.model.acceptance.profiles import (
     run_distribution,
     wilson_interval,
 )
-from specgauge.model.provenance import Known
+from specgauge.model.provenance import Provenance
 from specgauge.model.speedup import survival_iid, tokens_per_round_iid
 
-ASSUMED, MEASURED, EXTRAPOLATED = Known.ASSUMED, Known.MEASURED, Known.EXTRAPOLATED
+ASSUMED, MEASURED, EXTRAPOLATED = Provenance.ASSUMED, Provenance.MEASURED, Provenance.EXTRAPOLATED
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,12 @@ def test_rounds_of_3_2_1_0_accepted_at_gamma_3(profile: AcceptanceProfile) -> No
     np.testing.assert_allclose(profile.survival_at(5), [0.75, 0.5, 0.25, 0.125, 0.0625], rtol=1e-14)
     np.testing.assert_allclose(profile.conditional, [3 / 4, 2 / 3, 1 / 2], rtol=1e-15)
     np.testing.assert_allclose(profile.tokens_per_round([1, 2, 3]), [1.75, 2.25, 2.5], rtol=1e-15)
-    assert profile.known([1, 2, 3, 4]) == [Known.INTERPOLATED, Known.INTERPOLATED, MEASURED, EXTRAPOLATED]
+    assert profile.at([1, 2, 3, 4]).provenance.tolist() == [
+        Provenance.INTERPOLATED,
+        Provenance.INTERPOLATED,
+        MEASURED,
+        EXTRAPOLATED,
+    ]
     np.testing.assert_allclose(run_distribution(profile.survival), [0.25] * 4, rtol=1e-15)
 
 
@@ -49,7 +54,7 @@ def test_rounds_of_3_2_1_0_accepted_at_gamma_3(profile: AcceptanceProfile) -> No
 def test_one_alpha_is_assumed_everywhere(alpha: float, gamma: int) -> None:
     profile = profile_from_alpha(alpha)
     np.testing.assert_allclose(profile.tokens_per_round([gamma]), tokens_per_round_iid(alpha, gamma), rtol=1e-12)
-    assert profile.known([1, gamma]) == [ASSUMED, ASSUMED]
+    assert profile.at([1, gamma]).provenance.tolist() == [ASSUMED, ASSUMED]
     np.testing.assert_allclose(profile.full_acceptance([gamma]), [alpha**gamma], rtol=1e-12)
 
 
@@ -58,7 +63,7 @@ def test_totals_give_omega_at_their_gamma_and_no_accepted_over_drafted() -> None
     assert profile.gamma_drafted == 5
     assert profile.tokens_per_round([5]) == pytest.approx([5.0], rel=1e-12)
     assert profile.tail_rate == pytest.approx(0.927, abs=5e-4)
-    assert profile.known([4, 5, 6]) == [ASSUMED, MEASURED, EXTRAPOLATED]
+    assert profile.at([4, 5, 6]).provenance.tolist() == [ASSUMED, MEASURED, EXTRAPOLATED]
 
 
 def test_longest_runs_that_never_happened_still_count_as_drafted() -> None:
@@ -82,7 +87,7 @@ def test_histogram_mean_is_accepted_drafts(histogram: list[int]) -> None:
 def test_tokens_per_round_by_gamma_are_reproduced_and_others_assumed() -> None:
     profile = profile_from_tokens_per_round([1, 2, 4], [1.94, 2.77, 4.03])
     assert profile.tokens_per_round([1, 2, 4]) == pytest.approx([1.94, 2.77, 4.03], rel=1e-12)
-    assert profile.known([1, 2, 3, 4, 6]) == [MEASURED, MEASURED, ASSUMED, MEASURED, EXTRAPOLATED]
+    assert profile.at([1, 2, 3, 4, 6]).provenance.tolist() == [MEASURED, MEASURED, ASSUMED, MEASURED, EXTRAPOLATED]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.replay.bounds import run_oracle_time_s
-from specgauge.model.replay.rounds import ReplayBatches, RoundCosts, rejections
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, rejections
 from tests.model.replay_cases import linear_costs, made_texts, simulated
 
 
@@ -207,6 +207,6 @@ def test_batches_hold_every_text_in_every_replicate(count: int, batch_size: int)
 
 def test_a_gamma_without_a_cost_is_refused() -> None:
     texts = made_texts([[0.5] * 4])
-    costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.0, 1.5))
+    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.5))
     with pytest.raises(ValueError, match="policy: found gamma 2; allowed is 0 to 1"):
         simulated(FixedPolicy(gamma=2), texts, costs)
