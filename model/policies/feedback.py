@@ -29,6 +29,7 @@ import numpy as np
 from specgauge.model.checks import FloatArray, IntArray, numbers, positive_times_s, probabilities
 from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_cap
 from specgauge.model.sampling import inverse_cdf, uniforms
+from specgauge.model.speedup import speedup, tokens_per_round_by_gamma
 
 ARM_DRAWS = 8
 """The purpose of a bandit's uniforms."""
@@ -187,14 +188,14 @@ class GoodputChoices(GammaChoices):
             self.gammas = self._best.copy()
 
     def goodputs(self) -> FloatArray:
-        """(L, γ_max + 1) expected tokens per second of one row."""
+        """(L, γ_max + 1) expected tokens per second of one row: S over a step of one second."""
         policy = self._policy
         weight = policy.prior_weight
         pooled = (self._accepted.sum(axis=1) + weight * policy.prior_rate) / (self._tested.sum(axis=1) + weight)
         shares = (self._accepted + weight * pooled[:, None]) / (self._tested + weight)
-        tokens = np.ones((shares.shape[0], shares.shape[1] + 1))
-        tokens[:, 1:] += np.cumsum(np.cumprod(shares, axis=1), axis=1)
-        return np.asarray(tokens / self._rounds_s, dtype=np.float64)
+        survival = np.cumprod(shares, axis=1)
+        tokens = np.concatenate([np.ones((survival.shape[0], 1)), tokens_per_round_by_gamma(survival)], axis=1)
+        return speedup(tokens, t_decode_s=1.0, t_round_s=self._rounds_s)
 
 
 @dataclass(frozen=True, kw_only=True)

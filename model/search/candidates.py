@@ -22,17 +22,20 @@ G gammas, J = 1 + G candidates with plain decoding first, A arms, D gamma_max.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.lookups import widest_share
 from specgauge.model.arms import round_arms, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
+from specgauge.model.costs import RoundCosts
+from specgauge.model.provenance import Provenance
 from specgauge.model.search.levels import ArmLevels
-from specgauge.model.speedup import catch_up_probability, round_time_s, speedup
+from specgauge.model.speedup import catch_up_probability, round_times_s, speedups
 
 CONFIDENCE = 0.95
 """That no γ is better than the one found by more than the indifference zone."""
@@ -81,25 +84,35 @@ class SearchSettings:
 class SearchQuestion:
     """What one sampling and acceptance rule asks of a cell: its acceptance, which no timing changes."""
 
-    tokens_per_round: FloatArray
-    """(1 + R, G) Ω, the estimate first; NaN where it is not known, and then γ takes no part."""
-    full_acceptance: FloatArray
-    """(G,) A_γ."""
-    draft_shares: FloatArray | None = None
-    """(G, D + 1) P(a round of one row verifies k drafts); None where every round verifies γ."""
+    acceptance: Acceptance
+    """Of the candidates, Ω with replicates (1 + R, G) or without (G,); where Ω is NaN, γ takes no part."""
     label: str = ""
     """Names the question, where there are several."""
 
-    def drafts_verified(self, settings: SearchSettings) -> FloatArray:
-        """(J, D + 1) P(a round of the batch verifies k drafts), plain decoding first."""
-        gammas = settings.gammas
-        found = np.zeros((len(gammas) + 1, max(gammas) + 1))
-        found[0, 0] = 1.0
-        if self.draft_shares is None:
-            found[np.arange(1, len(gammas) + 1), list(gammas)] = 1.0
-        else:
-            found[1:] = widest_share(np.nan_to_num(self.draft_shares), settings.batch_size)
-        return found
+    @cached_property
+    def estimate(self) -> Acceptance:
+        """The acceptance without its replicates, (G,)."""
+        own, count = self.acceptance, self.acceptance.gammas.size
+        shares = own.draft_shares
+        return replace(
+            own,
+            tokens_per_round=own.tokens_per_round.reshape(-1, count)[0],
+            full_acceptance=np.nan_to_num(own.full_acceptance.reshape(-1, count)[0]),
+            draft_shares=None if shares is None else shares.reshape(-1, count, shares.shape[-1])[0],
+        )
+
+    @cached_property
+    def log_tokens(self) -> FloatArray:
+        """(1 + R, J) logarithms of Ω, plain decoding first; −∞ where it is not known."""
+        omega = self.acceptance.tokens_per_round.reshape(-1, self.acceptance.gammas.size)
+        omega = np.clip(omega, 1.0, self.acceptance.gammas + 1.0)
+        logs = np.where(np.isfinite(omega), np.log(np.where(np.isfinite(omega), omega, 1.0)), -np.inf)
+        return np.concatenate([np.zeros((logs.shape[0], 1)), logs], axis=1)
+
+    def drafts_verified(self, batch_size: int) -> FloatArray:
+        """(G, D + 1) P(a round of the batch verifies k drafts)."""
+        gammas, shares = self.acceptance.gammas, self.estimate.draft_shares
+        return np.eye(gammas.max() + 1)[gammas] if shares is None else widest_share(np.nan_to_num(shares), batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +165,6 @@ class CandidateBounds:
     """(J,) log S with T_verify on lines through what was measured: a guess to choose the next γ by."""
     measured: BoolArray
     """(J,) whether every part of the round was."""
-    log_tokens: FloatArray
-    """(1 + R, J) logarithms of Ω; −∞ where it is not known."""
     gradient: FloatArray
     """(J, A) of log R by the levels of the arms; rows add up to 1."""
     mark_gradient: FloatArray
@@ -195,7 +206,7 @@ class CandidateBounds:
     def acceptance_margin(self) -> FloatArray:
         """(J,) the same of log Ω, by the prompts; 0 without replicates."""
         with np.errstate(invalid="ignore"):  # a draw of prompts without a start, under both
-            ratios = self.log_tokens - self.log_tokens[:, [self.leader]]
+            ratios = self.question.log_tokens - self.question.log_tokens[:, [self.leader]]
         if ratios.shape[0] < 3 or not np.isfinite(ratios[:, 1:]).any():
             return np.zeros(ratios.shape[1])
         finite = np.isfinite(ratios).all(axis=0)
@@ -207,7 +218,7 @@ class CandidateBounds:
     @cached_property
     def has_tokens(self) -> BoolArray:
         """(J,) whether Ω is known."""
-        return np.asarray(np.isfinite(self.log_tokens[0]), dtype=np.bool_)
+        return np.asarray(np.isfinite(self.question.log_tokens[0]), dtype=np.bool_)
 
     @cached_property
     def high(self) -> FloatArray:
@@ -258,58 +269,55 @@ def bound_candidates(
     settings: SearchSettings, question: SearchQuestion, levels: ArmLevels, *, is_rising: bool
 ) -> CandidateBounds:
     """Bound S of every candidate; `levels` has decode, draft and, where it catches up, draft_catch_up."""
-    gammas = settings.gammas
-    candidates = np.array([0, *gammas])
-    arms = ["decode", *(verify_arm(gamma) for gamma in gammas)]
+    gammas, estimate = np.asarray(settings.gammas), question.estimate
+    arms = ["decode", *(verify_arm(gamma) for gamma in settings.gammas)]
     timed = np.array([arm in levels.index for arm in arms])
     columns = [levels.index[arm] for arm, is_timed in zip(arms, timed, strict=True) if is_timed]
-    times_s, measured = np.exp(levels.log_s[columns]), candidates[timed]
-    widths = question.drafts_verified(settings)
+    times_s, measured = np.exp(levels.log_s[columns]), np.array([0, *settings.gammas])[timed]
+    widths = question.drafts_verified(settings.batch_size)
     width = widths.shape[1]
-    verified = np.where(timed[:, None], widths @ _on_lines(measured, width), widths @ _from_below(measured, width))
-    chain_s = np.concatenate([[0.0], levels.marks_s("draft")[np.asarray(gammas) - 1]])
-    full = np.concatenate([[0.0], np.clip(np.nan_to_num(question.full_acceptance), 0.0, 1.0)])
+    verified = np.where(timed[1:, None], widths @ _on_lines(measured, width), widths @ _from_below(measured, width))
+    chain_s = levels.marks_s("draft")[gammas - 1]
     catch_up_s = 0.0
     if settings.catches_up:
         catch_up_s = max(0.0, levels.seconds("draft_catch_up") - float(levels.marks_s("draft")[0]))
-    tokens = np.clip(question.tokens_per_round, 1.0, candidates[1:] + 1.0)
-    tokens = np.concatenate([np.ones((tokens.shape[0], 1)), tokens], axis=1)
-    has_tokens = np.isfinite(tokens)
-
-    def rounds(t_verify_s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(J,) T_round, and log S."""
-        round_s = round_time_s(
-            t_draft_total_s=chain_s,
-            t_verify_s=t_verify_s,
-            t_draft_catch_up_s=catch_up_s,
-            full_acceptance=full,
-            batch_size=settings.batch_size,
-        )
-        gains = speedup(np.where(has_tokens[0], tokens[0], 1.0), t_decode_s=times_s[0], t_round_s=round_s)
-        return round_s, np.where(has_tokens[0], np.log(gains), -np.inf)
-
-    round_s, log_speedup = rounds(verified @ times_s)
-    gradient = np.zeros((candidates.size, len(levels.arms)))
+    costs = RoundCosts(
+        gammas=gammas,
+        t_decode_s=np.array(times_s[0]),
+        t_draft_total_s=chain_s,
+        t_verify_s=verified @ times_s,
+        t_draft_catch_up_s=np.array(catch_up_s) if catch_up_s > 0 else None,
+        provenance=np.where(timed[1:], int(Provenance.MEASURED), int(Provenance.EXTRAPOLATED)),
+    )
+    guessed = replace(costs, t_verify_s=widths @ _extended(measured, times_s, width))
+    gradient = np.zeros((gammas.size, len(levels.arms)))
+    mark_gradient = np.zeros((gammas.size, levels.shares["draft"].size))
     gradient[:, columns] = verified * times_s
-    mark_gradient = np.zeros((candidates.size, levels.shares["draft"].size))
-    mark_gradient[np.arange(1, candidates.size), np.asarray(gammas) - 1] = chain_s[1:]
+    mark_gradient[np.arange(gammas.size), gammas - 1] = chain_s
     if catch_up_s > 0:
-        follows = catch_up_probability(full, settings.batch_size)
+        follows = catch_up_probability(np.clip(estimate.full_acceptance, 0.0, 1.0), settings.batch_size)
         gradient[:, levels.index["draft_catch_up"]] = follows * levels.seconds("draft_catch_up")
         mark_gradient[:, 0] -= follows * levels.marks_s("draft")[0]
     gradient[:, levels.index["draft"]] = mark_gradient.sum(axis=1)
+    round_s = round_times_s(costs, estimate, batch_size=settings.batch_size)[:, None]
+    plain = np.eye(len(levels.arms))[[levels.index["decode"]]]
     return CandidateBounds(
         settings=settings,
         question=question,
         levels=levels,
         is_rising=is_rising,
-        log_speedup=log_speedup,
-        predicted=rounds(widths @ _extended(measured, times_s, width))[1],
-        measured=timed & has_tokens[0],
-        log_tokens=np.where(has_tokens, np.log(np.where(has_tokens, tokens, 1.0)), -np.inf),
-        gradient=gradient / round_s[:, None],
-        mark_gradient=mark_gradient / round_s[:, None],
+        log_speedup=_log_speedups(costs, estimate, settings.batch_size),
+        predicted=_log_speedups(guessed, estimate, settings.batch_size),
+        measured=timed & np.concatenate([[True], estimate.is_known]),
+        gradient=np.concatenate([plain, gradient / round_s]),
+        mark_gradient=np.concatenate([np.zeros((1, mark_gradient.shape[1])), mark_gradient / round_s]),
     )
+
+
+def _log_speedups(costs: RoundCosts, acceptance: Acceptance, batch_size: int) -> FloatArray:
+    """(J,) log S, 0 of plain decoding; −∞ where Ω is unknown."""
+    logs = np.log(speedups(costs, acceptance, batch_size=batch_size))
+    return np.concatenate([[0.0], np.where(np.isnan(logs), -np.inf, logs)])
 
 
 def _from_below(measured: IntArray, width: int) -> FloatArray:

@@ -14,6 +14,7 @@ longer; its answer takes the right ones. ε stays out of the search, as it does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specgauge.model.acceptance.acceptance import Acceptance
@@ -153,9 +154,5 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
 
 def _question(way: Way, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
     words = [f"sampling {way.sampling}", f"{way.setting.draft_sampling} draft", f"{way.setting.acceptance_rule} rule"]
-    return SearchQuestion(
-        tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES],
-        full_acceptance=acceptance.full_acceptance[0],
-        draft_shares=None if acceptance.draft_shares is None else acceptance.draft_shares[0],
-        label=", ".join(words) if several else "",
-    )
+    few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
+    return SearchQuestion(acceptance=few, label=", ".join(words) if several else "")
