@@ -9,7 +9,7 @@ A greedy draft proposes its argmax, so its proposal distribution is one-hot at t
 Nothing is floored and nothing divides by zero: where nothing can be rejected the residual is all zeros.
 Leviathan et al., arXiv 2211.17192, section 2.3 and appendix A.1; Chen et al., arXiv 2302.01318, algorithm 2.
 
-    >>> here = position_law([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    >>> here = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
     >>> here.residual.round(12).tolist(), round(float(here.overlap), 12)
     ([0.25, 0.75, 0.0], 0.6)
 """
@@ -31,7 +31,7 @@ DraftSampling = Literal["same", "greedy"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositionLaw:
+class PositionDistribution:
     """Everything about one position; every array has the shape (…, V) of the inputs or (…) where it says so."""
 
     target_probs: FloatArray
@@ -66,13 +66,13 @@ class PositionLaw:
         return self.accepted + self.replaced
 
 
-def position_law(
+def position_distribution(
     target_probs: ArrayLike,
     draft_probs: ArrayLike,
     *,
     rule: AcceptanceRule = "ratio",
     draft_sampling: DraftSampling = "same",
-) -> PositionLaw:
+) -> PositionDistribution:
     """The distributions of one position, or of a batch of positions (…, V); target and draft broadcast.
 
     Raises:
@@ -97,7 +97,7 @@ def position_law(
         accepted = np.minimum(target, draft)
         deficit = np.maximum(target - draft, 0.0)
     missing = deficit.sum(axis=-1, keepdims=True)
-    return PositionLaw(
+    return PositionDistribution(
         target_probs=target,
         draft_probs=draft,
         accept=accept,

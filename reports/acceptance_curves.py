@@ -86,7 +86,7 @@ def _curve(texts: RecordedTexts, key: Strategy, config: Config) -> AcceptanceCur
         high=high,
         tokens_per_round=omega,
         alpha_overlap=alpha_overlap(texts.overlaps(key.acceptance_rule, key.draft_sampling)),
-        alpha_judged=alpha_judged(rounds.judged_accepted, rounds.judged),
+        alpha_judged=alpha_judged(rounds.accepted, rounds.tested),
         alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
         if omega is not None and 1 <= omega <= gamma + 1
         else None,

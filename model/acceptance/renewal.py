@@ -158,12 +158,12 @@ class RenewalResult:
     """(N, G, D) E[rounds from the window whose first j drafts are all accepted]; zero for j over γ."""
     lost_bonus: FloatArray
     """E[rounds from the window that end on an accepted EOS], which commit no bonus."""
-    judged: FloatArray
-    """E[positions judged], Σ u_t, of the whole text."""
-    judged_accepted: FloatArray
+    tested: FloatArray
+    """E[positions tested], Σ u_t, of the whole text."""
+    accepted: FloatArray
     """E[drafts accepted], Σ u_t a_t, of the whole text."""
-    judged_overlap: FloatArray
-    """Σ u_t o_t: equals judged_accepted in expectation when the text comes from the recomputed chain."""
+    tested_overlap: FloatArray
+    """Σ u_t o_t: equals accepted in expectation when the text comes from the recomputed chain."""
     catch_ups: FloatArray
     """E[drafting rounds that follow a fully accepted one], whose first draft step feeds two tokens."""
     time_s: FloatArray | None
@@ -271,8 +271,8 @@ def renewal(
     )
     count, longest = shape_of_texts
     shape = (count, drafts.size)
-    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "judged", "judged_accepted")}
-    sums |= {name: np.zeros(shape) for name in ("judged_overlap", "catch_ups", "time_s")}
+    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "tested", "accepted")}
+    sums |= {name: np.zeros(shape) for name in ("tested_overlap", "catch_ups", "time_s")}
     sums["survival"] = np.zeros((*shape, depth))
     size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + depth + 1)))
     for rows, chunk in _chunks(whole, size):
@@ -346,7 +346,7 @@ def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, Flo
     inside = chunk.ends.inside(a.shape[1])
     starts = np.where(inside.T[:, None, :], starts, 0.0).transpose(2, 1, 0)
     bonus = bonus.transpose(2, 1, 0)
-    judged = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
+    tested = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
     goes_on = (place + 1 < lengths[:, None]) & (place + 1 < limits[:, None] - 1)
     windowed = starts * (place + depth <= limits[:, None])[:, None, :]
     survival = windowed @ _ahead(products, chunk.overlap)
@@ -356,9 +356,9 @@ def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, Flo
         "starts": windowed.sum(axis=2),
         "survival": survival,
         "lost_bonus": _lost_bonus(windowed, products, chunk.ends, gammas),
-        "judged": judged.sum(axis=2),
-        "judged_accepted": (judged @ a[:, :, None])[:, :, 0],
-        "judged_overlap": (judged @ chunk.overlap[:, :, None])[:, :, 0],
+        "tested": tested.sum(axis=2),
+        "accepted": (tested @ a[:, :, None])[:, :, 0],
+        "tested_overlap": (tested @ chunk.overlap[:, :, None])[:, :, 0],
         "catch_ups": np.where(gammas > 0, (bonus @ goes_on[:, :, None].astype(np.float64))[:, :, 0], 0.0),
     }
     if chunk.costs_s is not None:

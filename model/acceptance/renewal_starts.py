@@ -175,7 +175,7 @@ def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
     step = np.arange(1, depth + 1)
     asked = step <= gammas[:, None]
     offered = step <= starts.offered[:, :, None]
-    judged = (step <= starts.in_force[:, :, None]) & (place[:, None] + step <= ends.lengths[:, None, None])
+    tested = (step <= starts.in_force[:, :, None]) & (place[:, None] + step <= ends.lengths[:, None, None])
 
     def over(weights: FloatArray, values: FloatArray) -> FloatArray:
         """Σ_t of (n, G, T) weights and (n, T, D) values, at the drafts that γ asks for: (n, G, D)."""
@@ -185,9 +185,9 @@ def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
         "rounds": chances.sum(axis=2),
         "starts": windowed.sum(axis=2),
         "survival": over(windowed, np.where(offered, starts.ahead, 0.0)),
-        "judged": over(chances, np.where(judged, starts.survival[:, :, :-1], 0.0)).sum(axis=2),
-        "judged_accepted": over(chances, np.where(judged, starts.survival[:, :, 1:], 0.0)).sum(axis=2),
-        "judged_overlap": over(chances, np.where(judged, starts.ahead, 0.0)).sum(axis=2),
+        "tested": over(chances, np.where(tested, starts.survival[:, :, :-1], 0.0)).sum(axis=2),
+        "accepted": over(chances, np.where(tested, starts.survival[:, :, 1:], 0.0)).sum(axis=2),
+        "tested_overlap": over(chances, np.where(tested, starts.ahead, 0.0)).sum(axis=2),
         "lost_bonus": _lost_bonus(starts, windowed, gammas),
     }
     by_gamma = [_sums_of_gamma(starts, chances[:, g], windowed[:, g], int(gamma)) for g, gamma in enumerate(gammas)]

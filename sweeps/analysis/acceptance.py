@@ -79,9 +79,9 @@ class RecordedTexts:
         index = int(np.argmax(rounds.gammas))
         means = self.overlaps(acceptance_rule, draft_sampling)
         return chain_check(
-            rounds.judged_accepted[:, index],
-            rounds.judged_overlap[:, index],
-            rounds.judged[:, index],
+            rounds.accepted[:, index],
+            rounds.tested_overlap[:, index],
+            rounds.tested[:, index],
             largest_variance=float(np.sum(means * (1 - means))),
         )
 

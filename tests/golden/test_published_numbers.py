@@ -14,7 +14,7 @@ from specgauge.model.acceptance.profiles import (
     run_distribution,
 )
 from specgauge.model.costs import AutoregressiveDraft
-from specgauge.model.exact import position_law
+from specgauge.model.exact import position_distribution
 from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.roofline.step_time import experts_touched
 from specgauge.model.sensitivity import alpha_from_tokens_per_round, leviathan_speedup, operations_factor
@@ -156,7 +156,7 @@ def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:
 
 
 def test_the_three_token_example_of_the_course() -> None:
-    law = position_law([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    law = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
     assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
     assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
     np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)

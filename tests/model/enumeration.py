@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import distribution
-from specgauge.model.exact import AcceptanceRule, DraftSampling, position_law
+from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution
 
 NextProbs = Callable[[tuple[int, ...]], ArrayLike]
 """Next-token probabilities (V,) after the tokens of a prefix."""
@@ -38,7 +38,7 @@ def round_distribution(
             for token, probability in enumerate(distribution("target", target(after))):
                 add((*committed, token), mass * float(probability))
             return
-        here = position_law(target(after), draft(after), rule=rule, draft_sampling=draft_sampling)
+        here = position_distribution(target(after), draft(after), rule=rule, draft_sampling=draft_sampling)
         for token in range(here.accepted.size):
             if here.accepted[token] > 0:
                 walk((*committed, token), mass * float(here.accepted[token]))

@@ -15,7 +15,7 @@ from torch import Tensor
 from specgauge.bench.decoding.sampling import draw
 from specgauge.bench.decoding.verification import accepted_run, judge_forced, judge_match, judge_ratio
 from specgauge.model.checks import FloatArray
-from specgauge.model.exact import DraftSampling, position_law, proposal_probs
+from specgauge.model.exact import DraftSampling, position_distribution, proposal_probs
 from tests.model.enumeration import round_distribution
 
 WEIGHTS = st.one_of(st.just(0.0), st.floats(1e-300, 1e-290), st.floats(1e-18, 1e-10), st.floats(1e-3, 1.0))
@@ -93,7 +93,7 @@ def test_the_enumerated_output_law_is_the_targets(sampling: DraftSampling, pair:
     """Integrate over both uniforms: the test flips at one threshold, a replacement follows its masses."""
     target, draft = pair
     proposals = proposal_probs(draft, sampling)
-    wanted = position_law(target, draft, draft_sampling=sampling)
+    wanted = position_distribution(target, draft, draft_sampling=sampling)
     law = np.zeros_like(target)
     for token in np.flatnonzero(proposals):
         threshold = float(wanted.accept[token])

@@ -109,7 +109,7 @@ def test_the_three_estimates_agree_when_acceptance_is_constant_and_differ_when_i
     def estimates(a: np.ndarray) -> list[float]:
         result = renewal(a, a, [a.size], [False], [4], 4)
         omega = alpha_from_tokens_per_round(result.tokens_per_round(), 4)[0]
-        found = (alpha_overlap(a), alpha_judged(result.judged_accepted, result.judged), omega)
+        found = (alpha_overlap(a), alpha_judged(result.accepted, result.tested), omega)
         return [float(value or 0) for value in found]
 
     assert estimates(np.full((1, 50), 0.7)) == pytest.approx([0.7] * 3, abs=1e-12)

@@ -46,7 +46,7 @@ def test_fixed_gamma_is_the_renewal_by_start(seed: int) -> None:
         found = simulated(FixedPolicy(gamma=gamma), texts, DEAR)
         assert found.rounds.tolist() == wanted.rounds[:, gamma].tolist()
         assert found.time_s == pytest.approx(wanted.time_s[:, gamma], rel=1e-12)
-        assert found.accepted.sum() == wanted.judged_accepted[:, gamma].sum()
+        assert found.accepted.sum() == wanted.accepted[:, gamma].sum()
 
 
 def bound_by_brute_force(texts: ReplayTexts, text: int, rounds_s: FloatArray) -> float:

@@ -34,7 +34,7 @@ def test_fixed_gamma_converges_to_its_exact_expectation(gamma: int, by_eos: bool
         for found, wanted in (
             (played.time_s[mine], wanted_s[text]),
             (played.rounds[mine], exact.rounds[text, 0]),
-            (played.accepted[mine], exact.judged_accepted[text, 0] if gamma else 0.0),
+            (played.accepted[mine], exact.accepted[text, 0] if gamma else 0.0),
         ):
             error = found.std(ddof=1) / np.sqrt(replicates)
             assert abs(found.mean() - wanted) <= 4 * error + 1e-9
