@@ -152,8 +152,8 @@ class _DecodedPoint:
         rounds = self.decoded.rounds[self.key]
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
         costs = costs_along(self.source, self.key.batch_size, context, drafted)
-        plain_s = CountedArm.of(rounds, PLAIN).costs_s(costs)
-        policy_s = counted.costs_s(costs) + counted.loop_rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
+        policy_s = counted.time_s(costs, self.overhead_s) + counted.looks * self.tuned.t_look_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 
