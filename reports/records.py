@@ -48,6 +48,9 @@ class Prediction:
     t_draft_total_s: float | None
     t_draft_catch_up_s: float | None
     t_verify_s: float | None
+    """T_verify(γ), of γ drafts."""
+    t_verify_mean_s: float | None = None
+    """Mean verification of the rounds, which may find fewer drafts."""
     t_overhead_s: float | None
     t_round_s: float | None
     tokens_per_round: float | None
@@ -67,6 +70,11 @@ class Prediction:
     status: str
     """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: str
+
+    @property
+    def round_verify_s(self) -> float | None:
+        """What a round spends on verification: the mean over its drafts where that is known, else T_verify(γ)."""
+        return self.t_verify_s if self.t_verify_mean_s is None else self.t_verify_mean_s
 
 
 @dataclass(frozen=True, kw_only=True)

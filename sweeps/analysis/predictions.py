@@ -5,8 +5,9 @@
     recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
     verification.csv      one row per cell and γ that was decoded end to end: prediction against measurement
 
-t_verify_s is what a round of that γ spends on verification on average: T_verify(γ) where a model drafts; lookups may
-find fewer drafts (`drafts_per_round`) or none, and a round then verifies those, or is a plain step.
+t_verify_s is T_verify(γ), of γ drafts. t_verify_mean_s is what a round of that γ spends on verification on average: the
+same where a model drafts; lookups may find fewer drafts (`drafts_per_round`) or none, and a round then verifies those,
+or is a plain step.
 Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
 too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
 """
@@ -213,7 +214,7 @@ def _acceptance(rounds: JudgedRounds, gamma: int, low: FloatArray, high: FloatAr
 def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
     index, doubt = answer.gammas.index(gamma), answer.doubt
     return {
-        "t_verify_s": finite_or_none(answer.parts.t_verify_s[0, index]),
+        "t_verify_mean_s": finite_or_none(answer.parts.t_verify_s[0, index]),
         "t_round_s": finite_or_none(answer.t_round_s[index]),
         "speedup": finite_or_none(doubt.speedup[index]),
         "speedup_low": None if doubt.low is None else finite_or_none(doubt.low[index]),

@@ -31,7 +31,8 @@ FLAG_COLUMNS = ("is_best", "is_recommended")
 WHOLE_COLUMNS = ("batch_size", "context", "gamma")
 PREDICTION_COLUMNS = (
     "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "gamma",
-    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_overhead_s", "t_round_s",
+    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_overhead_s",
+    "t_round_s",
     "tokens_per_round", "tokens_per_round_low", "tokens_per_round_high", "accepted_draft_tokens", "drafts_per_round",
     "speedup", "speedup_low", "speedup_high", "p_best", "is_best", "is_recommended", "full_acceptance",
     "cost_known", "acceptance_known", "label",

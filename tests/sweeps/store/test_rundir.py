@@ -142,7 +142,7 @@ def test_predictions_come_back_exactly(tmp_path: Path) -> None:
         ("", "empty"),
         ("a,b\n1,2\n", "the column 'pair' is missing"),
         (f"{','.join(PREDICTION_COLUMNS)}\n{row()[:-5]}", "truncated"),
-        (f"{','.join(PREDICTION_COLUMNS)}\n{row()}\n{row()},1\n", "line 3: found 30 fields, 29 are expected"),
+        (f"{','.join(PREDICTION_COLUMNS)}\n{row()}\n{row()},1\n", "line 3: found 31 fields, 30 are expected"),
         (f"{','.join(PREDICTION_COLUMNS)}\n{row(gamma='four')}\n", "column gamma: found 'four', allowed: a number$"),
         (f"{','.join(PREDICTION_COLUMNS)}\n{row(gamma='')}\n", "column gamma: found '', allowed: a number$"),
         (
