@@ -2,7 +2,7 @@
 
 A `Strategy` is one way to speculate with one pair (pair, mode, sampling, draft sampling, acceptance rule); a `Place`
 is where it was asked (batch size, context). Records are made from the rows of `predictions.csv`, `recommendation.yaml`
-and `verification.csv`; unknown is None, and None stays None until it is printed as a dash.
+and `validation.csv`; unknown is None, and None stays None until it is printed as a dash.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """One row of verification.csv: what decoding one place at one gamma end to end found, beside the prediction."""
+    """One row of validation.csv: what decoding one place at one gamma end to end found, beside the prediction."""
 
     strategy: Strategy
     place: Place
@@ -146,7 +146,7 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedPolicy:
-    """One row of verification.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
+    """One row of validation.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
 
     strategy: Strategy
     place: Place
@@ -234,7 +234,7 @@ def answer(entry: Mapping[str, Any]) -> Answer:
 
 
 def verified(row: Mapping[str, Any]) -> Verified:
-    """The record of one row of verification.csv; ValueError as for `prediction`."""
+    """The record of one row of validation.csv; ValueError as for `prediction`."""
     return Verified(
         strategy=_strategy(row),
         place=_place(row),
@@ -249,7 +249,7 @@ def verified(row: Mapping[str, Any]) -> Verified:
 
 
 def verified_policy(row: Mapping[str, Any]) -> VerifiedPolicy:
-    """The record of one row of verification.csv of an adaptive policy; ValueError as for `prediction`."""
+    """The record of one row of validation.csv of an adaptive policy; ValueError as for `prediction`."""
     return VerifiedPolicy(
         strategy=_strategy(row),
         place=_place(row),

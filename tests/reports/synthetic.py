@@ -58,7 +58,7 @@ class Shape:
     environment: Mapping[str, Any] = field(
         default_factory=lambda: {
             "collected_at": "2026-01-02T03:04:05Z",
-            "device": {"name": "2 CPU cores", "type": "cpu"},
+            "device": "2 CPU cores",
             "packages": {"torch": "2.13.0", "transformers": "5.24.0"},
             "driver": None,
         }

@@ -19,10 +19,12 @@ from specgauge.model.arms import arm_names
 from specgauge.model.decision import PartReplicates
 from specgauge.model.prediction import OPTIMISTIC
 from specgauge.sweeps.analysis import rounds
-from specgauge.sweeps.analysis.predictions import COLUMNS, Reasons, predict, predict_run
+from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import PredictionRow
 from tests.sweeps import made
 from tests.sweeps.made import acceptance_frame, write_run
 
@@ -294,7 +296,7 @@ def test_files_come_back_as_written(tmp_path: Path) -> None:
     predictions = predict_run(write_run(path, made.config(), {"greedy": acceptance_frame(10, 16)}))
     run = Run.open(path)
     table = run.predictions()
-    assert tuple(table.columns) == COLUMNS
+    assert list(table.columns) == list(columns(PredictionRow))
     for row, found in zip(predictions.rows, table.to_dict("records"), strict=True):
         for name, value in row.items():
             assert found[name] == value or (value is None and math.isnan(found[name]))
