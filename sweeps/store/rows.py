@@ -18,13 +18,11 @@ import json
 import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from specgauge.configs.canonical import canonical_json, strict_loads
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
@@ -76,32 +74,27 @@ class Column(NamedTuple):
         return " ".join([what, *([bounds] if bounds else [])]) + (", or nothing" if self.may_lack else "")
 
 
-@cache
+_COLUMNS: dict[Any, dict[str, Column]] = {}
+
+
 def columns(row_type: type[Any]) -> dict[str, Column]:
     """The fields of a row type, by name and in order."""
-    hints = get_type_hints(row_type, include_extras=True)
-    found = {}
-    for one in fields(row_type):
-        options = [hints[one.name]]
-        if get_origin(options[0]) in (Union, types.UnionType):
-            options = list(get_args(options[0]))
-        hint = next(option for option in options if option is not type(None))
-        notes = [
-            note for info in getattr(hint, "__metadata__", ()) if isinstance(info, FieldInfo) for note in info.metadata
-        ]
-        bounds = {end: getattr(note, end) for end in ("gt", "ge", "le") for note in notes if hasattr(note, end)}
-        found[one.name] = Column(
-            kind=get_args(hint)[0] if hasattr(hint, "__metadata__") else hint,
-            bounds=bounds,
-            may_lack=len(options) > 1,
-            is_required=one.default is MISSING and one.default_factory is MISSING,
-        )
-    return found
+    if row_type not in _COLUMNS:
+        hints = get_type_hints(row_type, include_extras=True)
+        _COLUMNS[row_type] = {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
+    return _COLUMNS[row_type]
 
 
-@cache
-def _adapter(row_type: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(row_type)
+def _column(one: Field[Any], hint: Any) -> Column:
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    hint = options[0]
+    notes = [note for info in getattr(hint, "__metadata__", ()) for note in getattr(info, "metadata", ())]
+    return Column(
+        kind=get_args(hint)[0] if hasattr(hint, "__metadata__") else hint,
+        bounds={end: getattr(note, end) for end in ("gt", "ge", "le") for note in notes if hasattr(note, end)},
+        may_lack=len(options) > 1,
+        is_required=one.default is MISSING and one.default_factory is MISSING,
+    )
 
 
 def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN) -> Row:
@@ -115,7 +108,7 @@ def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN)
         raise ValueError(f"{where}: expected a mapping, got {type(value).__name__}; {remedy}")
     check_release(value, where)
     try:
-        return cast("Row", _adapter(row_type).validate_python(value))
+        return TypeAdapter(row_type).validate_python(value)
     except ValidationError as error:
         raise ValueError(f"{where}{_problem(row_type, error)}; {remedy}") from error
 
@@ -238,7 +231,7 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 
 def plain(row: Any) -> Any:
     """A typed row, or what holds some, as plain data."""
-    return _adapter(type(row)).dump_python(row) if is_dataclass(row) else row
+    return TypeAdapter(type(row)).dump_python(row) if is_dataclass(row) else row
 
 
 def rows_under(
@@ -350,7 +343,6 @@ def frame_of(row_type: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
     return pd.DataFrame({name: column(name, one.kind) for name, one in columns(row_type).items()})
 
 
-@cache
 def arrow_schema(row_type: type[Any]) -> pa.Schema:
     """The row type as parquet holds it."""
     import pyarrow as pa

@@ -41,7 +41,7 @@ def config(batch_size: int = 1, **changes: Any) -> Config:
 
 
 def tuned(place: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:
-    halves = (TunedHalf(tuned_on=(1,), policies=policies), TunedHalf(tuned_on=(0,), policies=policies))
+    halves = (TunedHalf(tuned_on=(1,), policies=dict(policies)), TunedHalf(tuned_on=(0,), policies=dict(policies)))
     plain: dict[str, Any] = {"prompts": 10, "gamma_max": 3, "t_overhead_s": 1.0, "t_look_s": LOOK_S}
     return TunedCell(key=place, halves=halves, **(plain | changes))
 

@@ -17,7 +17,7 @@ import pytest
 
 from specgauge.sweeps.store import tables
 from specgauge.sweeps.store.files import StorageError
-from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.rows import columns, write_table
 from specgauge.sweeps.store.rundir import REQUESTS, ROUNDS
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RoundRow, TunedCell, TunedHalf
 from specgauge.sweeps.store.tables import (
@@ -109,12 +109,11 @@ def test_killed_between_the_two_writes_the_block_is_decoded_again(
 ) -> None:
     log = DecodedLog.open(tmp_path)
     keep(log, 0)
-    write = tables.write_table
 
     def killed(path: Path, row_type: type[Any], table: pa.Table) -> None:
         if path.name == REQUESTS:
             raise KeyboardInterrupt
-        write(path, row_type, table)
+        write_table(path, row_type, table)
 
     monkeypatch.setattr(tables, "write_table", killed)
     with pytest.raises(KeyboardInterrupt):
