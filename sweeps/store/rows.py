@@ -46,10 +46,6 @@ _EXPECTED = {
 """What was expected, by the kind of pydantic's error."""
 
 
-class ReleaseError(ValueError):
-    """Written by a release of specgauge with another file format."""
-
-
 class Column(NamedTuple):
     """A field of a row type."""
 
@@ -64,14 +60,11 @@ class Column(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """Its values in words."""
-        if get_origin(self.kind) is Literal:
-            what = " or ".join(map(str, get_args(self.kind)))
-        else:
-            what = _KINDS.get(self.kind, "a value")
+        """Its values in words; "" where it is no scalar."""
+        what = " or ".join(get_args(self.kind)) if get_origin(self.kind) is Literal else _KINDS.get(self.kind, "")
         ends = {"gt": "above", "ge": "of at least", "le": "up to"}
         bounds = " and ".join(f"{ends[name]} {end:g}" for name, end in self.bounds.items())
-        return " ".join([what, *([bounds] if bounds else [])]) + (", or nothing" if self.may_lack else "")
+        return f"{what} {bounds}".rstrip() + (", or nothing" if what and self.may_lack else "")
 
 
 _COLUMNS: dict[Any, dict[str, Column]] = {}
@@ -101,8 +94,7 @@ def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN)
     """A mapping as a row; `where`: the file and place that begin the line of an error, `remedy`: its end.
 
     Raises:
-        ValueError: a field is missing, unknown or holds something else than it should.
-        ReleaseError: the row was written by another release.
+        ValueError: a field is missing, unknown or holds something else than it should, or another release wrote it.
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}: expected a mapping, got {type(value).__name__}; {remedy}")
@@ -123,15 +115,12 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
         return f", {name}: expected {f'the field {near[0]!r}' if near else 'no such field'}, got {place[-1]!r}"
     if kind == "value_error":
         return f", {name}: {context['error']}"
-    column = known.get(str(place[0])) if len(place) == 1 else None
-    if (
-        column is not None
-        and kind not in ("expected", "finite_number")
-        and (column.kind in _KINDS or get_origin(column.kind) is Literal)
-    ):
-        wanted = column.expected
-    else:
-        wanted = _EXPECTED.get(kind, first["msg"].removeprefix("Input should be ")).format(**context)
+    column = known.get(str(place[0])) if len(place) == 1 and kind not in ("expected", "finite_number") else None
+    wanted = column.expected if column is not None else ""
+    if not wanted:
+        wanted = (
+            _EXPECTED[kind].format(**context) if kind in _EXPECTED else first["msg"].removeprefix("Input should be ")
+        )
     if kind == "missing":
         return f", {name}: expected {wanted}, it is missing"
     if not name:
@@ -149,11 +138,11 @@ def check_release(content: Mapping[Any, Any], where: object) -> None:
     """Refuse what another release wrote.
 
     Raises:
-        ReleaseError: it was.
+        ValueError: it was.
     """
     found = content.get("schema", SCHEMA)
     if found != SCHEMA:
-        raise ReleaseError(
+        raise ValueError(
             f"{where}: expected schema {SCHEMA} of this release, got {found!r} of another; read it with that "
             "release, or start anew with --fresh"
         )
@@ -230,8 +219,8 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def plain(row: Any) -> Any:
-    """A typed row, or what holds some, as plain data."""
-    return TypeAdapter(type(row)).dump_python(row) if is_dataclass(row) else row
+    """A typed row as a mapping, the rows in it too."""
+    return TypeAdapter(type(row)).dump_python(row)
 
 
 def rows_under(

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from specgauge.sweeps.store.rows import (
-    ReleaseError,
     columns,
     frame_of,
     plain,
@@ -158,7 +157,7 @@ def test_prompts_are_rows_too() -> None:
     )
     with pytest.raises(ValueError, match=r"^prompts\.jsonl, line 1, tokens\[1\]: expected .*, got 'x'; again$"):
         read_jsonl(Path("prompts.jsonl"), PromptRow, line.replace(b"2]", b'"x"]'), "again")
-    with pytest.raises(ReleaseError, match="expected schema 1 of this release, got 2 of another"):
+    with pytest.raises(ValueError, match="expected schema 1 of this release, got 2 of another"):
         read_jsonl(Path("prompts.jsonl"), PromptRow, line.replace(b'"schema":1', b'"schema":2'), "again")
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +29,7 @@ from specgauge.sweeps.store.tables import (
 )
 from tests.model.policy_cases import POLICIES as EVERY_KIND
 from tests.sweeps.decoded import PREFILL_S, Batch, key, write_blocks
+from tests.sweeps.store.test_journal import start
 
 SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
 GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
@@ -190,19 +188,10 @@ except StorageError as error:
 
 
 def test_a_file_size_limit_is_the_same_line(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert done.stdout.startswith(
-        f"{tmp_path / ROUNDS}: cannot write, File too large: what was measured before is kept"
-    )
+    with start(LIMITED, tmp_path) as process:
+        out, err = process.communicate()
+    assert err == ""
+    assert out.startswith(f"{tmp_path / ROUNDS}: cannot write, File too large: what was measured before is kept")
     assert DecodedLog.open(tmp_path).blocks(key()) == 1
     assert len(read_decoded(tmp_path)[1]) == 2
 
