@@ -296,7 +296,7 @@ class CountedArm:
         return sum(block.context.size for block in self.blocks)
 
     def figures(self) -> dict[str, Any]:
-        """Columns of a row of verification.csv."""
+        """Columns of a row of validation.csv."""
         if not self.rounds:
             return {"rounds": 0, "gamma_switches": 0, "looks": 0}
         return {
