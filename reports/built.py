@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from specgauge.reports.formatting import count
 
 if TYPE_CHECKING:
-    from specgauge.sweeps.store.journal import JournalLine
+    from specgauge.sweeps.store.schema import JournalLine
 
 
 def built_forwards(lines: Iterable[JournalLine]) -> list[tuple[str, list[tuple[str, str]]]]:

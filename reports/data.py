@@ -25,9 +25,8 @@ from specgauge.sweeps.analysis.predictions import Predictions, predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.store.decoded import REQUESTS
-from specgauge.sweeps.store.journal import JournalLine
-from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
+from specgauge.sweeps.store.schema import JournalLine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,8 +98,8 @@ def read_report_data(run_dir: Path) -> ReportData:
         },
         predictions=[_made(prediction, row, run_dir / PREDICTIONS) for row in predicted.rows],
         answers=[_made(answer, entry, run_dir / RECOMMENDATION) for entry in predicted.recommendations],
-        policies=[_made(verified_policy, row, run_dir / VERIFICATION) for row in predicted.policies],
-        verified=[_made(verified, row, run_dir / VERIFICATION) for row in predicted.verification],
+        policies=[_made(verified_policy, row, run_dir / VALIDATION) for row in predicted.policies],
+        verified=[_made(verified, row, run_dir / VALIDATION) for row in predicted.verification],
         verification=summarise(predicted.verification),
         warnings=predicted.warnings,
         gaps=_gaps(run, lines),
@@ -115,8 +114,8 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
             rows=tuple({str(name): value for name, value in row.items()} for row in rows),
             recommendations=run.recommendations(),
             warnings=run.warnings,
-            verification=run.verification(),
-            policies=run.verified_policies(),
+            verification=run.validation(),
+            policies=run.validated_policies(),
         )
     return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())
 
@@ -147,7 +146,7 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> list[Gap]:
     if lines and not _is_predicted(run):
         message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
         gaps.append(Gap(code="stopped", message=message))
-    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VERIFICATION).is_file():
+    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VALIDATION).is_file():
         message = "Texts were decoded end to end, but the predictions have not been held against them yet."
         gaps.append(Gap(code="not_compared", message=message))
     return gaps

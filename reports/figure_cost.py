@@ -44,9 +44,9 @@ def cost_bars(series: Mapping[str, Sequence[Prediction]]) -> list[CostBar]:
     """The bars of a panel, in rising gamma, where drafting and verification are both known."""
     bars: dict[int, CostBar] = {}
     for one in (one for curve in series.values() for one in curve):
-        if one.t_draft_total_s is None or one.t_verify_s is None:
+        if one.t_draft_total_s is None or one.round_verify_s is None:
             continue
-        left_s = (one.t_round_s or 0.0) - one.t_draft_total_s - one.t_verify_s - max(0.0, one.t_overhead_s or 0.0)
+        left_s = (one.t_round_s or 0.0) - one.t_draft_total_s - one.round_verify_s - max(0.0, one.t_overhead_s or 0.0)
         if left_s < _ROUNDING * (one.t_round_s or 0.0):
             left_s = 0.0
         before = [bars[one.gamma]] if one.gamma in bars else []
@@ -54,7 +54,7 @@ def cost_bars(series: Mapping[str, Sequence[Prediction]]) -> list[CostBar]:
         bars[one.gamma] = CostBar(
             gamma=one.gamma,
             draft_s=one.t_draft_total_s,
-            verify_s=one.t_verify_s,
+            verify_s=one.round_verify_s,
             rest_s=max(0.0, left_s, *(bar.rest_s for bar in before)),
             overhead_s=max(overheads_s, default=None),
         )

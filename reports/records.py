@@ -2,7 +2,7 @@
 
 A `Strategy` is one way to speculate with one pair (pair, mode, sampling, draft sampling, acceptance rule); a `Place`
 is where it was asked (batch size, context). Records are made from the rows of `predictions.csv`, `recommendation.yaml`
-and `verification.csv`; unknown is None, and None stays None until it is printed as a dash.
+and `validation.csv`; unknown is None, and None stays None until it is printed as a dash.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ class Prediction:
     t_draft_total_s: float | None
     t_draft_catch_up_s: float | None
     t_verify_s: float | None
+    """T_verify(γ), of γ drafts."""
+    t_verify_mean_s: float | None = None
+    """Mean verification of the rounds, which may find fewer drafts."""
     t_overhead_s: float | None
     t_round_s: float | None
     tokens_per_round: float | None
@@ -67,6 +70,11 @@ class Prediction:
     status: str
     """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: str
+
+    @property
+    def round_verify_s(self) -> float | None:
+        """What a round spends on verification: the mean over its drafts where that is known, else T_verify(γ)."""
+        return self.t_verify_s if self.t_verify_mean_s is None else self.t_verify_mean_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +103,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """One row of verification.csv: what decoding one place at one gamma end to end found, beside the prediction."""
+    """One row of validation.csv: what decoding one place at one gamma end to end found, beside the prediction."""
 
     strategy: Strategy
     place: Place
@@ -138,7 +146,7 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedPolicy:
-    """One row of verification.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
+    """One row of validation.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
 
     strategy: Strategy
     place: Place
@@ -226,7 +234,7 @@ def answer(entry: Mapping[str, Any]) -> Answer:
 
 
 def verified(row: Mapping[str, Any]) -> Verified:
-    """The record of one row of verification.csv; ValueError as for `prediction`."""
+    """The record of one row of validation.csv; ValueError as for `prediction`."""
     return Verified(
         strategy=_strategy(row),
         place=_place(row),
@@ -241,7 +249,7 @@ def verified(row: Mapping[str, Any]) -> Verified:
 
 
 def verified_policy(row: Mapping[str, Any]) -> VerifiedPolicy:
-    """The record of one row of verification.csv of an adaptive policy; ValueError as for `prediction`."""
+    """The record of one row of validation.csv of an adaptive policy; ValueError as for `prediction`."""
     return VerifiedPolicy(
         strategy=_strategy(row),
         place=_place(row),

@@ -223,7 +223,7 @@ def _by_cost(curves: Curves) -> dict[str, dict[Strategy, Mapping[Place, Sequence
     for title, members in _by_rule(curves).items():
         for strategy, places in members.items():
             costs = tuple(
-                (place, one.gamma, one.t_decode_s, one.t_draft_total_s, one.t_verify_s)
+                (place, one.gamma, one.t_decode_s, one.t_draft_total_s, one.round_verify_s)
                 for place, curve in places.items()
                 for one in curve
             )

@@ -26,7 +26,7 @@ _TIME_COLUMNS = {
     "t_decode_s": "T_decode",
     "t_draft_total_s": "C(γ)",
     "t_draft_catch_up_s": "Δ₂",
-    "t_verify_s": "T_verify",
+    "round_verify_s": "T_verify",
     "t_overhead_s": "ε",
     "t_round_s": "T_round",
 }

@@ -41,8 +41,8 @@ from specgauge.sweeps.analysis.settings import ways
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import cell_of
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
 
 if TYPE_CHECKING:
     import pandas as pd

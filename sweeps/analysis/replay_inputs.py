@@ -23,8 +23,8 @@ from specgauge.model.settings import Point
 from specgauge.sweeps.analysis.counted_rounds import measured_costs
 from specgauge.sweeps.analysis.settings import Way
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.store.readers import read_rollouts
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
+from specgauge.sweeps.store.tables import read_rollouts
 
 if TYPE_CHECKING:
     import pandas as pd

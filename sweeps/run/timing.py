@@ -22,9 +22,10 @@ from specgauge.model.search.candidates import SearchQuestion
 from specgauge.sweeps.analysis.settings import Way, ways
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.limits import OutOfTimeError
-from specgauge.sweeps.store.checkpoint import WorkingMark
-from specgauge.sweeps.store.journal import SETTLED, Journal, JournalLine
+from specgauge.sweeps.store.checkpoint import Checkpoint
+from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import BlockRecord, Status
@@ -38,7 +39,7 @@ class BlockLog:
         journal: Journal,
         cells: Iterable[Cell],
         *,
-        mark: WorkingMark,
+        mark: Checkpoint,
         left_alone: Iterable[str] = (),
         notes: Mapping[str, Any] | None = None,
         is_over: Callable[[], bool] = lambda: False,

@@ -153,7 +153,7 @@ def test_the_overhead_of_a_shared_bar_is_the_largest_known() -> None:
 
 
 def test_unknown_costs_have_no_bar_and_no_axis() -> None:
-    rows = curve(t_verify_s=None, t_decode_s=None)
+    rows = curve(t_verify_s=None, t_verify_mean_s=None, t_decode_s=None)
     assert cost_bars({"t1": rows}) == []
     assert cost_domain([{"t1": rows}]) is None
 

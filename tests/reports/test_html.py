@@ -299,9 +299,9 @@ def test_a_damaged_file_is_named_and_the_old_report_stays(name: str, tmp_path: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gamma": 1.5}, "gamma: found "),
-        ({"is_best": "perhaps"}, "is_best: found 'perhaps'"),
-        ({"speedup": "fast"}, "speedup: found 'fast'"),
+        ({"gamma": 1.5}, "line 2, gamma: expected a whole number of at least 1, got '1.5'"),
+        ({"is_best": "perhaps"}, "line 2, is_best: expected True or False, got 'perhaps'"),
+        ({"speedup": "fast"}, "line 2, speedup: expected a number, or nothing, got 'fast'"),
     ],
 )
 def test_a_bad_prediction_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -313,14 +313,13 @@ def test_a_bad_prediction_is_named(change: dict[str, Any], message: str, tmp_pat
         frame.loc[0, name] = value
     frame.to_csv(run / "predictions.csv", index=False)
     line = refused(run)
-    assert line.startswith(f"{run / 'predictions.csv'}: ")
-    assert message in line
+    assert line.startswith(f"{run / 'predictions.csv'}, {message}")
 
 
 def test_a_bad_recommendation_is_named(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", ONE)
     (run / "recommendation.yaml").write_text("recommendations:\n- {pair: a}\n", encoding="utf-8")
-    assert refused(run).startswith(f"{run / 'recommendation.yaml'}: ")
+    assert refused(run).startswith(f"{run / 'recommendation.yaml'}, recommendations[0], mode: ")
 
 
 def test_an_unusable_out_is_refused(tmp_path: Path) -> None:

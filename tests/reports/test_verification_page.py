@@ -119,8 +119,8 @@ def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
 def test_a_damaged_table_is_named_and_the_old_report_stays(tmp_path: Path) -> None:
     run = decode(build_run(tmp_path / "run", ONE), a_row())
     before = write_report(run).read_bytes()
-    (run / "verification.csv").write_text("pair\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"verification\.csv: not a table of verification"):
+    (run / "validation.csv").write_text("pair\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"validation\.csv: expected the column 'mode'"):
         write_report(run)
     assert (run / "report.html").read_bytes() == before
 
@@ -144,9 +144,9 @@ def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> 
     predicted = predict_run(run)
     if stopped:
         (run.path / "predictions.csv").unlink()
-        (run.path / "verification.csv").unlink()
+        (run.path / "validation.csv").unlink()
     else:
-        assert Run.open(run.path).verification() == predicted.verification
+        assert Run.open(run.path).validation() == predicted.verification
     data = read_report_data(run.path)
     assert len(data.verified) == 6
     (one,) = [row for row in data.verified if (row.place.context, row.gamma) == (64, 2)]

@@ -19,7 +19,7 @@ from specgauge.sweeps.analysis.validation import (
     measured_interval,
     overheads,
 )
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.schema import DecodedKey
 from tests.sweeps.decoded import Batch, key
 
 BLOCK = CountedBlock(
