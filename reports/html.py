@@ -25,8 +25,8 @@ from specgauge.reports.summaries import acceptance_curves, arm_summaries
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.journal import JournalLine
 from specgauge.sweeps.store.rundir import REPORT
+from specgauge.sweeps.store.schema import JournalLine
 
 if TYPE_CHECKING:
     from jinja2 import Template

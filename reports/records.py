@@ -1,6 +1,6 @@
 """Everything a report is made of, read once from a run directory: rows as typed values, and what is missing. No torch.
 
-Each row type names the columns of one file (predictions.csv, recommendation.yaml, verification.csv); `record` reads any
+Each row type names the columns of one file (predictions.csv, recommendation.yaml, validation.csv); `record` reads any
 of them; unknown is None. A run that stopped early still gives a report: it is predicted from what there is, and what is
 missing is named in `gaps`, each with the remedy. A damaged file is an error in one line; so is a folder without a run.
 """
@@ -18,9 +18,8 @@ from specgauge.sweeps.analysis.predictions import Predictions, predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.store.decoded import REQUESTS
-from specgauge.sweeps.store.journal import JournalLine
-from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
+from specgauge.sweeps.store.schema import JournalLine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +113,7 @@ class DecodedRow(RunRow):
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationRow(DecodedRow):
-    """One row of verification.csv: one point decoded at one γ."""
+    """One row of validation.csv: one point decoded at one γ."""
 
     gamma: int
     lossless: bool
@@ -141,7 +140,7 @@ class ValidationRow(DecodedRow):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyRow(DecodedRow):
-    """One row of verification.csv of an adaptive policy, over whole texts; predicted is its replay."""
+    """One row of validation.csv of an adaptive policy, over whole texts; predicted is its replay."""
 
     policy: str
     best_fixed_gamma: int | None
@@ -268,8 +267,8 @@ def read_report_data(run_dir: Path) -> ReportData:
         recommendations=_records(
             RecommendationRow, map(flat_recommendation, predicted.recommendations), run_dir / RECOMMENDATION
         ),
-        validation=_records(ValidationRow, predicted.verification, run_dir / VERIFICATION),
-        policies=_records(PolicyRow, predicted.policies, run_dir / VERIFICATION),
+        validation=_records(ValidationRow, predicted.verification, run_dir / VALIDATION),
+        policies=_records(PolicyRow, predicted.policies, run_dir / VALIDATION),
         validation_summary=summarise(predicted.verification),
         warnings=predicted.warnings,
         gaps=_gaps(run, lines),
@@ -290,8 +289,8 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
             rows=tuple({str(name): value for name, value in row.items()} for row in rows),
             recommendations=run.recommendations(),
             warnings=run.warnings,
-            verification=run.verification(),
-            policies=run.verified_policies(),
+            verification=run.validation(),
+            policies=run.validated_policies(),
         )
     return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())
 
@@ -322,7 +321,7 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> list[Finding]:
     if lines and not _is_predicted(run):
         message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
         gaps.append(Finding(code="stopped", message=message))
-    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VERIFICATION).is_file():
+    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VALIDATION).is_file():
         message = "Texts were decoded end to end, but the predictions have not been held against them yet."
         gaps.append(Finding(code="not_compared", message=message))
     return gaps

@@ -44,9 +44,8 @@ from specgauge.sweeps.analysis.rounds import SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells, settings_of
-from specgauge.sweeps.store.readers import environment_value
 from specgauge.sweeps.store.rundir import PROMPTS, Run
-from specgauge.sweeps.store.writer import MACHINE_KEYS
+from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
@@ -116,8 +115,9 @@ def _prompts(run: Run, pair: str) -> list[str]:
 
 def differences(first: Run, second: Run) -> Iterator[str]:
     """What differs in machine, versions, and how the models of one name are loaded, in words."""
-    for name in MACHINE_KEYS:
-        one, two = (environment_value(run.environment, name) for run in (first, second))
+    now = machine_of(second.environment)
+    for name, one in machine_of(first.environment).items():
+        two = now[name]
         if one != two:
             yield f"{name}: {one}, {two}"
     others = {pair.name: pair for pair in second.config.pairs}

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers
+from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.analysis.decoded import DecodedCells
@@ -41,8 +41,8 @@ from specgauge.sweeps.analysis.settings import ways
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import cell_of
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -42,7 +42,7 @@ class Answers:
     """Of the intervals."""
     warnings: tuple[Mapping[str, Any], ...]
     verification: tuple[Mapping[str, Any], ...] = ()
-    """The rows of verification.csv that match, whatever their γ."""
+    """The rows of validation.csv that match, whatever their γ."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
 
@@ -104,7 +104,7 @@ def recommend(
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
         warnings=run.warnings,
-        verification=matching(run.verification()),
+        verification=matching(run.validation()),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -282,7 +282,7 @@ def title_text(entry: Mapping[str, Any]) -> str:
 def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[str, Any] | None = None) -> str:
     """One recommendation in a line a person can act on.
 
-    measured: the row of verification.csv that decoded its γ, or one near it, which is then named.
+    measured: the row of validation.csv that decoded its γ, or one near it, which is then named.
     """
     place = f"batch size {entry['batch_size']}, context {entry['context']}: "
     value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))

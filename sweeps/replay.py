@@ -26,7 +26,7 @@ from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import read_tuned
+from specgauge.sweeps.store.tables import read_tuned
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""

@@ -23,7 +23,7 @@ R replicates, P prompts, G gammas.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -128,6 +128,28 @@ def student_over_normal(degrees_of_freedom: int, confidence: float) -> float:
 
     end = 0.5 + confidence / 2
     return float(stdtrit(degrees_of_freedom, end)) / NormalDist().inv_cdf(end)
+
+
+def batch_numbers(prompts: Iterable[Iterable[int]]) -> IntArray:
+    """(blocks,) a number for each block, the same for the same set of prompts, in order of appearance.
+
+    prompts: those of each block's rows. What blocks of the same prompts came to is no independent evidence.
+    """
+    numbers: dict[frozenset[int], int] = {}
+    return np.array([numbers.setdefault(frozenset(own), len(numbers)) for own in prompts], dtype=np.int64)
+
+
+def sum_by_prompt(values: ArrayLike, prompts: ArrayLike) -> FloatArray:
+    """Per-text sums (N, …) added up by prompt: (P, …), prompts in rising order."""
+    sums = np.asarray(values, dtype=np.float64)
+    distinct, index = np.unique(np.asarray(prompts), return_inverse=True)
+    if sums.shape[:1] != index.shape:
+        raise ValueError(
+            f"prompts: found shape {index.shape} for values of shape {sums.shape}; allowed is one per text"
+        )
+    total = np.zeros((distinct.size, *sums.shape[1:]))
+    np.add.at(total, index, sums)
+    return total
 
 
 def _block_counts(draws: FloatArray) -> IntArray:

@@ -11,7 +11,7 @@
 Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
 doubt in the parts is not in them. All times in seconds.
 
-    rows = policy_rows(run, decoded, cells, ways)          # further rows of verification.csv
+    rows = policy_rows(run, decoded, cells, ways)          # further rows of validation.csv
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers, sum_by_prompt
 from specgauge.model.arms import PLAIN, Arm, adaptive_arm, speculate_arm
 from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.costs import CostSource
@@ -30,16 +29,22 @@ from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.replay import replayed_seconds
 from specgauge.model.settings import Point
 from specgauge.model.speedup import measured_speedup
-from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.stats.bootstrap import (
+    batch_numbers,
+    draw_prompts,
+    percentile_interval,
+    ratio_replicates,
+    sum_by_prompt,
+)
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
 from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
 from specgauge.sweeps.analysis.settings import Way, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.analysis.validation import COLUMNS, POLICY_COLUMNS
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import TunedCell, half_of, read_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, ValidationRow
+from specgauge.sweeps.store.tables import half_of, read_tuned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,8 +110,8 @@ class _DecodedPoint:
         requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
         arm, totals = adaptive_arm(name), block_totals(requests)
         key, fitted = self.key, self.decoded.fitted.get(self.key)
-        row: dict[str, Any] = dict.fromkeys((*COLUMNS, *POLICY_COLUMNS))
-        row |= {field: getattr(key, field) for field in COLUMNS if hasattr(key, field)}
+        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
+        row |= {field: getattr(key, field) for field in row if hasattr(key, field)}
         row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
         row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
         gammas = gammas_of(requests)
@@ -152,8 +157,8 @@ class _DecodedPoint:
         rounds = self.decoded.rounds[self.key]
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
         costs = costs_along(self.source, self.key.batch_size, context, drafted)
-        plain_s = CountedArm.of(rounds, PLAIN).costs_s(costs)
-        policy_s = counted.costs_s(costs) + counted.loop_rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
+        policy_s = counted.time_s(costs, self.overhead_s) + counted.looks * self.tuned.t_look_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 

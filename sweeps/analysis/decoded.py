@@ -1,4 +1,4 @@
-"""What a run decoded end to end, cell by cell: ε for its predictions, and the rows of verification.csv. No torch.
+"""What a run decoded end to end, cell by cell: ε for its predictions, and the rows of validation.csv. No torch.
 
 decoded = DecodedCells.read(run, cells, list(ways(run, {})))
 decoded.overhead_s(way, cell)     # ε of a cell, from other contexts where there are any
@@ -14,8 +14,6 @@ Unknown is None. Times in seconds; those of a batch stand in each of its rows an
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -32,15 +30,15 @@ from specgauge.sweeps.analysis.rounds import RecordedRounds
 from specgauge.sweeps.analysis.settings import Way, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import (
-    COLUMNS,
-    POLICY_COLUMNS,
     Overhead,
     acceptance_error,
     measured_interval,
     overheads,
 )
-from specgauge.sweeps.store.decoded import DecodedKey, read_decoded
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
+from specgauge.sweeps.store.tables import read_decoded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +220,7 @@ class DecodedCells:
         return None if fitted is None else fitted.t_overhead_s
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of verification.csv, in the order decoded; unknown is None."""
+        """The rows of validation.csv, in the order decoded; unknown is None."""
         return [
             self._row(key, gamma, figures)
             for key, requests in self.requests.items()
@@ -231,8 +229,8 @@ class DecodedCells:
 
     def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
         place = asdict(key)
-        row: dict[str, Any] = dict.fromkeys(COLUMNS)
-        row |= {name: value for name, value in place.items() if name in COLUMNS}
+        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
+        row |= {name: value for name, value in place.items() if name in row}
         row |= {"context": key.start_context, "gamma": gamma} | dict(figures)
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         recorded = self.recorded.get(key)
@@ -317,17 +315,3 @@ def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
         place: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
         place |= {name: int(place[name]) for name in ("batch_size", "start_context")}
         yield DecodedKey(**place), rows
-
-
-def verification_csv(rows: Iterable[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The text of verification.csv; unknown is empty, floats come back exactly.
-
-    policies: rows of adaptive policies, whose further columns are empty elsewhere and not there without any.
-    """
-    buffer = io.StringIO()
-    columns = (*COLUMNS, *(POLICY_COLUMNS if policies else ()))
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in (*rows, *policies):
-        writer.writerow({name: "" if value is None else value for name, value in row.items()})
-    return buffer.getvalue()

@@ -3,19 +3,18 @@
     predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
                           the parts of a round, Ω and S with intervals, how each is known, and why a number is missing
     recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
-    verification.csv      one row per cell and γ that was decoded end to end: prediction against measurement
+    validation.csv      one row per cell and γ that was decoded end to end: prediction against measurement
 
-t_verify_s is what a round of that γ spends on verification on average: T_verify(γ) where a model drafts; lookups may
-find fewer drafts (`drafts_per_round`) or none, and a round then verifies those, or is a plain step.
+t_verify_s is T_verify(γ), of γ drafts. t_verify_mean_s is what a round of that γ spends on verification on average: the
+same where a model drafts; lookups may find fewer drafts (`drafts_per_round`) or none, and a round then verifies those,
+or is a plain step.
 Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
 too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.decoded import DecodedCells, verification_csv
+from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
@@ -41,18 +40,15 @@ from specgauge.sweeps.analysis.warnings import (
     timing_cautions,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.store.decoded import DecodedKey
-from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.journal import SCHEMA
-from specgauge.sweeps.store.readers import PREDICTION_COLUMNS
-from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
-from specgauge.sweeps.store.tuned_policies import read_tuned
+from specgauge.sweeps.store.rows import columns, write_csv, write_yaml
+from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
+from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, ValidationRow
+from specgauge.sweeps.store.tables import read_tuned
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
-COLUMNS = (*PREDICTION_COLUMNS, "status", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +59,7 @@ class Predictions:
     recommendations: tuple[dict[str, Any], ...]
     warnings: tuple[dict[str, str], ...]
     verification: tuple[dict[str, Any], ...] = ()
-    """The rows of verification.csv; empty where nothing was decoded."""
+    """The rows of validation.csv; empty where nothing was decoded."""
     policies: tuple[dict[str, Any], ...] = ()
     """Its rows of adaptive policies."""
 
@@ -81,7 +77,7 @@ class Reasons:
 
 
 def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
-    """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, verification.csv.
+    """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
 
     Raises:
         ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
@@ -89,10 +85,10 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     """
     predictions = predict(run, reasons)
     if predictions.verification:
-        text = verification_csv(predictions.verification, predictions.policies)
-        write_text_atomically(run.path / VERIFICATION, text)
-    write_text_atomically(run.path / PREDICTIONS, predictions_csv(predictions.rows))
-    write_text_atomically(run.path / RECOMMENDATION, recommendation_yaml(predictions))
+        write_csv(run.path / VALIDATION, ValidationRow, [*predictions.verification, *predictions.policies])
+    write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
+    content = {"recommendations": list(predictions.recommendations), "warnings": list(predictions.warnings)}
+    write_yaml(run.path / RECOMMENDATION, content)
     return predictions
 
 
@@ -166,7 +162,7 @@ def _row(
     interval: tuple[FloatArray, FloatArray] | None,
 ) -> dict[str, Any]:
     status, reason = _trouble(way, cell, gamma)
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row: dict[str, Any] = dict.fromkeys(columns(PredictionRow))
     row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
     row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
     row |= _medians(cell, gamma)
@@ -221,7 +217,7 @@ def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
         return None if values is None else finite_or_none(values[index])
 
     return {
-        "t_verify_s": at(estimate.costs.t_verify_s[0]),
+        "t_verify_mean_s": at(estimate.costs.t_verify_s[0]),
         "t_round_s": at(estimate.t_round_s),
         "speedup": at(found.speedup),
         "speedup_low": at(found.low),
@@ -301,25 +297,3 @@ def _cautions(
     yield from verification_cautions(verification, reasons.decoding)
     yield from left_out_cautions(reasons.left_out)
     yield from decision_cautions(decisions)
-
-
-def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The text of predictions.csv; unknown is empty, floats come back exactly."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
-    return buffer.getvalue()
-
-
-def recommendation_yaml(predictions: Predictions) -> str:
-    """The text of recommendation.yaml."""
-    import yaml
-
-    content = {
-        "schema": SCHEMA,
-        "recommendations": list(predictions.recommendations),
-        "warnings": list(predictions.warnings),
-    }
-    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
-    return text

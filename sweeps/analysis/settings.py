@@ -22,8 +22,8 @@ from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 from specgauge.sweeps.analysis.rounds import RecordedRounds, recorded_acceptance
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
 
 if TYPE_CHECKING:
     import pandas as pd

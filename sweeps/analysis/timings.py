@@ -22,7 +22,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.store.journal import JournalLine
+from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED = "unmeasured"
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specgauge.sweeps.analysis.warnings import Caution
-from specgauge.sweeps.store.tuned_policies import TunedCell
+from specgauge.sweeps.store.schema import TunedCell
 
 SLOW_BASELINE = 0.95
 """Our plain loop slower than transformers' generate by more than this flatters speculation."""
@@ -22,7 +22,7 @@ _Row = Mapping[str, Any]
 
 
 def verification_cautions(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], str]) -> Iterator[Caution]:
-    """rows: those of verification.csv; reasons: why cells were not decoded, by (pair, words)."""
+    """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, words)."""
     for pair in _distinct(pair for pair, _ in reasons):
         yield _not_decoded(pair, {words: reason for (one, words), reason in reasons.items() if one == pair})
     for pair in _distinct(row["pair"] for row in rows):
@@ -78,7 +78,7 @@ def _slow_baseline(row: _Row) -> Caution:
         code="slow_baseline",
         message=f"{_place(row)}: the plain loop has {row['plain_over_generate']:.2f} × the tokens a second of "
         f"transformers' generate; against a slow baseline speculation looks better than it is",
-        remedy="compare with generate's own speed in verification.csv (plain_over_generate)",
+        remedy="compare with generate's own speed in validation.csv (plain_over_generate)",
     )
 
 
@@ -109,7 +109,7 @@ def _other_side(row: _Row) -> Caution:
         message=f"{_place(row)}, γ = {row['gamma']}: the parts predict that it {verb} (S = "
         f"{row['speedup_predicted']:.2f}), decoding says otherwise ({measured})",
         remedy="trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
-        "verification.csv tell",
+        "validation.csv tell",
     )
 
 

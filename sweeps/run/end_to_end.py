@@ -38,8 +38,8 @@ from specgauge.sweeps.run.limits import RUN_SECONDS, Deadline
 from specgauge.sweeps.run.policies import AdaptiveArms
 from specgauge.sweeps.run.progress import Limits, Progress
 from specgauge.sweeps.run.prompts import Numbered
-from specgauge.sweeps.store.decoded import DecodedKey, DecodedLog
-from specgauge.sweeps.store.tuned_policies import TunedCell, half_of
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell
+from specgauge.sweeps.store.tables import DecodedLog, half_of
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import TunedCell, TunedHalf, half_of, keep_tuned, read_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf
+from specgauge.sweeps.store.tables import half_of, keep_tuned, read_tuned
 
 if TYPE_CHECKING:
     from specgauge.bench.end_to_end.host_costs import HostCosts
-    from specgauge.sweeps.store.decoded import DecodedKey
+    from specgauge.sweeps.store.schema import DecodedKey
 
 
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"

@@ -14,16 +14,18 @@ longer; its answer takes the right ones. ε stays out of the search, as it does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion
 from specgauge.sweeps.analysis.settings import Way, ways
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.limits import OutOfTimeError
-from specgauge.sweeps.store.checkpoint import WorkingMark
-from specgauge.sweeps.store.journal import SETTLED, Journal, JournalLine
+from specgauge.sweeps.store.checkpoint import Checkpoint
+from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import BlockRecord, Status
@@ -37,7 +39,7 @@ class BlockLog:
         journal: Journal,
         cells: Iterable[Cell],
         *,
-        mark: WorkingMark,
+        mark: Checkpoint,
         left_alone: Iterable[str] = (),
         notes: Mapping[str, Any] | None = None,
         is_over: Callable[[], bool] = lambda: False,
@@ -153,9 +155,5 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
 
 def _question(way: Way, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
     words = [f"sampling {way.sampling}", f"{way.setting.draft_sampling} draft", f"{way.setting.acceptance_rule} rule"]
-    return SearchQuestion(
-        tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES],
-        full_acceptance=acceptance.full_acceptance[0],
-        draft_shares=None if acceptance.draft_shares is None else acceptance.draft_shares[0],
-        words=", ".join(words) if several else "",
-    )
+    few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
+    return SearchQuestion(acceptance=few, label=", ".join(words) if several else "")

@@ -260,9 +260,9 @@ def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> 
     predicted = predict_run(run)
     if stopped:
         (run.path / "predictions.csv").unlink()
-        (run.path / "verification.csv").unlink()
+        (run.path / "validation.csv").unlink()
     else:
-        assert Run.open(run.path).verification() == predicted.verification
+        assert Run.open(run.path).validation() == predicted.verification
     data = read_report_data(run.path)
     assert len(data.validation) == 6
     (one,) = [row for row in data.validation if (row.point.context, row.gamma) == (64, 2)]
@@ -281,7 +281,7 @@ def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> 
 def test_a_damaged_table_is_named_and_the_old_report_stays(tmp_path: Path) -> None:
     run = decode(build_run(tmp_path / "run", Shape(contexts=(64,), batch_sizes=(1,), gammas=(1,))), a_row())
     before = write_report(run).read_bytes()
-    (run / "verification.csv").write_text("pair\n", encoding="utf-8")
+    (run / "validation.csv").write_text("pair\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"verification\.csv: "):
         write_report(run)
     assert (run / "report.html").read_bytes() == before

@@ -1,4 +1,4 @@
-"""Rows of verification.csv for the report's made-up runs, as records and as a file of the run."""
+"""Rows of validation.csv for the report's made-up runs, as records and as a file of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.reports.records import PolicyRow, ValidationRow, record
-from specgauge.sweeps.analysis.decoded import verification_csv
+from specgauge.sweeps.store.rows import write_csv
+from specgauge.sweeps.store.rundir import VALIDATION
+from specgauge.sweeps.store.schema import ValidationRow as Row
 from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
 
 PAIR = "embedded"
@@ -40,5 +42,5 @@ def a_policy(**changes: Any) -> PolicyRow:
 
 def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:
     """Write `rows`, and those of `policies`, into the run directory."""
-    (run / "verification.csv").write_text(verification_csv(rows, policies), encoding="utf-8")
+    write_csv(run / VALIDATION, Row, [*rows, *policies])
     return run

@@ -14,14 +14,17 @@ from typing import Any
 
 from specgauge.model.arms import Arm, end_to_end_arms
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
-from specgauge.sweeps.store.decoded import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS, DecodedKey, DecodedLog
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
 
 PREFILL_S = 0.5
+BLOCK_COLUMNS = (*columns(DecodedKey), "block")
 Rows = list[dict[str, Any]]
 
-Request = make_dataclass("Request", [name for name in REQUEST_COLUMNS if name not in KEY_COLUMNS])
-Round = make_dataclass("Round", [name for name in ROUND_COLUMNS if name not in KEY_COLUMNS])
+Request = make_dataclass("Request", [name for name in columns(RequestRow) if name not in BLOCK_COLUMNS])
+Round = make_dataclass("Round", [name for name in columns(RoundRow) if name not in BLOCK_COLUMNS])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ import pytest
 from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
-from specgauge.sweeps.store.decoded import DecodedLog
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps.analysis.test_verified import batch, run
 from tests.sweeps.decoded import key
 

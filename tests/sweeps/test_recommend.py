@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from specgauge.sweeps.analysis.decoded import verification_csv
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.recommend import answer_text, answers_json, answers_text, recommend
+from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps import made
 from tests.sweeps.analysis.test_predictions import T_ROUND_S, S
 from tests.sweeps.made import acceptance_frame, write_run
@@ -105,12 +106,12 @@ def test_json_is_strict(run: Run) -> None:
 
 @pytest.fixture
 def verified(run: Run, tmp_path: Path) -> Callable[..., Run]:
-    """The run with rows of verification.csv, and with ε in the recommendations of some places (all of them: None)."""
+    """The run with rows of validation.csv, and with ε in the recommendations of some places (all of them: None)."""
 
     def copied(*rows: dict[str, Any], known: set[tuple[str, int, int]] | None = None) -> Run:
         path = tmp_path / "run"
         shutil.copytree(run.path, path)
-        (path / "verification.csv").write_text(verification_csv(rows), encoding="utf-8")
+        write_csv(path / "validation.csv", ValidationRow, rows)
         answers = yaml.safe_load((path / "recommendation.yaml").read_text(encoding="utf-8"))
         for entry in answers["recommendations"]:
             if known is None or (entry["sampling"], entry["batch_size"], entry["context"]) in known:
@@ -210,8 +211,8 @@ def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., R
 
 def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:
     found = verified(verification_row())
-    (found.path / "verification.csv").write_text("pair\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"verification\.csv: not a table of verification"):
+    (found.path / "validation.csv").write_text("pair\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"validation\.csv: expected the column 'mode'"):
         recommend(found)
 
 

@@ -20,7 +20,6 @@ from specgauge.sweeps.analysis.settings import Way, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.replay import ReplayedCell, replay_run, replays_json, replays_text
-from specgauge.sweeps.store.readers import read_rollouts
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
 from tests.sweeps.made import acceptance_frame, config, write_run
 
@@ -110,43 +109,11 @@ def test_rollouts_of_the_way_are_taken_where_there_are_any(tmp_path: Path) -> No
     assert rollouts_of(run, replace(way, setting=replace(way.setting, sampling="t1"))) is None
 
 
-def test_damaged_rollouts_are_one_line(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    path, way = run.path / ROLLOUTS, only_way(run)
-    path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: truncated or not a parquet file"):
-        rollouts_of(run, way)
-    write_rollouts(path).drop(columns="depth").to_parquet(path)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: no table of rollouts: column 'depth' is missing"):
-        rollouts_of(run, way)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: missing; measure it with `specgauge run`"):
-        read_rollouts(run.path / "acceptance" / ROLLOUTS)
-
-
-@pytest.mark.parametrize(
-    "odd", [{"top_prob": 1.5}, {"top_prob": 0.0}, {"top_prob": np.nan}, {"entropy_nats": -0.1}, {"depth": 0}]
-)
-def test_signals_that_no_distribution_has_are_refused(tmp_path: Path, odd: dict[str, float]) -> None:
-    write_rollouts(tmp_path / ROLLOUTS, **odd)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: found a top_prob outside \(0, 1\], a negative"):
-        read_rollouts(tmp_path / ROLLOUTS)
-
-
-def test_rollouts_are_read_whole_and_may_be_none(tmp_path: Path) -> None:
-    written = write_rollouts(tmp_path / ROLLOUTS)
-    written.astype({"top_prob": "float32"}).to_parquet(tmp_path / ROLLOUTS)
-    frame = read_rollouts(tmp_path / ROLLOUTS)
-    assert frame["top_prob"].dtype == "float64"
-    pd.testing.assert_frame_equal(frame, written)
-    written.iloc[:0].to_parquet(tmp_path / ROLLOUTS)
-    assert read_rollouts(tmp_path / ROLLOUTS).empty
-
-
 def test_texts_are_those_recorded(tmp_path: Path) -> None:
     run = made(tmp_path / "run", prompts=3, positions=5)
     texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
-    np.testing.assert_array_equal(texts.judged.acceptance, np.ones((3, 5)))
-    assert texts.judged.limits.tolist() == [5, 5, 5]
+    np.testing.assert_array_equal(texts.acceptance, np.ones((3, 5)))
+    assert texts.ends.limits.tolist() == [5, 5, 5]
     assert texts.prompts.tolist() == [0, 1, 2]
     assert (texts.top_probs == 0.5).all()
     assert (texts.entropies_nats == 1.0).all()

@@ -25,11 +25,12 @@ from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import adaptive_arm, end_to_end_arms
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, HeuristicPolicy
-from specgauge.model.policies.renewal import RenewalCall
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
+from specgauge.model.policies.stopping import RenewalCall, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
-from specgauge.sweeps.store.decoded import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from tests.bench.conftest import FakeClock, FakeDevice
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -47,8 +48,8 @@ def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
 
 
 def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
-    for record, columns in ((Request, REQUEST_COLUMNS), (Round, ROUND_COLUMNS)):
-        assert [field.name for field in fields(record)] == [name for name in columns if name not in KEY_COLUMNS]
+    for record, row_type in ((Request, RequestRow), (Round, RoundRow)):
+        assert [*columns(DecodedKey), "block", *(field.name for field in fields(record))] == list(columns(row_type))
 
 
 def standings(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:

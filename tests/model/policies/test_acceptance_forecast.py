@@ -20,7 +20,7 @@ def test_the_running_means_by_hand() -> None:
     assert forecast.first_draft(forecast.means(history)) == pytest.approx([0.1 + 0.3 * 0.5 + 0.6 * 0.5] * 2)
     # two positions in turn; the second call judges the first of them only, in two rows
     rows, passed = np.array([[1.0, 2.0], [1.0, 0.0]]), np.array([[1.0, 1.0], [0.0, 0.0]])
-    history = forecast.judged(history, np.array([[0.9, 1.4], [0.3, 0.0]]), passed, rows)
+    history = forecast.after(history, np.array([[0.9, 1.4], [0.3, 0.0]]), passed, rows)
     r, e = (4 * 0.5 + 0.5 * 0.9 + 0.3) / 5.5, (4 * 0.5 + 0.5 + 0) / 5.5
     means = forecast.means(history)
     assert means.confidence == pytest.approx([r, (4 * 0.5 + 1.4) / 6])
@@ -29,7 +29,7 @@ def test_the_running_means_by_hand() -> None:
     assert this[0, 0] == pytest.approx(0.4 + 0.25 * r + 0.25 * e)
     assert np.isnan(this[1, 0])
     faded = forecast.faded(history, np.array([2, 0]))
-    assert faded.judged == pytest.approx([1.5 / 4, 2.0])
+    assert faded.tested == pytest.approx([1.5 / 4, 2.0])
     assert faded.accepted == pytest.approx([0.5 / 4, 1.0])
 
 
@@ -56,7 +56,7 @@ def test_texts_that_differ_teach_how_they_go_on() -> None:
     level = np.repeat(np.array([0.9, 0.1] * 10)[:, None], 50, axis=1)
     forecast = fit_forecast(made_texts(level, np.full(level.shape, 0.5)))
     rows, half = np.ones((8, 2)), np.full((8, 2), 0.5)
-    history = forecast.judged(forecast.start(2), half, np.array([[1.0, 0.0]] * 8), rows)
+    history = forecast.after(forecast.start(2), half, np.array([[1.0, 0.0]] * 8), rows)
     went_well, went_badly = forecast.first_draft(forecast.means(history))
     assert went_well > 0.8
     assert went_badly < 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
+from specgauge.model.policies.feedback import Exp3Policy, UcbPolicy
 from specgauge.model.policies.policy import RoundSeen
 
 ROUNDS_S = (1.0, 1.2, 1.4)

@@ -6,7 +6,7 @@ from math import nan
 
 import pytest
 
-from specgauge.model.policies.entropy import AdaEdlChoices, AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.stopping import AdaEdlChoices, AdaEdlPolicy, SvipPolicy
 from tests.model.policy_cases import seen
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.policies.forecast import AcceptanceForecast
 from specgauge.model.policies.policy import OneCall
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.stopping import RenewalStoppingPolicy
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
 
 POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import IntArray
-from specgauge.model.policies.policy import FixedPolicy, GammaChoices, HeuristicPolicy, RoundPolicy, RoundSeen, Signals
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
 from tests.model.policy_cases import CAP, POLICIES, seen
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.policies.entropy import SvipPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.policies.tuning import KINDS, MAKERS, policy_of, policy_record
 from tests.model.policy_cases import POLICIES
 

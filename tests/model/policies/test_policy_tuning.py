@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specgauge.model.policies.entropy import SvipPolicy
+from specgauge.model.policies.feedback import GoodputPolicy
 from specgauge.model.policies.policy import FixedPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GoodputPolicy
+from specgauge.model.policies.stopping import RenewalStoppingPolicy, SvipPolicy
 from specgauge.model.policies.tuning import MAKERS, SVIP_THRESHOLDS, WORTH_SHARES, Tuning, tune_fixed, tune_renewal
 from tests.model.replay_cases import linear_costs, made_texts, regions
 

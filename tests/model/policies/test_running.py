@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from specgauge.model.policies.running import GammaTunePolicy, GoodputChoices, GoodputPolicy
+from specgauge.model.policies.feedback import GammaTunePolicy, GoodputChoices, GoodputPolicy
 from tests.model.policy_cases import seen
 
 

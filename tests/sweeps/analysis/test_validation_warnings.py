@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from specgauge.sweeps.analysis.validation import COLUMNS
 from specgauge.sweeps.analysis.validation_warnings import text_cautions, verification_cautions
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import ValidationRow
 
-ROW = dict.fromkeys(COLUMNS) | {
+ROW = dict.fromkeys(columns(ValidationRow)) | {
     "pair": "p", "sampling": "greedy", "batch_size": 1, "context": 64, "gamma": 2, "lossless": True,
     "plain_over_generate": 0.95, "rounds_counted": 10, "rounds_expected": 9.0, "rounds_agree": True,
     "speedup_from_counts": 1.2, "speedup_measured": 1.25, "cost_error": 0.08,
@@ -61,7 +62,7 @@ def test_a_prediction_that_decoding_contradicts() -> None:
     )
     remedy = (
         "trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
-        "verification.csv tell"
+        "validation.csv tell"
     )
     assert warnings(faster, row(**slower, speedup_measured_high=0.8)) == [
         (
@@ -81,7 +82,7 @@ def test_a_slow_plain_loop() -> None:
             "slow_baseline",
             "pair p, sampling greedy, batch size 1, context 65: the plain loop has 0.70 × the tokens a second of "
             "transformers' generate; against a slow baseline speculation looks better than it is",
-            "compare with generate's own speed in verification.csv (plain_over_generate)",
+            "compare with generate's own speed in validation.csv (plain_over_generate)",
         )
     ]
 

@@ -19,7 +19,7 @@ from specgauge.sweeps.analysis.validation import (
     measured_interval,
     overheads,
 )
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.schema import DecodedKey
 from tests.sweeps.decoded import Batch, key
 
 BLOCK = CountedBlock(
@@ -122,9 +122,9 @@ def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalRes
         starts=rounds,
         survival=survival,
         lost_bonus=nothing,
-        judged=nothing,
-        judged_accepted=nothing,
-        judged_overlap=nothing,
+        tested=nothing,
+        accepted=nothing,
+        tested_overlap=nothing,
         catch_ups=nothing,
         time_s=None,
     )

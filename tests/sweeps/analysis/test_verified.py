@@ -18,11 +18,13 @@ import yaml
 from specgauge.configs.schema import Config
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.validate import ratio_error
-from specgauge.sweeps.analysis.decoded import texts_length, verification_csv
+from specgauge.sweeps.analysis.decoded import texts_length
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
-from specgauge.sweeps.analysis.validation import COLUMNS, OTHER_CONTEXTS, SAME_CONTEXT
-from specgauge.sweeps.store.decoded import REQUESTS, DecodedKey, DecodedLog
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT
+from specgauge.sweeps.store.rows import columns, csv_text
+from specgauge.sweeps.store.rundir import REQUESTS, Run
+from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, write_run
@@ -68,11 +70,11 @@ def exact(value: float) -> Any:
 
 def test_every_figure_by_hand(tmp_path: Path) -> None:
     first, second = predict(run(tmp_path / "run", both())).verification
-    assert list(first) == list(COLUMNS)
+    assert list(first) == list(columns(ValidationRow))
     omega = ratio_error(dict.fromkeys(range(10), (7 / 4, 1.0)), {0: (11.0, 5.0), 1: (11.0, 5.0)})
     assert omega is not None
     predicted = 1.75 / (1.5 + 1 / 4 / 16 + 1 / 16)
-    assert first == {
+    assert first == dict.fromkeys(first) | {
         "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
         "batch_size": 1, "context": 64, "gamma": 2, "blocks": 2, "rounds": 10, "tokens": 24, "lossless": True,
         "why_not_lossless": None, "t_overhead_s": exact(1 / 16), "overhead_from": OTHER_CONTEXTS,
@@ -228,24 +230,24 @@ def test_settings_that_share_a_chain_have_their_own_epsilon(tmp_path: Path) -> N
 def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", both())
     found = predict_run(opened)
-    text = (opened.path / "verification.csv").read_text()
-    assert text == verification_csv(found.verification)
+    text = (opened.path / "validation.csv").read_text()
+    assert text == csv_text(ValidationRow, found.verification)
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(columns(ValidationRow))
     assert [float(row["speedup_measured"]) for row in rows] == [row["speedup_measured"] for row in found.verification]
     assert rows[0]["rounds_standard_errors"] == rows[0]["why_not_lossless"] == ""
     entries = yaml.safe_load((opened.path / "recommendation.yaml").read_text())["recommendations"]
     assert [entry["t_overhead_s"] for entry in entries] == [exact(1 / 16)] * 2
     first = text
     predict_run(Run.open(opened.path))
-    assert (opened.path / "verification.csv").read_text() == first
+    assert (opened.path / "validation.csv").read_text() == first
 
 
 def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
     opened = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
     found = predict_run(opened)
     assert found.verification == ()
-    assert not (opened.path / "verification.csv").exists()
+    assert not (opened.path / "validation.csv").exists()
     assert {row["t_overhead_s"] for row in found.rows} == {None}
     assert {row["label"] for row in found.rows} == {OPTIMISTIC}
 

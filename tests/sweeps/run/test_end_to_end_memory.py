@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.decoded import DecodedLog
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError

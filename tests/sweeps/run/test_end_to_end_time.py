@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.store.decoded import DecodedLog
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.run.test_verifying import ARMS, PLACES, blocks_of, config, decode, interrupted, use

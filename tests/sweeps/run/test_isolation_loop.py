@@ -17,7 +17,7 @@ from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run import isolation, runner
 from specgauge.sweeps.run.isolation import measure_apart
 from specgauge.sweeps.run.worker import WorkerOutcome
-from specgauge.sweeps.store.checkpoint import MARK, WorkingMark
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
@@ -47,9 +47,9 @@ def dies(
 
     def step(run: Path) -> tuple[int, WorkerOutcome | None]:
         if cell is not None:
-            WorkingMark(run).block(cell.id, arm, block)
+            Checkpoint(run).block(cell.id, arm, block)
         elif stage is not None:
-            WorkingMark(run).stage(stage)
+            Checkpoint(run).stage(stage)
         return code, None
 
     return step

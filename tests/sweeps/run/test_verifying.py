@@ -22,9 +22,10 @@ from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.end_to_end import Verification, neighbours, verify_cells, verify_keys
 from specgauge.sweeps.run.progress import NO_LIMITS, Limits
 from specgauge.sweeps.run.prompts import Numbered
-from specgauge.sweeps.store.decoded import DecodedKey, DecodedLog, read_decoded
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
+from specgauge.sweeps.store.tables import DecodedLog, read_decoded
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
@@ -403,14 +404,14 @@ def test_a_run_decodes_what_is_to_be_verified(tmp_path: Path, bench: FakeBench) 
     path = tmp_path / "run"
     bench.overhead_s = 0.125
     assert runner.run(config(), out=path) == 0
-    assert {"requests.parquet", "rounds.parquet", "verification.csv"} <= {entry.name for entry in path.iterdir()}
+    assert {"requests.parquet", "rounds.parquet", "validation.csv"} <= {entry.name for entry in path.iterdir()}
     run = Run.open(path)
-    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.verification()] == [
+    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.validation()] == [
         (*place, 2, 4 if place[0] == 1 else 2) for place in dict.fromkeys(one.place for one in bench.decoded)
     ]
     assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
     assert set(run.predictions()["label"]) == {""}
-    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "verification.csv", "predictions.csv")}
+    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "validation.csv", "predictions.csv")}
     bench.decoded.clear()
     assert runner.run(config(), out=path) == 0
     assert bench.decoded == []

@@ -1,32 +1,38 @@
+"""Blocks decoded end to end, rollouts and tuned policies: kept one by one, found again, whole after a kill."""
+
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specgauge.sweeps.store import decoded as decoded_tables
-from specgauge.sweeps.store.decoded import (
-    KEY_COLUMNS,
-    REQUEST_COLUMNS,
-    REQUESTS,
-    ROUND_COLUMNS,
-    ROUNDS,
-    DecodedKey,
-    DecodedLog,
-    read_decoded,
-)
+from specgauge.sweeps.store import tables
 from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.rows import columns, write_table
+from specgauge.sweeps.store.rundir import REQUESTS, ROUNDS
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RoundRow, TunedCell, TunedHalf
+from specgauge.sweeps.store.tables import (
+    DecodedLog,
+    add_rollouts,
+    half_of,
+    has_rollouts,
+    keep_tuned,
+    read_decoded,
+    read_rollouts,
+    read_tuned,
+)
+from tests.model.policy_cases import POLICIES as EVERY_KIND
 from tests.sweeps.decoded import PREFILL_S, Batch, key, write_blocks
+from tests.sweeps.store.test_journal import start
 
 SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
-AGAIN = f"; delete {REQUESTS} and {ROUNDS} to decode again"
+GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
 
 
 def keep(log: DecodedLog, block: int, place: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
@@ -45,12 +51,11 @@ def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
     log = DecodedLog.open(tmp_path)
     keep(log, 0, arms=arms)
     keep(log, 1, arms=arms)
-    place = {**vars(key()), "block": 1}
+    where = {**vars(key()), "block": 1}
     requests, rounds = content(tmp_path)
-    assert requests[4:] == [place | row for arm in arms for row in SHORT.requests(arm)]
-    assert rounds[len(rounds) // 2 :] == [place | row for row in SHORT.rounds("speculate:3")]
-    assert list(requests[0]) == list(REQUEST_COLUMNS)
-    assert list(rounds[0]) == list(ROUND_COLUMNS)
+    assert requests[4:] == [where | row for arm in arms for row in SHORT.requests(arm)]
+    assert rounds[len(rounds) // 2 :] == [where | row for row in SHORT.rounds("speculate:3")]
+    assert (list(requests[0]), list(rounds[0])) == (list(columns(RequestRow)), list(columns(RoundRow)))
     schema = pq.read_schema(tmp_path / REQUESTS)
     assert [str(schema.field(name).type) for name in ("pair", "block", "tokens", "seconds", "lossless")] == [
         "string", "int32", "list<element: int32>", "double", "bool",
@@ -67,8 +72,7 @@ def test_texts_of_one_token_have_no_round(tmp_path: Path) -> None:
     DecodedLog.open(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
     requests, rounds = read_decoded(tmp_path)
     assert requests["tokens"].map(len).tolist() == [1]
-    assert rounds.empty
-    assert list(rounds.columns) == list(ROUND_COLUMNS)
+    assert (rounds.empty, list(rounds.columns)) == (True, list(columns(RoundRow)))
     assert DecodedLog.open(tmp_path).has(key(), 0)
 
 
@@ -86,12 +90,16 @@ def test_a_kept_block_is_known_when_opened_again(tmp_path: Path) -> None:
         keep(log, 2)
 
 
+def test_the_gammas_of_kept_blocks(tmp_path: Path) -> None:
+    write_blocks(tmp_path, {key(): [SHORT]})
+    assert DecodedLog.open(tmp_path).gammas(key()) == (1, 2, 3)
+    assert DecodedLog.open(tmp_path).gammas(key(batch_size=2)) == ()
+
+
 def test_nothing_decoded_is_two_empty_tables(tmp_path: Path) -> None:
     requests, rounds = read_decoded(tmp_path)
-    assert (list(requests.columns), list(rounds.columns)) == (list(REQUEST_COLUMNS), list(ROUND_COLUMNS))
-    assert requests.empty
-    assert rounds.empty
-    assert list(tmp_path.iterdir()) == []
+    assert (list(requests.columns), list(rounds.columns)) == (list(columns(RequestRow)), list(columns(RoundRow)))
+    assert (requests.empty, rounds.empty, list(tmp_path.iterdir())) == (True, True, [])
 
 
 def test_killed_between_the_two_writes_the_block_is_decoded_again(
@@ -99,14 +107,13 @@ def test_killed_between_the_two_writes_the_block_is_decoded_again(
 ) -> None:
     log = DecodedLog.open(tmp_path)
     keep(log, 0)
-    write = decoded_tables._write
 
-    def killed(path: Path, table: pa.Table) -> None:
+    def killed(path: Path, row_type: type[Any], table: pa.Table) -> None:
         if path.name == REQUESTS:
             raise KeyboardInterrupt
-        write(path, table)
+        write_table(path, row_type, table)
 
-    monkeypatch.setattr(decoded_tables, "_write", killed)
+    monkeypatch.setattr(tables, "write_table", killed)
     with pytest.raises(KeyboardInterrupt):
         keep(log, 1, arms=("speculate:2",))
     monkeypatch.undo()
@@ -121,9 +128,8 @@ def test_killed_between_the_two_writes_the_block_is_decoded_again(
     assert {(row["block"], row["arm"]) for row in rounds} == {(0, "plain"), (1, "plain")}
 
 
-def test_killed_before_the_first_requests_nothing_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = DecodedLog.open(tmp_path)
-    keep(log, 0)
+def test_killed_before_the_first_requests_nothing_is_decoded(tmp_path: Path) -> None:
+    keep(DecodedLog.open(tmp_path), 0)
     (tmp_path / REQUESTS).unlink()
     assert not DecodedLog.open(tmp_path).has(key(), 0)
     assert all(frame.empty for frame in read_decoded(tmp_path))
@@ -137,96 +143,6 @@ def test_seconds_count_once_a_batch(tmp_path: Path) -> None:
     keep(log, 0, key(pair="q"))
     assert (log.spent_s("p"), log.spent_s("q"), log.spent_s("r")) == (2 * (4 + PREFILL_S), 4 + PREFILL_S, 0.0)
     assert DecodedLog.open(tmp_path).spent_s("p") == 2 * (4 + PREFILL_S)
-
-
-def half(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def scrambled(path: Path) -> None:
-    whole = bytearray(path.read_bytes())
-    whole[8:600] = bytes(592)
-    path.write_bytes(whole)
-
-
-def foreign(path: Path) -> None:
-    pq.write_table(pa.table({"a": [1]}), path)
-
-
-def newer(path: Path) -> None:
-    table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({"specgauge_schema": "2"}), path)
-
-
-def narrow(path: Path) -> None:
-    pq.write_table(pq.read_table(path).drop_columns(["block"]), path)
-
-
-def retyped(path: Path) -> None:
-    table = pq.read_table(path)
-    place = table.column_names.index("arm")
-    pq.write_table(table.set_column(place, "arm", pa.array([[1]] * len(table))), path)
-
-
-def worded(path: Path) -> None:
-    table = pq.read_table(path)
-    place = table.column_names.index("block")
-    pq.write_table(table.set_column(place, "block", pa.array(["first"] * len(table))), path)
-
-
-@pytest.mark.parametrize("name", [REQUESTS, ROUNDS])
-@pytest.mark.parametrize(
-    ("harm", "found"),
-    [
-        (half, f"truncated or not a parquet file: .*{AGAIN}"),
-        (scrambled, f"truncated or not a parquet file: .*{AGAIN}"),
-        (lambda path: path.write_bytes(b""), f"truncated or not a parquet file: .*0 bytes{AGAIN}"),
-        (lambda path: path.write_text("pair,mode\np,eager\n"), f"truncated or not a parquet file: .*{AGAIN}"),
-        (foreign, f"no table of specgauge{AGAIN}"),
-        (newer, "found schema 2, this release reads schema 1; read it with the release that wrote it"),
-        (narrow, f"the column 'block' is missing{AGAIN}"),
-        (retyped, f"a column has another type: .*{AGAIN}"),
-        (worded, f"a column has another type: .*'first'.*{AGAIN}"),
-    ],
-)
-def test_damage_is_one_line(tmp_path: Path, name: str, harm: Callable[[Path], object], found: str) -> None:
-    write_blocks(tmp_path, {key(): [SHORT]})
-    harm(tmp_path / name)
-    for read in (read_decoded, DecodedLog.open):
-        with pytest.raises(ValueError, match=rf"^{tmp_path / name}: {found}$"):
-            read(tmp_path)
-
-
-def test_columns_that_came_later_are_unknown_where_they_are_missing(tmp_path: Path) -> None:
-    write_blocks(tmp_path, {key(): [SHORT]})
-    path = tmp_path / REQUESTS
-    pq.write_table(pq.read_table(path).drop_columns(["expected_starts", "expected_committed"]), path)
-    requests, _ = read_decoded(tmp_path)
-    assert requests["expected_starts"].isna().all()
-    assert DecodedLog.open(tmp_path).gammas(key()) == (1, 2, 3)
-    assert DecodedLog.open(tmp_path).gammas(key(batch_size=2)) == ()
-
-
-def test_rounds_missing_beside_requests_are_said_to_be(tmp_path: Path) -> None:
-    write_blocks(tmp_path, {key(): [SHORT]})
-    (tmp_path / ROUNDS).unlink()
-    for read in (read_decoded, DecodedLog.open):
-        with pytest.raises(
-            ValueError, match=rf"^{tmp_path / ROUNDS}: missing beside {REQUESTS}; delete {REQUESTS} to decode again$"
-        ):
-            read(tmp_path)
-
-
-@pytest.mark.parametrize("arm", ["Plain", "speculate:0", "beam", None])
-@pytest.mark.parametrize("name", [REQUESTS, ROUNDS])
-def test_arms_that_do_not_exist_are_refused(tmp_path: Path, name: str, arm: str | None) -> None:
-    write_blocks(tmp_path, {key(): [SHORT]})
-    table = pq.read_table(tmp_path / name)
-    arms = pa.array([arm] * len(table), type=pa.string())
-    pq.write_table(table.set_column(table.column_names.index("arm"), "arm", arms), tmp_path / name)
-    allowed = "decode, .*, plain, loop, generate, speculate:<gamma>, adaptive:<policy>"
-    with pytest.raises(ValueError, match=rf"^{tmp_path / name}: arm '{arm}': allowed: {allowed}{AGAIN}$"):
-        read_decoded(tmp_path)
 
 
 @pytest.mark.parametrize("full", [ROUNDS, REQUESTS])
@@ -246,8 +162,7 @@ def test_a_full_disk_keeps_the_older_tables(tmp_path: Path, monkeypatch: pytest.
         keep(log, 1)
     monkeypatch.undo()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [REQUESTS, ROUNDS]
-    found = DecodedLog.open(tmp_path)
-    for opened in (log, found):
+    for opened in (log, DecodedLog.open(tmp_path)):
         assert (opened.has(key(), 0), opened.has(key(), 1)) == (True, False)
     assert content(tmp_path)[0] == before[0]
     assert set(read_decoded(tmp_path)[1]["block"]) == {0}
@@ -258,8 +173,8 @@ def test_a_full_disk_keeps_the_older_tables(tmp_path: Path, monkeypatch: pytest.
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from specgauge.sweeps.store.decoded import DecodedLog
 from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps.decoded import Batch, key
 log = DecodedLog.open(Path(sys.argv[1]))
 small, large = Batch(max_new_tokens=3), Batch(max_new_tokens=20_000)
@@ -273,22 +188,63 @@ except StorageError as error:
 
 
 def test_a_file_size_limit_is_the_same_line(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert done.stdout.startswith(
-        f"{tmp_path / ROUNDS}: cannot write, File too large: what was measured before is kept; free some space"
-    )
+    with start(LIMITED, tmp_path) as process:
+        out, err = process.communicate()
+    assert err == ""
+    assert out.startswith(f"{tmp_path / ROUNDS}: cannot write, File too large: what was measured before is kept")
     assert DecodedLog.open(tmp_path).blocks(key()) == 1
     assert len(read_decoded(tmp_path)[1]) == 2
 
 
-def test_key_columns_come_first() -> None:
-    assert list(REQUEST_COLUMNS)[: len(KEY_COLUMNS)] == list(ROUND_COLUMNS)[: len(KEY_COLUMNS)] == list(KEY_COLUMNS)
+def chains(start: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "prompt": [0, 0], "repetition": [0, 0], "start": [start, start], "depth": [1, 2], "token": [5, 6],
+            "top_prob": [0.5, 0.25], "entropy_nats": [0.75, 1.5],
+        }
+    )  # fmt: skip
+
+
+def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.parquet"
+    assert not has_rollouts(path, GREEDY)
+    add_rollouts(path, GREEDY, chains(3))
+    add_rollouts(path, DRAWN, chains(7))
+    assert (has_rollouts(path, GREEDY), has_rollouts(path, DRAWN)) == (True, True)
+    assert not has_rollouts(path, GREEDY._replace(acceptance_rule="match"))
+    frame = read_rollouts(path)
+    assert frame["sampling"].tolist() == ["greedy", "greedy", "t1", "t1"]
+    assert frame["start"].tolist() == [3, 3, 7, 7]
+    assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
+
+
+def test_where_no_draft_is_rejected_there_is_no_chain(tmp_path: Path) -> None:
+    add_rollouts(tmp_path / "rollouts.parquet", GREEDY, chains(3).iloc[:0])
+    assert read_rollouts(tmp_path / "rollouts.parquet").empty
+
+
+def tuned_cell(**changes: Any) -> TunedCell:
+    halves = (
+        TunedHalf(tuned_on=(1, 3), policies=dict(EVERY_KIND)),
+        TunedHalf(tuned_on=(0, 2), policies=dict(reversed(EVERY_KIND.items()))),
+    )
+    cell = TunedCell(
+        key=key(), prompts=4, gamma_max=6, t_overhead_s=0.1 + 0.2, t_look_s=0.1, halves=halves, left_out={"x": "why"}
+    )
+    return replace(cell, **changes)
+
+
+def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
+    assert read_tuned(tmp_path) == {}
+    other = tuned_cell(key=key(batch_size=4), left_out={})
+    keep_tuned(tmp_path, tuned_cell())
+    keep_tuned(tmp_path, other)
+    assert read_tuned(tmp_path) == {key(): tuned_cell(), key(batch_size=4): other}
+    assert list(read_tuned(tmp_path)[key()].names) == list(EVERY_KIND)
+    keep_tuned(tmp_path, tuned_cell(t_look_s=0.5))
+    assert read_tuned(tmp_path)[key()].t_look_s == 0.5
+
+
+def test_a_prompt_belongs_to_one_half_at_every_length() -> None:
+    """Five prompts at two lengths: numbers 0 to 4, then 5 to 9."""
+    assert [half_of(number, 5) for number in range(10)] == [0, 1, 0, 1, 0] * 2
