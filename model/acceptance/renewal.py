@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -200,8 +201,10 @@ class RenewalResult:
         """The same sums by prompt, prompts (N,) in rising order: the clusters of standard errors and bootstrap."""
         kept = ("gammas", "gamma_max")
         sums = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in kept}
-        grouped = {name: None if values is None else sum_by_prompt(values, prompts) for name, values in sums.items()}
-        return replace(self, **grouped | {"tokens": sum_by_prompt(self.tokens, prompts).astype(np.int64)})
+        grouped: dict[str, Any] = {
+            name: None if values is None else sum_by_prompt(values, prompts) for name, values in sums.items()
+        }
+        return replace(self, **grouped | {"tokens": grouped["tokens"].astype(np.int64)})
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
