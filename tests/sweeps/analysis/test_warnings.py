@@ -134,10 +134,10 @@ def test_texts_of_another_chain(tmp_path: Path) -> None:
 def test_a_greedy_draft_that_is_hardly_ever_right_is_no_other_chain(tmp_path: Path) -> None:
     """160 positions with a mean of 0.004: no acceptance at all is what to expect."""
     rare = acceptance_frame(10, 16).assign(draft_argmax_target_prob=lambda frame: 0.004 + 1e-6 * frame["prompt"])
-    way: dict[str, Any] = {"draft_sampling": "greedy"}
-    assert "chain_inconsistent" not in recorded(tmp_path / "rare", rare, **way)
+    setting: dict[str, Any] = {"draft_sampling": "greedy"}
+    assert "chain_inconsistent" not in recorded(tmp_path / "rare", rare, **setting)
     often = rare.assign(draft_argmax_target_prob=lambda frame: 0.4 + 1e-6 * frame["prompt"])
-    assert "chain_inconsistent" in recorded(tmp_path / "often", often, **way)
+    assert "chain_inconsistent" in recorded(tmp_path / "often", often, **setting)
 
 
 def test_a_greedy_draft_timed_drawing(tmp_path: Path) -> None:
