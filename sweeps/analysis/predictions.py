@@ -30,14 +30,14 @@ from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation_warnings import policy_cautions, text_cautions, verification_cautions
+from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
 from specgauge.sweeps.analysis.warnings import (
-    Caution,
-    acceptance_cautions,
-    decision_cautions,
-    judging_cautions,
-    left_out_cautions,
-    timing_cautions,
+    RunWarning,
+    acceptance_warnings,
+    decision_warnings,
+    left_out_warnings,
+    setting_warnings,
+    timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.rows import columns, write_csv, write_yaml
@@ -110,15 +110,15 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
             recommendations.append(recommendation(setting, cell, estimate))
     verification = tuple(decoded.rows())
     policies = tuple(policy_rows(run, decoded, cells, found))
-    found_cautions = [
-        *_cautions(config, cells, found, recommendations, verification, known),
-        *text_cautions([*verification, *policies]),
-        *policy_cautions(read_tuned(run.path).values()),
+    found_warnings = [
+        *_run_warnings(config, cells, found, recommendations, verification, known),
+        *text_warnings([*verification, *policies]),
+        *policy_warnings(read_tuned(run.path).values()),
     ]
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
-        warnings=tuple(caution.as_mapping() for caution in found_cautions),
+        warnings=tuple(warning.as_mapping() for warning in found_warnings),
         verification=verification,
         policies=policies,
     )
@@ -262,31 +262,31 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
     }
 
 
-def _cautions(
+def _run_warnings(
     config: Config,
     cells: Sequence[CellTimings],
     found: Sequence[RunSetting],
     decisions: Sequence[Mapping[str, Any]],
     verification: Sequence[Mapping[str, Any]],
     reasons: Reasons,
-) -> Iterator[Caution]:
+) -> Iterator[RunWarning]:
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
-        yield from timing_cautions(config, pair.name, own)
+        yield from timing_warnings(config, pair.name, own)
         is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
         settings = {setting.sampling: setting for setting in found if setting.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
-        yield from acceptance_cautions(config, pair.name, texts)
+        yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():
             if setting.texts is None and not is_skipped:  # whose cells tell why
-                yield Caution(
+                yield RunWarning(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
                     remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
         if setting.rounds is not None:
-            yield from judging_cautions(
+            yield from setting_warnings(
                 setting.pair,
                 setting.sampling,
                 setting.key.draft_sampling,
@@ -294,6 +294,6 @@ def _cautions(
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
                 check=setting.rounds.chain_check,
             )
-    yield from verification_cautions(verification, reasons.decoding)
-    yield from left_out_cautions(reasons.left_out)
-    yield from decision_cautions(decisions)
+    yield from decoding_warnings(verification, reasons.decoding)
+    yield from left_out_warnings(reasons.left_out)
+    yield from decision_warnings(decisions)

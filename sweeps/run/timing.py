@@ -153,7 +153,11 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
 
 
 def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
-    words = [f"sampling {setting.sampling}", f"{setting.key.draft_sampling} draft", f"{setting.key.acceptance_rule} rule"]
+    words = [
+        f"sampling {setting.sampling}",
+        f"{setting.key.draft_sampling} draft",
+        f"{setting.key.acceptance_rule} rule",
+    ]
     return SearchQuestion(
         tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES],
         full_acceptance=acceptance.full_acceptance[0],
