@@ -23,7 +23,7 @@ from specgauge.reports.records import (
 )
 from specgauge.sweeps.analysis.predictions import Predictions, predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
+from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
 from specgauge.sweeps.store.schema import JournalLine
@@ -67,7 +67,7 @@ class ReportData:
     """Adaptive policies that were decoded end to end."""
     verified: Sequence[Verified]
     """What was decoded end to end; empty where nothing was."""
-    verification: VerificationSummary | None
+    verification: ValidationSummary | None
     """All of it in a few numbers."""
     warnings: Sequence[Mapping[str, Any]]
     """What the run warns of: mappings of code, message and remedy."""

@@ -51,7 +51,7 @@ def _optimistic(curves: Curves) -> Iterator[Finding]:
 
 
 def _at_the_edge(data: ReportData) -> Iterator[Finding]:
-    """Answers to speculate whose best gamma is the largest of the grid: a larger one may be better still."""
+    """Recommendations to speculate whose best gamma is the largest of the grid: a larger one may be better still."""
     largest = max(data.config.grid.gamma)
     edge = [one for one in data.answers if one.decision == SPECULATE and one.best_gamma == largest]
     if edge:

@@ -18,7 +18,7 @@ from specgauge.reports.records import Answer, Verified
 from specgauge.reports.svg import error_bar, marker
 from specgauge.reports.tables import Table
 from specgauge.reports.verification_tables import baseline_table, policy_table, verification_table
-from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, VerificationSummary
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary
 
 NOT_ASKED = (
     "Nothing was decoded end to end: a new run with verify: {} in its configuration decodes the γ it recommends and "
@@ -92,7 +92,7 @@ def _forced(rows: Sequence[Verified]) -> str:
     )
 
 
-def _facts(summary: VerificationSummary, rows: Sequence[Verified]) -> Iterator[tuple[str, str]]:
+def _facts(summary: ValidationSummary, rows: Sequence[Verified]) -> Iterator[tuple[str, str]]:
     """(what, finding) of all rows together; a row is a cell at one gamma."""
     decoded = f"{count(summary.cells, 'cell')}, {count(summary.rows, 'row')} of the table below (a cell at one γ each)"
     yield "decoded", decoded
