@@ -204,7 +204,7 @@ class RenewalResult:
         grouped: dict[str, Any] = {
             name: None if values is None else sum_by_prompt(values, prompts) for name, values in sums.items()
         }
-        return replace(self, **grouped | {"tokens": sum_by_prompt(self.tokens, prompts).astype(np.int64)})
+        return replace(self, **grouped | {"tokens": grouped["tokens"].astype(np.int64)})
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

@@ -47,11 +47,11 @@ class ReplayCosts:
     t_draft_catch_up_s: float = 0.0
     """Δ₂."""
     t_look_s: float = 0.0
-    """What one look at a draft's confidence adds to a round, for the host then waits for it."""
+    """What one early-stop check adds to a round, for the host then waits for the draft's confidence."""
     batch_size: int = 1
 
     def __post_init__(self) -> None:
-        """Raise ValueError for times that are not above 0 (Δ₂ and looks: below 0) and without a plain round."""
+        """Raise ValueError for times that are not above 0 (Δ₂ and checks: below 0) and without a plain round."""
         positive_times_s("t_decode_s", self.t_decode_s)
         if positive_times_s("t_round_s", self.t_round_s).ndim != 1 or not self.t_round_s:
             raise ValueError(f"t_round_s: found {self.t_round_s!r}; allowed is one time for each of 0 … γ_max drafts")

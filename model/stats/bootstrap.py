@@ -55,9 +55,15 @@ def draw_prompts(prompts: int, replicates: int, seed: int | Sequence[int]) -> In
 def median_replicates(blocks: Blocks, draws: FloatArray, name: str = "samples_s") -> FloatArray:
     """The median of all samples and of the samples of drawn blocks: (1 + R,), or (1 + R, marks).
 
-    blocks: samples by block, of equal or differing numbers. draws: (R, >= blocks) of `draw_blocks`. With one block the
-    replicates are NaN: a single block says nothing about others.
-    Raises ValueError without samples, for times that are not above 0 and for fewer draws than blocks.
+    With one block the replicates are NaN: a single block says nothing about others.
+
+    Args:
+        blocks: samples by block, of equal or differing numbers.
+        draws: (R, >= blocks) of `draw_blocks`.
+        name: what errors call the samples.
+
+    Raises:
+        ValueError: there is no sample, a time that is not above 0, or fewer draws than blocks.
     """
     arrays = [positive_times_s(name, block) for block in blocks]
     if not arrays or any(array.size == 0 for array in arrays) or len({array.shape[1:] for array in arrays}) > 1:
@@ -87,7 +93,10 @@ def ratio_replicates(
     """Pooled ratios by γ, over all prompts and over drawn prompts: (1 + R, G) from (P, G) sums by prompt.
 
     NaN where no prompt has a denominator; replicates are NaN where fewer than two have one, and equal the estimate in
-    the rare draw that hits none of those. Raises ValueError for shapes that do not fit.
+    the rare draw that hits none of those.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
     top, bottom = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
     if top.ndim != 2 or bottom.shape != top.shape or weights.shape[1:] != top.shape[:1]:
@@ -109,7 +118,8 @@ def ratio_replicates(
 def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
     """(low, high) of the central interval of replicates (R, …), each (…); NaN where a replicate is.
 
-    Raises ValueError for a confidence outside (0, 1).
+    Raises:
+        ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")

@@ -39,7 +39,7 @@ from specgauge.model.stats.bootstrap import (
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
 from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
-from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
@@ -54,7 +54,7 @@ REPLICATES = 100
 
 
 def policy_rows(
-    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[Way]
+    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[RunSetting]
 ) -> list[dict[str, Any]]:
     """One row for every cell and policy that was decoded, cells in the order decoded; unknown is None.
 
@@ -64,7 +64,7 @@ def policy_rows(
     names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
     if not any(names.values()):
         return []
-    places = {way.decoded_key(cell.cell): way for way in found for cell in cells_of(way, cells)}
+    places = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
     tuned = read_tuned(run.path)
     rows = []
     for key in decoded.requests:
@@ -75,9 +75,9 @@ def policy_rows(
                 f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
                 f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
             )
-        way = places.get(key)
-        source = None if way is None else measured_costs(cells_of(way, cells))
-        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], way=way, source=source)
+        setting = places.get(key)
+        source = None if setting is None else measured_costs(cells_of(setting, cells))
+        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], setting=setting, source=source)
         rows += [point.row(name) for name in names[key]]
     return rows
 
@@ -96,7 +96,7 @@ class _DecodedPoint:
     decoded: DecodedCells
     key: DecodedKey
     tuned: TunedCell
-    way: Way | None
+    setting: RunSetting | None
     source: CostSource | None
 
     @property
@@ -167,7 +167,7 @@ class _DecodedPoint:
 
         off_path: whether signals after a rejection were measured.
         """
-        if self.source is None or self.way is None or self.way.texts is None:
+        if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
         costs = replay_costs_at(
             self.source,
@@ -179,7 +179,7 @@ class _DecodedPoint:
             t_overhead_s=self.overhead_s,
             t_look_s=self.tuned.t_look_s,
         )
-        texts = replayed_texts(self.run, self.way, context=self.key.start_context, gamma_max=costs.gamma_max)
+        texts = replayed_texts(self.run, self.setting, context=self.key.start_context, gamma_max=costs.gamma_max)
         known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
         if not known.size:
             return {}

@@ -21,7 +21,7 @@ from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
 from specgauge.model.settings import Point
 from specgauge.sweeps.analysis.counted_rounds import measured_costs
-from specgauge.sweeps.analysis.settings import Way
+from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
 from specgauge.sweeps.store.tables import read_rollouts
@@ -34,14 +34,14 @@ _LOOKUP_SIGNALS = ("lookup_match",)
 _KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 
 
-def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> ReplayTexts:
+def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: int) -> ReplayTexts:
     """The recorded texts of a way; those that start at exactly `context` where predictions there take only them.
 
     Raises:
         ValueError: the acceptance or rollouts of the run are damaged, foreign or without signals.
     """
-    frame = run.acceptance_of(way.pair, way.sampling)
-    if context in way.starting_at:
+    frame = run.acceptance_of(setting.pair, setting.sampling)
+    if context in setting.starting_at:
         frame = frame[frame["context"] - frame["position"] == context]
     looked_up = are_lookups(frame.columns)
     signals = _LOOKUP_SIGNALS if looked_up else _SIGNALS
@@ -65,7 +65,7 @@ def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> Repla
             matched=padded.columns["lookup_match"],
         )
     acceptance, _ = acceptance_and_overlap(
-        padded.columns, acceptance_rule=way.setting.acceptance_rule, draft_sampling=way.setting.draft_sampling
+        padded.columns, acceptance_rule=setting.key.acceptance_rule, draft_sampling=setting.key.draft_sampling
     )
     return replay_texts(
         acceptance,
@@ -75,12 +75,12 @@ def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> Repla
         top_probs=padded.columns["draft_top_prob"],
         entropies_nats=padded.columns["draft_entropy_nats"],
         gamma_max=gamma_max,
-        rollouts=rollouts_of(run, way),
+        rollouts=rollouts_of(run, setting),
         seed=run.config.seed,
     )
 
 
-def rollouts_of(run: Run, way: Way) -> Rollouts | None:
+def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
     """The draft chains of a way; None where none were recorded.
 
     Raises:
@@ -90,7 +90,7 @@ def rollouts_of(run: Run, way: Way) -> Rollouts | None:
     if not path.is_file():
         return None
     frame = read_rollouts(path)
-    own = _of_way(frame, way)
+    own = _of_setting(frame, setting)
     if own.empty:
         return None
     whole = {name: own[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}
@@ -101,11 +101,11 @@ def rollouts_of(run: Run, way: Way) -> Rollouts | None:
     )
 
 
-def _of_way(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
+def _of_setting(frame: pd.DataFrame, setting: RunSetting) -> pd.DataFrame:
     """The rows of a way, by as many of its keys as the table has."""
     for key in _KEYS:
         if key in frame.columns:
-            frame = frame[frame[key] == getattr(way.setting, key)]
+            frame = frame[frame[key] == getattr(setting.key, key)]
     return frame
 
 

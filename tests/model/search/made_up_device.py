@@ -107,7 +107,7 @@ class MadeUpDevice:
             return np.array([self.t_draft_catch_up_s]), decode_s
         if arm == "decode":
             return np.array([decode_s]), decode_s
-        return self.t_target_s[[Arm.parse(arm).gamma]], self.t_draft_s
+        return self.t_target_s[[Arm.parse(arm).gamma or 0]], self.t_draft_s
 
     def _pace(self) -> float:
         if self.throttles:

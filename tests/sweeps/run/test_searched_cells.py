@@ -12,7 +12,7 @@ import pytest
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.warnings import timing_cautions
+from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.timing import search_questions
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
@@ -111,7 +111,7 @@ def test_predictions_say_why_a_gamma_has_no_speedup(tmp_path: Path) -> None:
 def test_a_search_that_ended_too_early_is_warned_of(tmp_path: Path) -> None:
     reason = "left out: time or blocks are spent; S at most 1.6, best is 1.2 so far"
     run = searched_run(tmp_path, skipped={**SKIPPED, "verify:3": (4, reason)}, ended="spent")
-    found = {caution.code: caution for caution in timing_cautions(run.config, "p", [timings(run)])}
+    found = {warning.code: warning for warning in timing_warnings(run.config, "p", [timings(run)])}
     assert found["search_left_open"].message == (
         "pair p: in 1 of 1 cell the search for γ ended while others could still be best; first batch size 1, context "
         f"64, argmax, verify:3: {reason}"
@@ -122,7 +122,7 @@ def test_a_search_that_ended_too_early_is_warned_of(tmp_path: Path) -> None:
 def test_drift_is_told_of_what_was_taken(tmp_path: Path) -> None:
     blocks = {arm: range(4) for arm in (*BASE, "verify:2")}
     run = searched_run(tmp_path, blocks, {}, {2: 1.5, 3: 1.5})
-    found = {caution.code for caution in timing_cautions(run.config, "p", [timings(run)])}
+    found = {warning.code for warning in timing_warnings(run.config, "p", [timings(run)])}
     assert "drift" in found
 
 
