@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from specgauge.model.arms import arm_gamma
-from specgauge.sweeps.store.rows import arrow_schema, plain, read_json, read_table, rows_under, write_json, write_table
+from specgauge.sweeps.store.rows import (
+    START_ANEW,
+    arrow_schema,
+    plain,
+    read_table,
+    rows_under,
+    write_mapping,
+    write_table,
+)
 from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RolloutRow, RoundRow, TunedCell
 
@@ -198,7 +206,7 @@ def read_tuned(path: Path) -> dict[DecodedKey, TunedCell]:
     file = path / POLICIES
     if not file.is_file():
         return {}
-    cells = rows_under(file, read_json(file), "cells", TunedCell, "start anew with `specgauge run --fresh`")
+    cells = rows_under(file, "cells", TunedCell, START_ANEW)
     return {cell.key: cell for cell in cells}
 
 
@@ -210,4 +218,4 @@ def keep_tuned(path: Path, cell: TunedCell) -> None:
         StorageError: the disk refused it; the older file stays.
     """
     cells = read_tuned(path) | {cell.key: cell}
-    write_json(path / POLICIES, {"cells": [plain(one) for one in cells.values()]})
+    write_mapping(path / POLICIES, {"cells": [plain(one) for one in cells.values()]})
