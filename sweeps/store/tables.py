@@ -20,7 +20,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from specgauge.model.arms import arm_gamma
 from specgauge.sweeps.store.rows import (
     START_ANEW,
     arrow_schema,
@@ -31,7 +30,15 @@ from specgauge.sweeps.store.rows import (
     write_table,
 )
 from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RolloutRow, RoundRow, TunedCell
+from specgauge.sweeps.store.schema import (
+    DecodedKey,
+    RequestRow,
+    RolloutKey,
+    RolloutRow,
+    RoundRow,
+    TunedCell,
+    decoded_arm,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,9 +157,11 @@ def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     for name, table in ((REQUESTS, requests), (ROUNDS, rounds)):
         for arm in table.column("arm").unique().to_pylist():
             try:
-                arm_gamma(arm)
+                decoded_arm(arm)
             except ValueError as error:
-                raise ValueError(f"{path / name}: {error}; {_DECODE_AGAIN}") from error
+                raise ValueError(
+                    f"{path / name}, column arm: expected {error}, got {arm!r}; {_DECODE_AGAIN}"
+                ) from error
     return requests.to_pandas(), rounds.to_pandas()
 
 
