@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args
 
 from annotated_types import MinLen
 from pydantic import (
@@ -84,6 +84,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 Mode = Literal["eager", "compile", "cuda_graph"]
 Policy = Literal["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"]
 GammaSearch = Literal["all", "adaptive"]
+DraftSampling = Literal["same", "greedy"]
+AcceptanceRule = Literal["ratio", "match"]
 Threads = Annotated[int, Field(ge=1, le=4096)]
 Attention = Annotated[
     str,
@@ -91,6 +93,7 @@ Attention = Annotated[
     ONE_LINE,
     expects("the name of one of transformers' attention implementations, such as sdpa or eager"),
 ]
+Positive = Annotated[int, Field(ge=1)]
 BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH_SIZE)]
 Context = Annotated[int, Field(ge=1, le=LARGEST_CONTEXT)]
 Gamma = Annotated[int, Field(ge=1, le=LARGEST_GAMMA)]
@@ -120,9 +123,9 @@ def listed(item: Any) -> BeforeValidator:
     )
 
 
-def in_order_of(words: tuple[str, ...]) -> AfterValidator:
-    """Every word of a tuple once, as ``words`` has them."""
-    return AfterValidator(lambda chosen: tuple(word for word in words if word in chosen))
+def in_order(words: Any) -> AfterValidator:
+    """Every word of a tuple once, in the order that the Literal ``words`` has."""
+    return AfterValidator(lambda chosen: tuple(word for word in get_args(words) if word in chosen))
 
 
 UNIQUE = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
@@ -172,7 +175,7 @@ class Range(Section, Generic[T]):
     """The first value."""
     to: T
     """The last value at most."""
-    step: Annotated[int, Field(ge=1)] = 1
+    step: Positive = 1
     """From one value to the next."""
 
     @model_validator(mode="after")

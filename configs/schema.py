@@ -9,7 +9,7 @@ Config holds is always the full form.  ``specgauge schema`` prints the same as J
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
@@ -20,15 +20,18 @@ from specgauge.configs.fields import (
     LARGEST_BATCH_SIZE,
     LARGEST_CONTEXT,
     ZERO,
+    AcceptanceRule,
     BatchSizes,
     ByteCount,
     Context,
     Contexts,
+    DraftSampling,
     Gammas,
     GammaSearch,
     Mode,
     Name,
     Policy,
+    Positive,
     Repetitions,
     SearchedGammas,
     Seconds,
@@ -37,7 +40,7 @@ from specgauge.configs.fields import (
     Text,
     Threads,
     expects,
-    in_order_of,
+    in_order,
     is_search,
     listed,
     null_means,
@@ -62,7 +65,7 @@ class WorkloadConfig(Section):
     """Form of the prompts file; auto tells it by its content."""
     chat_template: Literal["auto", "always", "never"] = "auto"
     """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
-    limit: Annotated[Annotated[int, Field(ge=1)] | None, null_means("every prompt")] = None
+    limit: Annotated[Positive | None, null_means("every prompt")] = None
     """Use only this many prompts, from the first; null uses all."""
     prompt_tokens: Annotated[Contexts | None, null_means("each as long as it is")] = None
     """Brings every prompt to exactly this length, or to each of several: its end, after the ends of the prompts before
@@ -94,7 +97,7 @@ class SamplingConfig(Section):
     """Keeps tokens at least this likely relative to the likeliest; null or 0 keeps all."""
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     """Makes tokens of the prompt and the text so far less likely where above 1; 1 is off."""
-    min_tokens_to_keep: Annotated[int, Field(ge=1)] = 1
+    min_tokens_to_keep: Positive = 1
     """What top_p and min_p leave at least."""
 
 
@@ -188,12 +191,12 @@ class ValidateConfig(Section):
     context: Annotated[Contexts | None, null_means("those of grid.context")] = None
     """Contexts the texts start from, each one of grid.context; null is all of them."""
     policies: Annotated[
-        Annotated[tuple[Policy, ...], MinLen(1), listed(Policy), in_order_of(get_args(Policy))] | None,
+        Annotated[tuple[Policy, ...], MinLen(1), listed(Policy), in_order(Policy)] | None,
         null_means("γ is fixed"),
     ] = None
     """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
     every other prompt, so that no prompt is decoded by a policy that has seen it."""
-    prompts: Annotated[Annotated[int, Field(ge=1)] | None, null_means("every prompt")] = 16
+    prompts: Annotated[Positive | None, null_means("every prompt")] = 16
     """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
     max_new_tokens: Annotated[
         Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
@@ -201,7 +204,7 @@ class ValidateConfig(Section):
     """Tokens written for each prompt; null is as many as workload.max_new_tokens."""
     repetitions: Repetitions = 1
     """Texts written for each prompt and arm, each with its own random numbers."""
-    baseline_blocks: Annotated[Annotated[int, Field(ge=1)] | None, null_means("all of them")] = None
+    baseline_blocks: Annotated[Positive | None, null_means("all of them")] = None
     """Blocks (batches of prompts) of each cell, from the first, in which plain decoding is held against transformers'
     generate and the speculative loop without drafts; null is all of them. Fewer leave time for more texts."""
     acceptance: Annotated[
@@ -244,18 +247,12 @@ class Config(Section):
         SamplingConfig(name="greedy", temperature=0.0),
     )
     """The sampling settings, at least one; each under its own name."""
-    draft_sampling: Annotated[
-        tuple[Literal["same", "greedy"], ...],
-        MinLen(1),
-        listed(Literal["same", "greedy"]),
-        in_order_of(("same", "greedy")),
-    ] = ("same",)
+    draft_sampling: Annotated[tuple[DraftSampling, ...], MinLen(1), listed(DraftSampling), in_order(DraftSampling)] = (
+        "same",
+    )
     """How the draft draws: as the sampling setting says, or always its likeliest token."""
     acceptance_rule: Annotated[
-        tuple[Literal["ratio", "match"], ...],
-        MinLen(1),
-        listed(Literal["ratio", "match"]),
-        in_order_of(("ratio", "match")),
+        tuple[AcceptanceRule, ...], MinLen(1), listed(AcceptanceRule), in_order(AcceptanceRule)
     ] = ("ratio",)
     """How a draft is accepted: by the ratio of probabilities, or by equality with the target's own draw."""
     grid: GridConfig = GridConfig()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from specgauge.model.settings import Setting
 from specgauge.model.speedup import RECOMMENDED_TOLERANCE, nearest_gamma
 from specgauge.reports.formatting import (
     TIMES,
@@ -30,7 +31,6 @@ from specgauge.reports.records import (
     Curves,
     PredictionRow,
     RecommendationRow,
-    Setting,
     Validated,
     best_of,
     by_size,

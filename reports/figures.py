@@ -23,9 +23,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from specgauge.model.settings import Point
 from specgauge.reports.formatting import TimeUnit, duration, interval, number, speedup, speedup_decimals
 from specgauge.reports.inline_svg import COLOURS, Hover
-from specgauge.reports.records import Curve, Point, PredictionRow, ValidationRow
+from specgauge.reports.records import Curve, PredictionRow, ValidationRow
 from specgauge.reports.summaries import cost_bars, plain_s
 
 FloatArray = NDArray[np.float64]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from specgauge.reports.records import Point
+from specgauge.model.settings import Point
 
 UNKNOWN = "–"
 """What is printed for a value that is not known."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from markupsafe import Markup
 
 from specgauge import __version__
+from specgauge.model.settings import Point, Setting
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
-from specgauge.reports.records import Point, ReportData, Setting, curves, read_report_data, validated
+from specgauge.reports.records import ReportData, curves, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves, arm_summaries
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
 from specgauge.sweeps.plan import plan_cells, planned_pairs

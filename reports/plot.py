@@ -14,17 +14,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.model.settings import Setting
 from specgauge.reports.formatting import percent
-from specgauge.reports.records import (
-    SPECULATE,
-    ReportData,
-    Setting,
-    by_size,
-    curves,
-    known_rows,
-    read_report_data,
-    validated,
-)
+from specgauge.reports.records import SPECULATE, ReportData, by_size, curves, known_rows, read_report_data, validated
 from specgauge.sweeps.store.files import atomic_path
 
 if TYPE_CHECKING:

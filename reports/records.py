@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from specgauge.model.settings import Point, Setting
 from specgauge.sweeps.analysis.predictions import Predictions, predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
@@ -29,25 +30,6 @@ SPECULATE = "speculate"
 DO_NOT = "do not speculate"
 UNDECIDED = "undecided"
 DECISIONS = (SPECULATE, DO_NOT, UNDECIDED)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is being decoded: everything that keys a prediction but the point and γ."""
-
-    pair: str
-    mode: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
-
-
-@dataclass(frozen=True)
-class Point:
-    """Where: sequences decoded together, and tokens in the KV cache."""
-
-    batch_size: int
-    context: int
 
 
 by_size = attrgetter("batch_size", "context")

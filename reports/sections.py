@@ -13,6 +13,7 @@ from functools import partial
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
+from specgauge.model.settings import Point, Setting
 from specgauge.reports.figures import (
     NO_DATA,
     HeatCell,
@@ -33,9 +34,7 @@ from specgauge.reports.records import (
     UNDECIDED,
     Curve,
     Curves,
-    Point,
     RecommendationRow,
-    Setting,
     Validated,
     best_of,
     by_size,

@@ -17,10 +17,11 @@ import numpy as np
 from specgauge.model.acceptance.estimate import alpha_judged, alpha_omega, alpha_overlap
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.provenance import finite_or_none
+from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
 from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import TimeUnit, time_unit
-from specgauge.reports.records import Curve, Point, PredictionRow, Setting
+from specgauge.reports.records import Curve, PredictionRow
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias, TypeVar
 
+from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import (
     UNKNOWN,
     TimeUnit,
@@ -20,15 +21,7 @@ from specgauge.reports.formatting import (
     point_words,
     time_unit,
 )
-from specgauge.reports.records import (
-    Curves,
-    Point,
-    PredictionRow,
-    RecommendationRow,
-    RunRow,
-    Setting,
-    by_size,
-)
+from specgauge.reports.records import Curves, PredictionRow, RecommendationRow, RunRow, by_size
 from specgauge.reports.summaries import AcceptanceCurve, ArmSummary
 
 _NAMES = {

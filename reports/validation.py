@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from specgauge.model.settings import Setting
 from specgauge.reports.figures import (
     Ends,
     ScatterPoint,
@@ -34,7 +35,7 @@ from specgauge.reports.formatting import (
     time_unit,
 )
 from specgauge.reports.inline_svg import Size
-from specgauge.reports.records import PolicyRow, ReportData, Setting, ValidationRow
+from specgauge.reports.records import PolicyRow, ReportData, ValidationRow
 from specgauge.reports.sections import GLYPHS, Block, LegendEntry, panel, setting_titles
 from specgauge.reports.tables import (
     Chosen,

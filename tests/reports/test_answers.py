@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
+from specgauge.model.settings import Point, Setting
 from specgauge.reports.answers import AnswerGroup, Answers, merged, setting_words
 from specgauge.reports.records import (
     Curves,
-    Point,
     PredictionRow,
     RecommendationRow,
-    Setting,
     Validated,
     curves,
     flat_recommendation,
@@ -20,7 +19,7 @@ from specgauge.reports.records import (
 from tests.reports.synthetic import Shape, prediction_rows, recommendation_rows
 from tests.reports.validation_rows import a_record
 
-GREEDY = Setting("embedded", "eager", "greedy", "same", "ratio")
+GREEDY = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 NO_CURVES: Curves = {}
 
 

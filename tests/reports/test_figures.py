@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from specgauge.model.settings import Point
 from specgauge.reports.figures import (
     HeatCell,
     ScatterPoint,
@@ -29,7 +30,7 @@ from specgauge.reports.figures import (
     speedup_domain,
 )
 from specgauge.reports.inline_svg import COLOURS, Hover
-from specgauge.reports.records import Point, PredictionRow, ValidationRow, record
+from specgauge.reports.records import PredictionRow, ValidationRow, record
 from specgauge.reports.summaries import cost_domain
 from tests.reports.synthetic import Shape, prediction_rows
 from tests.reports.validation_rows import a_record
@@ -233,9 +234,9 @@ def test_the_line_reaches_cells_without_a_number_and_does_not_enter_them() -> No
 
 def test_a_heat_map_says_every_cell() -> None:
     cells = {
-        Point(1, 64): HeatCell(speedup=1.42, gamma=3, note="speculate"),
-        Point(4, 64): HeatCell(speedup=0.93, gamma=1, note="do not speculate"),
-        Point(1, 256): HeatCell(speedup=None, gamma=None, note="oom"),
+        Point(batch_size=1, context=64): HeatCell(speedup=1.42, gamma=3, note="speculate"),
+        Point(batch_size=4, context=64): HeatCell(speedup=0.93, gamma=1, note="do not speculate"),
+        Point(batch_size=1, context=256): HeatCell(speedup=None, gamma=None, note="oom"),
     }
     axes, hover = drawn(draw_heat_map, cells, [1, 4], [64, 256])
     assert [text.get_text() for text in found(axes, "cell-value")] == ["0.93", "1.42"]

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specgauge.model.settings import Point
 from specgauge.reports.formatting import (
     change,
     change_interval,
@@ -18,7 +19,6 @@ from specgauge.reports.formatting import (
     speedup,
     time_unit,
 )
-from specgauge.reports.records import Point
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_numbers_and_intervals() -> None:
 
 def test_words() -> None:
     assert [count(1, "token"), count(2, "token")] == ["1 token", "2 tokens"]
-    assert point_words(Point(4, 256)) == "batch 4, 256 tokens of context"
+    assert point_words(Point(batch_size=4, context=256)) == "batch 4, 256 tokens of context"
     assert printable("a\x00b\n\ud800é") == "a\ufffdb\n\ufffdé"
     assert [sentence("a b"), sentence("A!"), sentence("")] == ["A b.", "A!", ""]
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")] == ["a", "a and b", "a, b or c"]

@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specgauge.model.settings import Setting
 from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
-from specgauge.reports.records import SPECULATE, ReportData, Setting, read_report_data
+from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import a_row, decode
 
@@ -45,7 +46,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_drawn(tmp_
 
 
 def test_labels_say_only_what_differs() -> None:
-    one = Setting("p", "eager", "greedy", "same", "ratio")
+    one = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
     assert line_labels([one]) == {one: "greedy"}
     two = replace(one, sampling="t1", acceptance_rule="match")
     assert line_labels([one, two]) == {one: "greedy, ratio", two: "t1, match"}

@@ -2,11 +2,10 @@ from typing import Any
 
 import pytest
 
+from specgauge.model.settings import Point, Setting
 from specgauge.reports.records import (
-    Point,
     PredictionRow,
     RecommendationRow,
-    Setting,
     ValidationRow,
     best_of,
     curves,
@@ -33,8 +32,10 @@ def as_text(row: dict[str, Any]) -> dict[str, str]:
 def test_text_and_values_are_read_alike() -> None:
     numbers = record(PredictionRow, row())
     assert record(PredictionRow, as_text(row())) == numbers
-    assert numbers.setting == Setting("embedded", "eager", "greedy", "same", "ratio")
-    assert (numbers.point, numbers.gamma, numbers.t_overhead_s) == (Point(1, 64), 1, None)
+    assert numbers.setting == Setting(
+        pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio"
+    )
+    assert (numbers.point, numbers.gamma, numbers.t_overhead_s) == (Point(batch_size=1, context=64), 1, None)
     assert record(ValidationRow, as_text(a_row())) == a_record()
 
 
@@ -85,8 +86,13 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
     grouped = curves(rows)
     assert [setting.sampling for setting in grouped] == ["t1", "greedy"]
     points = grouped[rows[0].setting]
-    assert list(points) == [Point(1, 64), Point(1, 256), Point(4, 64), Point(4, 256)]
-    assert [one.gamma for one in points[Point(1, 64)]] == [1, 2, 3, 4, 5, 6]
+    assert list(points) == [
+        Point(batch_size=1, context=64),
+        Point(batch_size=1, context=256),
+        Point(batch_size=4, context=64),
+        Point(batch_size=4, context=256),
+    ]
+    assert [one.gamma for one in points[Point(batch_size=1, context=64)]] == [1, 2, 3, 4, 5, 6]
     gains = ((1, 1.1), (2, 1.2), (3, 1.2), (4, ""))
     ties = [record(PredictionRow, row(gamma=gamma, speedup=speedup)) for gamma, speedup in gains]
     best = best_of(ties)
@@ -97,4 +103,4 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
 
 def test_forced_or_unknown_is_no_measured_speedup() -> None:
     rows = [a_record(), record(ValidationRow, a_forced_row(gamma=3)), a_record(gamma=4, speedup_measured=None)]
-    assert validated(rows) == {(rows[0].setting, Point(1, 64), 2): rows[0]}
+    assert validated(rows) == {(rows[0].setting, Point(batch_size=1, context=64), 2): rows[0]}

@@ -1,12 +1,11 @@
 from dataclasses import replace
 
+from specgauge.model.settings import Point, Setting
 from specgauge.reports.records import (
     DO_NOT,
     Curves,
-    Point,
     PredictionRow,
     RecommendationRow,
-    Setting,
     curves,
     flat_recommendation,
     record,
@@ -44,7 +43,7 @@ def legend(block: Block) -> list[tuple[str, str, str]]:
 
 
 def test_settings_that_differ_by_sampling_only_share_a_block() -> None:
-    one = Setting("p", "eager", "greedy", "same", "ratio")
+    one = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
     other = replace(one, pair="q", acceptance_rule="match")
     titles = setting_titles([one, replace(one, sampling="t1"), other])
     assert list(titles.values()) == ["pair p, ratio rule", "pair p, ratio rule", "pair q, match rule"]
@@ -94,7 +93,7 @@ def test_nothing_known_gives_no_block() -> None:
 
 def test_acceptance_has_survival_and_each_step() -> None:
     frames = {("embedded", "t1"): acceptance_frame(0.7, 12, 40)}
-    setting = Setting("embedded", "eager", "t1", "same", "ratio")
+    setting = Setting(pair="embedded", mode="eager", sampling="t1", draft_sampling="same", acceptance_rule="ratio")
     (block,) = acceptance_blocks(acceptance_curves(frames, [setting], SMALL.config()), ["greedy", "t1"])
     survival, steps = (panel.svg for panel in block.panels)
     for place in (1, 2, 3):
@@ -112,7 +111,7 @@ def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> Non
     assert (page.marks["cell"], page.marks["cell-value"], page.marks["cell-note"]) == (6, 3, 3)
     assert "batch 4, context 256: oom" in page.text
     assert "batch 16, context 64: no data" in page.text
-    best = max(row.speedup or 0.0 for row in points[Point(1, 64)])
+    best = max(row.speedup or 0.0 for row in points[Point(batch_size=1, context=64)])
     assert f"batch 1, context 64: {best:.2f}\u202f× at γ = 3, speculate" in page.text
     assert 'width="202" height="204"' in svg
     assert "0.50\u202f×" in colour_key()

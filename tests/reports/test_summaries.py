@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.reports.records import Point, PredictionRow, read_report_data, record
+from specgauge.model.settings import Point
+from specgauge.reports.records import PredictionRow, read_report_data, record
 from specgauge.reports.summaries import acceptance_curves, arm_summaries, conditional, cost_bars, cost_domain, plain_s
 from specgauge.sweeps.analysis.predictions import predict_run
 from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
@@ -22,7 +23,7 @@ def test_arms_are_those_of_the_plan_in_the_order_of_a_round(tmp_path: Path) -> N
     chain = arms[1]
     # γ_max = 6 drafts of 15 % of 10.064 ms
     assert chain.median_s == pytest.approx(6 * 0.15 * 0.010064)
-    assert (chain.point, chain.samples, chain.blocks, chain.status) == (Point(1, 64), 15, 3, "ok")
+    assert (chain.point, chain.samples, chain.blocks, chain.status) == (Point(batch_size=1, context=64), 15, 3, "ok")
 
 
 def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
