@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specgauge.model.settings import Point, Setting
 from specgauge.sweeps.analysis.predictions import Predictions, predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
+from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
 from specgauge.sweeps.store.schema import JournalLine
@@ -53,6 +53,9 @@ class PredictionRow(RunRow):
     t_draft_total_s: float | None
     t_draft_catch_up_s: float | None
     t_verify_s: float | None
+    """T_verify(γ), of γ drafts."""
+    t_verify_mean_s: float | None
+    """Mean verification of the rounds, which may find fewer drafts."""
     t_overhead_s: float | None
     t_round_s: float | None
     tokens_per_round: float | None
@@ -71,6 +74,11 @@ class PredictionRow(RunRow):
     status: str
     """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: str
+
+    @property
+    def round_verify_s(self) -> float | None:
+        """What a round spends on verification: the mean over its drafts where that is known, else T_verify(γ)."""
+        return self.t_verify_s if self.t_verify_mean_s is None else self.t_verify_mean_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +241,7 @@ class ReportData:
     """What was decoded end to end; empty where nothing was."""
     policies: Sequence[PolicyRow]
     """Adaptive policies that were decoded end to end."""
-    validation_summary: VerificationSummary | None
+    validation_summary: ValidationSummary | None
     """All of `validation` in a few numbers."""
     warnings: Sequence[Mapping[str, Any]]
     """What the run warns of: mappings of code, message and remedy."""

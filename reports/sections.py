@@ -285,7 +285,7 @@ def _by_cost(curves: Curves) -> dict[str, dict[Setting, Mapping[Point, Curve]]]:
     for title, members in _by_title(curves).items():
         for setting, points in members.items():
             costs = tuple(
-                (point, row.gamma, row.t_decode_s, row.t_draft_total_s, row.t_verify_s)
+                (point, row.gamma, row.t_decode_s, row.t_draft_total_s, row.round_verify_s)
                 for point, curve in points.items()
                 for row in curve
             )

@@ -192,16 +192,16 @@ def cost_bars(series: Mapping[str, Curve]) -> list[CostBar]:
     """The bars of a panel, in rising γ, where drafting and verification are both known."""
     bars: dict[int, CostBar] = {}
     for row in (row for curve in series.values() for row in curve):
-        if row.t_draft_total_s is None or row.t_verify_s is None:
+        if row.t_draft_total_s is None or row.round_verify_s is None:
             continue
         round_s = row.t_round_s or 0.0
-        left_s = round_s - row.t_draft_total_s - row.t_verify_s - max(0.0, row.t_overhead_s or 0.0)
+        left_s = round_s - row.t_draft_total_s - row.round_verify_s - max(0.0, row.t_overhead_s or 0.0)
         before = [bars[row.gamma]] if row.gamma in bars else []
         overheads_s = [value for value in (row.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
         bars[row.gamma] = CostBar(
             gamma=row.gamma,
             draft_s=row.t_draft_total_s,
-            verify_s=row.t_verify_s,
+            verify_s=row.round_verify_s,
             rest_s=max(0.0 if left_s < _ROUNDING * round_s else left_s, *(bar.rest_s for bar in before), 0.0),
             overhead_s=max(overheads_s, default=None),
         )

@@ -294,9 +294,7 @@ def test_a_bad_prediction_is_named(change: dict[str, Any], tmp_path: Path) -> No
     ((name, value),) = change.items()
     frame.loc[0, name] = value
     frame.to_csv(run / "predictions.csv", index=False)
-    line = refused(run)
-    assert line.startswith(f"{run / 'predictions.csv'}: ")
-    assert f" {name}: " in line
+    assert refused(run).startswith(f"{run / 'predictions.csv'}, line 2, {name}: ")
 
 
 def test_a_bad_recommendation_is_named(tmp_path: Path) -> None:
@@ -305,9 +303,9 @@ def test_a_bad_recommendation_is_named(tmp_path: Path) -> None:
     answers = yaml.safe_load(path.read_text(encoding="utf-8"))
     answers["recommendations"][0]["gamma"] = "many"
     path.write_text(yaml.safe_dump(answers), encoding="utf-8")
-    assert refused(run).startswith(f"{path}: gamma: ")
+    assert refused(run).startswith(f"{path}, recommendations[0], gamma: ")
     path.write_text("recommendations:\n- {pair: a}\n", encoding="utf-8")
-    assert refused(run).startswith(f"{path}: ")
+    assert refused(run).startswith(f"{path}, recommendations[0], mode: ")
 
 
 def test_an_unusable_out_is_refused(tmp_path: Path) -> None:

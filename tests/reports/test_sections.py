@@ -74,7 +74,7 @@ def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
     assert [page.marks["bar overhead"] for page in pages(block)] == [0, 0]
     slower = {
         setting: {
-            point: [replace(row, t_verify_s=1.0) if setting.sampling == "t1" else row for row in curve]
+            point: [replace(row, t_verify_mean_s=1.0) if setting.sampling == "t1" else row for row in curve]
             for point, curve in points.items()
         }
         for setting, points in by_setting.items()

@@ -89,7 +89,7 @@ def test_an_overhead_that_noise_made_negative_takes_nothing_off_the_bar() -> Non
 
 
 def test_unknown_costs_have_no_bar_and_no_axis() -> None:
-    rows = curve(t_verify_s=None, t_decode_s=None)
+    rows = curve(t_verify_s=None, t_verify_mean_s=None, t_decode_s=None)
     assert cost_bars({"t1": rows}) == []
     assert cost_domain([{"t1": rows}]) is None
     domain = cost_domain([{"t1": curve()}])

@@ -282,6 +282,6 @@ def test_a_damaged_table_is_named_and_the_old_report_stays(tmp_path: Path) -> No
     run = decode(build_run(tmp_path / "run", Shape(contexts=(64,), batch_sizes=(1,), gammas=(1,))), a_row())
     before = write_report(run).read_bytes()
     (run / "validation.csv").write_text("pair\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"verification\.csv: "):
+    with pytest.raises(ValueError, match=r"validation\.csv: "):
         write_report(run)
     assert (run / "report.html").read_bytes() == before

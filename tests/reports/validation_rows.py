@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.reports.records import PolicyRow, ValidationRow, record
+from specgauge.sweeps.store import schema
 from specgauge.sweeps.store.rows import write_csv
-from specgauge.sweeps.store.rundir import VALIDATION
-from specgauge.sweeps.store.schema import ValidationRow as Row
 from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
 
 PAIR = "embedded"
@@ -42,5 +41,5 @@ def a_policy(**changes: Any) -> PolicyRow:
 
 def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:
     """Write `rows`, and those of `policies`, into the run directory."""
-    write_csv(run / VALIDATION, Row, [*rows, *policies])
+    write_csv(run / "validation.csv", schema.ValidationRow, [*rows, *policies])
     return run
