@@ -8,17 +8,17 @@ import pytest
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate
-from specgauge.sweeps.describe import describe, read_sizes
+from specgauge.sweeps.describe import describe
 from specgauge.sweeps.estimate import (
     AssumedMachine,
-    PairSizes,
-    is_over_memory,
+
+
     kv_bytes,
     memory_bytes,
     over_memory,
     time_estimate,
 )
-from specgauge.sweeps.model_sizes import ModelSize, read_model_size
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_model_size, read_sizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.progress import duration_text, size_text
 from tests.sweeps import made
@@ -373,8 +373,8 @@ def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
         "needs 0.00191 MiB by estimate (weights 7.63e-05 MiB, keys and values 0.00183 MiB), limits.memory is 0.000992"
         " MiB; raise it, or lower grid.batch_size or grid.context"
     )
-    assert not is_over_memory(config, PairSizes(target=size, draft=None), cells[3])
-    assert not is_over_memory(with_models(folder, grid=grid), sizes, cells[3])
+    assert over_memory(config, PairSizes(target=size, draft=None), cells[3]) is None
+    assert over_memory(with_models(folder, grid=grid), sizes, cells[3]) is None
     assert kv_bytes(config, sizes, cells[1]) == 960
     ruled = with_models(folder, grid={**grid, "exclude": [{"batch_size": 2, "context": 56}]})
     expected = time_estimate(ruled, ruled.pairs[0], sizes, prompts=2)
