@@ -11,8 +11,6 @@ from specgauge.sweeps import estimate
 from specgauge.sweeps.describe import describe
 from specgauge.sweeps.estimate import (
     AssumedMachine,
-
-
     kv_bytes,
     memory_bytes,
     over_memory,

@@ -18,7 +18,7 @@ from specgauge.sweeps.store.tuned_policies import read_tuned
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench
-from tests.sweeps.run.test_verifying import use
+from tests.sweeps.run.test_validation import use
 
 ARMS = ["plain", "loop", "generate", "speculate:2", "adaptive:heuristic", "adaptive:goodput"]
 
@@ -70,7 +70,7 @@ def test_a_batch_has_prompts_of_one_half_only(tmp_path: Path, bench: FakeBench) 
     assert {tuple(batch["prompt"].unique()) for _, batch in requests.groupby("block")} == {(0, 2, 4), (1, 3)}
 
 
-def test_an_interrupted_run_goes_on_under_the_very_same_policies(tmp_path: Path, bench: FakeBench) -> None:
+def test_an_interrupted_run_is_resumed_under_the_very_same_policies(tmp_path: Path, bench: FakeBench) -> None:
     path = tmp_path / "run"
 
     def interrupt(_: Decoding) -> None:

@@ -1,6 +1,6 @@
 """A real pair, killed in cell 5 of 9 and out of memory in the largest; then the same command again.
 
-Three workers with torch: the one that is killed, the one that goes on, and the next run's.
+Three workers with torch: the one that is killed, the one that is resumed, and the next run's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from specgauge.configs.loader import load_config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.run import isolation
+from specgauge.sweeps.run import worker
 from specgauge.sweeps.store.journal import JournalLine
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import odd_workers
@@ -102,7 +102,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         patched.setenv("OMP_NUM_THREADS", "1")
         patched.setenv("PYTHONPATH", odd_workers.PATHS)
         with pytest.MonkeyPatch.context() as accidents, killing(run, cells[4]):
-            accidents.setattr(isolation, "WORKER", odd_workers.worker("little memory", f"pause in {cells[4].id}"))
+            accidents.setattr(worker, "WORK", odd_workers.with_accidents("little memory", f"pause in {cells[4].id}"))
             first = run_to_its_end(config, run)
         return Story(cells=cells, first=first, second=run_to_its_end(config, run))
 
@@ -121,7 +121,7 @@ def run_to_its_end(config: Path, path: Path) -> Ended:
     )
 
 
-def test_the_run_goes_on_with_the_cells_after_the_one_that_was_killed(story: Story) -> None:
+def test_the_cells_after_the_one_that_was_killed_are_measured(story: Story) -> None:
     assert story.first.code == 1, story.first.errors
     statuses = [by_cell(story.first.lines)[cell.id] for cell in story.cells]
     assert statuses == [{"ok"}] * 4 + [{"killed"}] + [{"ok"}] * 3 + [{"oom"}]

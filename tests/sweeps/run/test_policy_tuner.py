@@ -12,7 +12,7 @@ from specgauge.model.policies.entropy import SvipPolicy
 from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy
 from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE
-from specgauge.sweeps.run.policies import FEW_PROMPTS, NO_COSTS, PolicyTuner
+from specgauge.sweeps.run.validation import FEW_PROMPTS, NO_COSTS, PolicyTuner
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.decoded import key
 from tests.sweeps.made import acceptance_frame, config, write_run
@@ -28,7 +28,7 @@ def run(path: Path, frames: Any = None, prompts: int = 4, **changes: Any) -> Run
 
 
 def tune(made: Run, names: list[str] = NAMES, prompts: int = 4) -> Any:
-    return PolicyTuner.of(made, "p", prompts).tune(key(), names, t_overhead_s=0.25, t_look_s=0.125)
+    return PolicyTuner.of(made, "p", names, prompts).tune(key(), t_overhead_s=0.25, t_look_s=0.125)
 
 
 def test_each_half_is_tuned_on_the_other(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_prompt_at_two_lengths_teaches_nothing_to_itself(tmp_path: Path) -> No
 
 def test_the_largest_gamma_with_times_is_the_most_that_is_asked_for(tmp_path: Path) -> None:
     made = run(tmp_path / "run", broken={(1, 64, "verify:3"): ("oom", "out of memory")})
-    assert PolicyTuner.of(made, "p", 4).gamma_max(key()) == 2
+    assert PolicyTuner.of(made, "p", NAMES, 4).gamma_max(key()) == 2
     assert tune(made, ["gammatune"]).halves[1].policies == {"gammatune": GammaTunePolicy(start=2, cap=2)}
-    assert PolicyTuner.of(run(tmp_path / "none", only=set()), "p", 4).gamma_max(key()) == 3
+    assert PolicyTuner.of(run(tmp_path / "none", only=set()), "p", NAMES, 4).gamma_max(key()) == 3
 
 
 LOOKUPS: dict[str, Any] = {"pairs": [{"name": "p", "target": "embedded", "draft": "ngram"}]}

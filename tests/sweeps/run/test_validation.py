@@ -1,13 +1,10 @@
-"""What is decoded end to end, in which order, and what an interruption or a failure leaves of it."""
+"""What is decoded end to end to validate the prediction, in which order, and what an interruption or failure leaves."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,11 @@ import pytest
 
 from specgauge.configs.cells import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
-from specgauge.sweeps import estimate
+from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.run.end_to_end import Verification, neighbours, verify_cells, verify_keys
-from specgauge.sweeps.run.progress import NO_LIMITS, Limits
-from specgauge.sweeps.run.prompts import Numbered
+from specgauge.sweeps.run.progress import NO_LIMITS, Limits, Progress
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.run.validation import Validation, neighbours, validation_cells, validation_keys
 from specgauge.sweeps.store.decoded import DecodedKey, DecodedLog, read_decoded
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
@@ -30,15 +27,19 @@ from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
+ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
 PLACES = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
-REASON = "nothing is recommended there, since its parts or its acceptance are not known"
+FEW = ["plain", "speculate:2"]
+REASON = "nothing is recommended there, since its costs or its acceptance are not known"
+FULL, LARGER = "greedy, batch size 2, context 64", "greedy, batch size 2, context 65"
 
 
-class Heard:
+class Heard(Progress):
     """A progress that remembers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.stages: list[tuple[str, int]] = []
         self.steps = 0
         self.said: list[str] = []
@@ -59,20 +60,9 @@ class Heard:
         self.said.append(text)
 
 
-def guard(work: Callable[[], object]) -> tuple[str, str] | None:
-    try:
-        work()
-    except OutOfMemoryError:
-        return "oom", "full"
-    except RuntimeError as error:
-        return "failed", str(error)
-    return None
-
-
 def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    monkeypatch.setattr(
-        runner, "read_sizes", lambda config: {p.name: estimate.PairSizes(target=None, draft=None) for p in config.pairs}
-    )
+    unknown = PairSizes(target=None, draft=None)
+    monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: unknown for pair in config.pairs})
     return fake.take_over(monkeypatch)
 
 
@@ -86,18 +76,20 @@ def config(grid: Mapping[str, Any] = GRID, **verify: Any) -> Config:
     return made.config(grid=grid, verify={**plain, **verify})
 
 
-def ten_prompts(context: int) -> Numbered:
+def ten_prompts(context: int) -> tuple[list[int], list[list[int]]]:
     return list(range(10, 20)), [[number] * context for number in range(10)]
 
 
 def decode(
     path: Path, made_of: Config | None = None, recommended: Mapping[DecodedKey, int | None] | None = None
-) -> tuple[Verification, Heard]:
+) -> tuple[dict[str, str], Heard]:
+    """Why cells were not decoded, by their labels, and what was heard."""
     heard = Heard()
     with made.begin(path, made_of or config()) as run:
-        verification = Verification(run=run, pair=run.config.pairs[0], progress=heard, guard=guard)
-        verification.decode(FakeBench().load_pair(run.config.pairs[0]), ten_prompts, recommended or {})
-    return verification, heard
+        session = Session(run, run.config.pairs[0], [], heard)
+        setattr(session.prompts, "at", ten_prompts)  # noqa: B010
+        Validation(session).decode(FakeBench().load_pair(session.pair), recommended or {})
+    return session.outcome.validation_reasons, heard
 
 
 @contextmanager
@@ -148,7 +140,7 @@ def test_cells_are_those_of_the_grid_unless_named() -> None:
         acceptance_rule=["match", "ratio"],
         verify={"context": 65},
     )
-    found = [found for found, _ in verify_keys(made_of, "p")]
+    found = [found for found, _ in validation_keys(made_of, "p")]
     assert found == [
         key(
             sampling=sampling,
@@ -160,12 +152,12 @@ def test_cells_are_those_of_the_grid_unless_named() -> None:
         for sampling in ("greedy", "t1")
         for batch_size in (1, 2)
     ]
-    assert [setting.name for _, setting in verify_keys(made_of, "p")] == ["greedy", "greedy", "t1", "t1"]
-    assert list(verify_keys(made.config(), "p")) == []
+    assert [setting.name for _, setting in validation_keys(made_of, "p")] == ["greedy", "greedy", "t1", "t1"]
+    assert list(validation_keys(made.config(), "p")) == []
 
 
 def test_gammas_are_those_asked_for() -> None:
-    cells, reasons = verify_cells(config(gamma=[1, 3]), "p", {})
+    cells, reasons = validation_cells(config(gamma=[1, 3]), "p", {})
     assert [(cell.key.batch_size, cell.key.start_context) for cell in cells] == PLACES
     assert {cell.gammas for cell in cells} == {(1, 3)}
     assert reasons == {}
@@ -174,7 +166,7 @@ def test_gammas_are_those_asked_for() -> None:
 def test_what_recommends_nothing_has_a_reason() -> None:
     grid = {"batch_size": 1, "context": [64, 65, 66], "gamma": "1:5"}
     recommended = {key(): 5, key(start_context=65): None}
-    cells, reasons = verify_cells(config(grid, gamma="recommended"), "p", recommended)
+    cells, reasons = validation_cells(config(grid, gamma="recommended"), "p", recommended)
     assert [(cell.key.start_context, cell.gammas) for cell in cells] == [(64, (3, 4, 5))]
     assert reasons == {
         "greedy, batch size 1, context 65": REASON,
@@ -184,8 +176,8 @@ def test_what_recommends_nothing_has_a_reason() -> None:
 
 def test_every_block_of_every_cell_under_every_arm(tmp_path: Path, bench: FakeBench) -> None:
     """4 prompts are 4 blocks at batch size 1 and 2 at batch size 2: 12 blocks."""
-    verification, heard = decode(tmp_path / "run")
-    assert verification.reasons == {}
+    reasons, heard = decode(tmp_path / "run")
+    assert reasons == {}
     assert (heard.stages, heard.steps, heard.said) == ([("decoding end to end, p", 12)], 12, [])
     blocks = blocks_of(bench)
     assert Counter(place for place, _ in blocks) == {(1, 64): 4, (1, 65): 4, (2, 64): 2, (2, 65): 2}
@@ -198,7 +190,7 @@ def test_every_block_of_every_cell_under_every_arm(tmp_path: Path, bench: FakeBe
     assert set(rounds["arm"]) == {"plain", "loop", "speculate:2"}
 
 
-def test_blocks_of_all_cells_take_turns(tmp_path: Path, bench: FakeBench) -> None:
+def test_blocks_of_all_cells_are_interleaved(tmp_path: Path, bench: FakeBench) -> None:
     decode(tmp_path / "run", config(prompts=8, batch_size=1))
     places = [place for place, _ in blocks_of(bench)]
     turns = [places[first : first + 2] for first in range(0, 16, 2)]
@@ -241,7 +233,8 @@ def test_no_more_prompts_than_there_are(tmp_path: Path, bench: FakeBench) -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"), [(OutOfMemoryError("full"), "oom: full"), (RuntimeError("odd"), "failed: odd")]
+    ("error", "reason"),
+    [(OutOfMemoryError("full"), "oom: OutOfMemoryError: full"), (RuntimeError("odd"), "failed: RuntimeError: odd")],
 )
 @pytest.mark.parametrize("arm", ["generate", "speculate:2"])
 def test_a_cell_that_fails_loses_no_other(
@@ -255,18 +248,18 @@ def test_a_cell_that_fails_loses_no_other(
 
     bench.before_decoding = fail
     made_of = config(prompts=6)
-    verification, _ = decode(tmp_path / "run", made_of)
-    assert verification.reasons == {"greedy, batch size 2, context 65": reason}
+    reasons, _ = decode(tmp_path / "run", made_of)
+    assert reasons == {"greedy, batch size 2, context 65": reason}
     log = DecodedLog.open(tmp_path / "run")
     assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in PLACES] == [6, 6, 3, 1]
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run", made_of)
-    assert again.reasons == {}
+    assert again == {}
     assert Counter(place for place, _ in blocks_of(bench)) == {(2, 65): 2}
 
 
-def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_one_under_way(
+def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
     tmp_path: Path, bench: FakeBench
 ) -> None:
     with interrupted(bench, after=3 * len(ARMS) + 2):
@@ -285,17 +278,17 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_one_under_wa
     assert bench.decoded == []
 
 
-def test_a_cell_goes_on_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
+def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
     """Timed for longer, a run may recommend another γ; a block that lacked the others' γ could not be compared."""
     asked = config(gamma="recommended", batch_size=1, context=64, grid=GRID | {"gamma": "1:6"})
-    (where,) = [key for key, _ in verify_keys(asked, "p")]
+    (where,) = [key for key, _ in validation_keys(asked, "p")]
     with interrupted(bench, after=3 + 3 + 1):
         decode(tmp_path / "run", asked, {where: 2})
     bench.decoded.clear()
     _, heard = decode(tmp_path / "run", asked, {where: 5})
     assert {one.arm for one in bench.decoded if ":" in one.arm} == {"speculate:1", "speculate:2", "speculate:3"}
     assert heard.said == [
-        "greedy, batch size 1, context 64: goes on with γ = 1, 2, 3, as it was begun; with --fresh it would be 4, 5, 6"
+        "greedy, batch size 1, context 64: resumed with γ = 1, 2, 3, as it was begun; with --fresh it would be 4, 5, 6"
     ]
     requests, _ = read_decoded(tmp_path / "run")
     assert sorted(requests["gamma"].dropna().unique()) == [0, 1, 2, 3]
@@ -339,12 +332,8 @@ def test_a_full_disk_ends_it_and_keeps_what_was_decoded(
 
 def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
     bench.max_context = 70
-    with pytest.raises(ValueError, match=r"^verify: found context 65, ") as caught:
+    with pytest.raises(ValueError, match=r"context 65.*64.* 6 tokens .*p target takes 70"):
         runner.run(config(), out=tmp_path / "run")
-    assert str(caught.value) == (
-        "verify: found context 65, allowed: at most 64, since texts of 6 tokens follow and p target takes 70; leave "
-        "that context out of verify.context, or lower verify.max_new_tokens"
-    )
     assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
     assert runner.run(config(context=64), out=tmp_path / "run") == 0
     assert {one.context for one in bench.decoded} == {64}
@@ -425,47 +414,8 @@ def test_what_was_not_decoded_is_told(tmp_path: Path, bench: FakeBench, capsys: 
     bench.before_decoding = fail
     assert runner.run(config(), out=tmp_path / "run") == 1
     warnings = {warning["code"]: warning["message"] for warning in Run.open(tmp_path / "run").warnings}
-    assert warnings["not_decoded"] == (
-        "pair p: 1 cell was decoded in part or not at all, first greedy, batch size 2, context 65: failed: "
-        "RuntimeError: odd"
-    )
+    assert warnings["not_decoded"].endswith(f"first {LARGER}: failed: RuntimeError: odd")
     assert "pair p: failed: RuntimeError: odd" in capsys.readouterr().err
     bench.before_decoding = lambda _: None
     assert runner.run(config(), out=tmp_path / "run") == 0
     assert "not_decoded" not in {warning["code"] for warning in Run.open(tmp_path / "run").warnings}
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.sweeps.fake_bench import FakeBench, install
-from tests.sweeps.run.test_verifying import ARMS, decode
-bench = install(FakeBench())
-def kill(_):
-    if len(bench.decoded) == 5 * len(ARMS) + 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-bench.before_decoding = kill
-decode(Path(sys.argv[1]))
-"""
-
-
-def test_killed_in_block_6_of_12_the_rerun_decodes_6_to_12_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(__file__).parents[3]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "run")],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    bench = use(FakeBench(), monkeypatch)
-    verification, _ = decode(tmp_path / "run")
-    assert verification.reasons == {}
-    assert len(blocks_of(bench)) == 12 - 5
-    requests, _ = read_decoded(tmp_path / "run")
-    assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
-    assert len(requests) == 4 * 4 * len(ARMS)
