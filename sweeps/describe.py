@@ -217,8 +217,13 @@ def _time_lines(
     estimate = time_estimate(config, pair, sizes, prompts)
     if estimate is not None:
         validation = f", end to end {duration_text(estimate.validation_s)}" if estimate.validation_s else ""
+        timing_s, rest_s = (
+            (estimate.timing_least_s, estimate.timing_most_s),
+            estimate.acceptance_s + estimate.validation_s,
+        )
+        least, most = (duration_text(seconds + rest_s) for seconds in timing_s)
         return [
-            f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "
+            f"  time (estimate): {least} to {most}: timing "
             f"{duration_text(estimate.timing_least_s)} to {duration_text(estimate.timing_most_s)}, acceptance "
             f"{duration_text(estimate.acceptance_s)}{validation}, besides loading; assumed: {estimate.basis}"
         ]

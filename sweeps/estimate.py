@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,10 +48,6 @@ Seconds = Callable[[int], float]
 """Seconds a forward of so many tokens should take."""
 
 
-class UnknownSizeError(Exception):
-    """A model's files do not say how large it is."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class AssumedMachine:
     """What time estimates assume of a device."""
@@ -69,14 +66,11 @@ class AssumedMachine:
             f"and {self.launch_s * 1e3:g} ms a layer"
         )
 
-    def forward_s(self, size: ModelSize | None, tokens: int) -> float:
-        """Seconds a forward of `tokens` tokens, all rows together, should take.
-
-        Raises:
-            UnknownSizeError: the model's size is not known.
-        """
-        if size is None or size.weight_bytes is None or size.parameters is None or size.layers is None:
-            raise UnknownSizeError
+    def forward_s(self, size: ModelSize, tokens: int) -> float:
+        """Seconds a forward of `tokens` tokens, all rows together, should take; the model's size is known."""
+        assert size.weight_bytes is not None
+        assert size.parameters is not None
+        assert size.layers is not None
         memory_s = size.weight_bytes / self.bytes_per_s
         compute_s = 2 * size.parameters * tokens / self.flops_per_s
         return size.layers * self.launch_s + max(memory_s, compute_s)
@@ -183,18 +177,8 @@ class TimeEstimate:
     timing_least_s: float
     timing_most_s: float
     acceptance_s: float
+    validation_s: float
     basis: str
-    validation_s: float = 0.0
-
-    @property
-    def least_s(self) -> float:
-        """All of it, when every arm is known well enough after its least number of blocks."""
-        return self.timing_least_s + self.acceptance_s + self.validation_s
-
-    @property
-    def most_s(self) -> float:
-        """All of it, when no arm ever is."""
-        return self.timing_most_s + self.acceptance_s + self.validation_s
 
 
 def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
@@ -202,35 +186,23 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
 
     None where a model's size is unknown.
     """
-    threads = config.threads_of(pair)
-    places = [p for p in measured_places(config, pair.name) if over_memory(config, sizes, p) is None]
-    target_machine = assumed_machine(pair.target, threads)
-    spec = pair.draft if isinstance(pair.draft, ModelConfig) else pair.target
-    draft_machine = assumed_machine(spec, threads)
-
-    def target_s(tokens: int) -> float:
-        return target_machine.forward_s(sizes.target, tokens)
-
-    def draft_s(tokens: int) -> float:
-        return draft_machine.forward_s(sizes.draft, tokens)
-
-    try:
-        are_lookups = isinstance(pair.draft, NgramDraft)
-        timing = [
-            _timing_s(config, rows, [place.context for place in own], target_s, draft_s, are_lookups)
-            for rows, own in groupby(places, key=lambda place: place.batch_size)
-        ]
-        acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
-        validation_s = _validation_s(config, places, prompts, target_s, draft_s)
-    except UnknownSizeError:
+    target, draft = sizes.target, sizes.draft
+    if target is None or draft is None or any(None in (size.weight_bytes, size.layers) for size in (target, draft)):
         return None
-    bases = dict.fromkeys((target_machine.basis, draft_machine.basis))
+    places = [p for p in measured_places(config, pair.name) if over_memory(config, sizes, p) is None]
+    specs = (pair.target, pair.draft if isinstance(pair.draft, ModelConfig) else pair.target)
+    machines = [assumed_machine(spec, config.threads_of(pair)) for spec in specs]
+    target_s, draft_s = partial(machines[0].forward_s, target), partial(machines[1].forward_s, draft)
+    timing = [
+        _timing_s(config, rows, [p.context for p in own], target_s, draft_s, isinstance(pair.draft, NgramDraft))
+        for rows, own in groupby(places, key=lambda place: place.batch_size)
+    ]
     return TimeEstimate(
         timing_least_s=sum(least for least, _ in timing),
         timing_most_s=sum(most for _, most in timing),
-        acceptance_s=acceptance_s,
-        basis="; ".join(bases),
-        validation_s=validation_s,
+        acceptance_s=_acceptance_s(config, prompts, target_s, draft_s),
+        validation_s=_validation_s(config, places, prompts, target_s, draft_s),
+        basis="; ".join(dict.fromkeys(machine.basis for machine in machines)),
     )
 
 

@@ -40,13 +40,7 @@ class Cell:
     @property
     def axes(self) -> dict[str, str | int]:
         """The cell's coordinates, as they stand in every journal line."""
-        return {
-            "pair": self.pair,
-            "mode": self.mode,
-            "chain": self.chain,
-            "batch_size": self.batch_size,
-            "context": self.context,
-        }
+        return {name: getattr(self, name) for name in ("pair", "mode", "chain", "batch_size", "context")}
 
     @cached_property
     def id(self) -> str:
@@ -56,14 +50,7 @@ class Cell:
 
 def settings_of(sampling: SamplingConfig) -> SamplingSettings:
     """The sampling chain's settings that a named setting of the configuration stands for."""
-    return SamplingSettings(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        min_tokens_to_keep=sampling.min_tokens_to_keep,
-    )
+    return SamplingSettings(**sampling.model_dump(exclude={"name"}))
 
 
 def chains(config: Config) -> dict[str, SamplingSettings]:

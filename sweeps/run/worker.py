@@ -28,7 +28,7 @@ from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import specgauge
 from specgauge.model.arms import arm_names
@@ -82,7 +82,8 @@ def measure_apart(
             if checkpoint is None or checkpoint in skipped:
                 return _with_reasons(_end_pair(run, config, pair, where), reasons)
             if "cell" in mark:
-                _record(run, config, mark, death)
+                cells = [cell for cell in plan_cells(config) if cell.id == checkpoint]
+                _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
             else:
                 reasons[checkpoint] = f"killed: {death if checkpoint.startswith('decoding: ') else where}"
             skipped.append(checkpoint)
@@ -229,20 +230,10 @@ def _death(code: int) -> str:
     return f"its process got {name}{often}"
 
 
-def _record(run: Path, config: Config, mark: Mapping[str, Any], reason: str) -> None:
-    """Journal lines of the cell that was timed: of its block, and of every arm that has none."""
-    cell = next(cell for cell in plan_cells(config) if cell.id == mark["cell"])
-    with OpenRun.open(run, config, fresh=False) as opened:
-        if not opened.journal.done(cell.id, mark["arm"], mark["block"]):
-            _append(opened, cell, mark["arm"], mark["block"], reason)
-        _append_missing(opened, [cell], reason)
-
-
 def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
     """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
     killed = f"killed: {reason}"
-    with OpenRun.open(run, config, fresh=False) as opened:
-        _append_missing(opened, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
+    _record(run, config, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
     files = {sampling.name: acceptance_file_name(pair, sampling.name) for sampling in config.sampling}
     return PairOutcome(
         died=killed,
@@ -252,16 +243,18 @@ def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
     )
 
 
-def _append_missing(opened: OpenRun, cells: Iterable[Cell], reason: str) -> None:
-    """A line for every arm of the cells that has no block."""
-    known = {(line.cell, line.arm) for line in opened.journal.latest.values()}
-    for cell in cells:
-        for arm in arm_names(opened.config.grid.gamma, catches_up=cell.catches_up):
-            if (cell.id, arm) not in known:
-                _append(opened, cell, arm, 0, reason)
-
-
-def _append(opened: OpenRun, cell: Cell, arm: str, block: int, reason: str) -> None:
-    opened.journal.append(
-        {"axes": cell.axes, "arm": arm, "block": block, "status": "killed", "reason": reason, "samples_s": []}
-    )
+def _record(
+    run: Path, config: Config, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None
+) -> None:
+    """Journal lines that say `killed`: of the running arm and block, and of every arm that has no block."""
+    with OpenRun.open(run, config, fresh=False) as opened:
+        journal = opened.journal
+        known = {(line.cell, line.arm) for line in journal.latest.values()}
+        for cell in cells:
+            arms = arm_names(config.grid.gamma, catches_up=cell.catches_up)
+            killed = {arm: 0 for arm in arms if (cell.id, arm) not in known}
+            if running is not None and not journal.done(cell.id, *running):
+                killed |= [running]
+            for arm, block in killed.items():
+                line = {"axes": cell.axes, "arm": arm, "block": block, "samples_s": []}
+                journal.append({**line, "status": "killed", "reason": reason})

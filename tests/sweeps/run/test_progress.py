@@ -92,7 +92,7 @@ def test_the_end_of_a_bar_moves_to_where_the_limit_should_be() -> None:
     for steps in (5, 5, 5, 30, 5):
         now[0] += 15.0
         bars.advance(steps)
-        (task,) = bars._bars.tasks
+        (task,) = bars.drawn.tasks
         ends.append((task.completed, task.total))
     assert ends == [(15, 20), (20, 20), (25, 30), (55, 55), (60, 60)]  # 15 steps in 45 s: 20 in 60 s
 
@@ -109,7 +109,7 @@ def test_a_stage_that_its_limit_cuts_short_never_foresees_more_than_that() -> No
         for progress in (lines, bars):
             progress.set_aside(aside)
             progress.advance(steps)
-        (task,) = bars._bars.tasks
+        (task,) = bars.drawn.tasks
         ends.append((task.completed, task.total))
     assert stream.getvalue().splitlines()[1:] == [
         "decoding: 18 of 80, about 40 s left",
@@ -140,11 +140,11 @@ def test_the_least_is_foreseen_whatever_the_limit() -> None:
     for progress in (lines, bars):
         progress.advance(3)
     assert stream.getvalue().splitlines()[-1] == "decoding: 3 of 80, about 25 s left"
-    (task,) = bars._bars.tasks
+    (task,) = bars.drawn.tasks
     assert (task.completed, task.total, task.fields["left"]) == (3, 8, "about 25 s left")
 
 
-def test_a_stage_that_passes_what_was_foreseen_goes_on_to_its_limit() -> None:
+def test_a_stage_that_passes_what_was_foreseen_continues_to_its_limit() -> None:
     """A search for γ may take more blocks than it should: 30 in 30 s, and 30 s more."""
     now = [0.0]
     bars = Bars(io.StringIO(), now=lambda: now[0])
@@ -153,7 +153,7 @@ def test_a_stage_that_passes_what_was_foreseen_goes_on_to_its_limit() -> None:
     for steps in (10, 20):
         now[0] += 15.0
         bars.advance(steps)
-        (task,) = bars._bars.tasks
+        (task,) = bars.drawn.tasks
         ends.append((task.completed, task.total, task.fields["left"]))
     assert ends == [(10, 20, "about 15 s left"), (30, 60, "at most 30 s left")]
 

@@ -25,7 +25,6 @@ from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK, Kind, WorkingMark, read_mark
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.apart import (
     ARMS,
@@ -312,8 +311,7 @@ class TestTheWork:
     """What a worker does, in this process and with the fake bench."""
 
     def test_a_cell_that_is_skipped_is_measured_by_the_next_run(self, path: Path, bench: FakeBench) -> None:
-        with OpenRun.open(path, CONFIG, fresh=False) as run:
-            worker._append(run, FIRST, "decode", 0, KILLED)
+        worker._record(path, CONFIG, [FIRST], KILLED)
         assert work(path, "p", [FIRST.id]) == PairOutcome()
         assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
         bench.measured.clear()
@@ -470,17 +468,6 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
             runner.run(config, out=tmp_path / "here")
         assert self.line(config, tmp_path) == (2, f"specgauge: {here.value}")
-
-    def test_a_pair_that_cannot_be_loaded_loses_no_other(
-        self, tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setattr(worker, "_start", self.start)
-        bench.load_error = {"bad": ValueError("pair 'bad': target and draft use different tokenizers")}
-        assert runner.run(made.config(pairs=pairs("bad", "p")), out=tmp_path / "run", apart=True) == 2
-        told = "not measured: pair 'bad': target and draft use different tokenizers"
-        assert told in capfd.readouterr().err.splitlines()
-        rows = Run.open(tmp_path / "run").predictions().to_dict("records")
-        assert {(row["pair"], row["status"]) for row in rows} == {("bad", "unmeasured"), ("p", "ok")}
 
     def test_a_directory_that_is_no_model_needs_no_worker(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
