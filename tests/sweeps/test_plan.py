@@ -1,8 +1,6 @@
 from specgauge.configs.canonical import short_hash
-from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs, settings_of
-from specgauge.sweeps.store.journal import parse_line
 from tests.sweeps import made
 
 SAMPLING = [
@@ -41,14 +39,6 @@ def test_a_cell_is_named_by_the_hash_of_its_axes() -> None:
     (cell,) = plan_cells(made.config())
     assert cell.axes == made.axes()
     assert cell.id == short_hash(made.axes())
-
-
-def test_arms_follow_the_gammas_and_are_the_journals() -> None:
-    names = arm_names((2, 5))
-    assert names == ("decode", "draft", "draft_catch_up", "verify:2", "verify:5", "prefill_target", "prefill_draft")
-    axes = made.axes()
-    for arm in names:
-        assert parse_line({"schema": 1, "config": "c", "cell": short_hash(axes), **made.line(arm, [[1.0]])}).arm == arm
 
 
 PAIRS = [

@@ -243,13 +243,6 @@ def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     assert len(list((path / "acceptance").iterdir())) == 2
 
 
-def test_models_one_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
-    config = made.config(acceptance={"sequential": True}, sampling=[{"name": "a", "temperature": 0}, {"name": "b"}])
-    assert run(tmp_path / "run", config) == 0
-    assert bench.loaded == ["draft", "target", "target", "draft", "target", "draft", "p"]
-    assert len(bench.judged) == 2
-
-
 def test_two_pairs_keep_their_prompts_apart(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(pairs=pairs("p", "q"))
     run(tmp_path / "run", config)

@@ -72,9 +72,12 @@ def test_more_repetitions_leave_earlier_batches_as_they_are(batch_size: int) -> 
     assert len(set(texts)) == len(texts)
 
 
-def test_one_half_alone_is_taken_in_order() -> None:
-    found = batches([10, 11, 12], ROWS, [0, 0], batch_size=1, repetitions=1)
-    assert [(one.half, one.prompts) for one in found] == [(0, [10]), (0, [11])]
+@pytest.mark.parametrize(("limit", "blocks"), [(99, 10), (None, 10), (2, 2)])
+def test_no_more_prompts_than_there_are_or_are_asked_for(
+    tmp_path: Path, bench: FakeBench, limit: int | None, blocks: int
+) -> None:
+    decode(tmp_path / "run", config(prompts=limit, batch_size=1, context=64))
+    assert len(blocks_of(bench)) == blocks
 
 
 def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: FakeBench) -> None:
@@ -82,10 +85,9 @@ def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: 
     reasons, heard = decode(tmp_path / "run", config(max_seconds=30))
     assert Counter(place for place, _ in blocks_of(bench)) == dict.fromkeys(PLACES, 1)
     assert reasons == {
-        "greedy, batch size 1, context 64": "3 of 4 blocks left out: verify.max_seconds is spent",
-        "greedy, batch size 1, context 65": "3 of 4 blocks left out: verify.max_seconds is spent",
-        "greedy, batch size 2, context 64": "1 of 2 blocks left out: verify.max_seconds is spent",
-        "greedy, batch size 2, context 65": "1 of 2 blocks left out: verify.max_seconds is spent",
+        f"greedy, batch size {batch_size}, context {context}": f"{left} blocks left out: verify.max_seconds is spent"
+        for batch_size, left in ((1, "3 of 4"), (2, "1 of 2"))
+        for context in (64, 65)
     }
     assert heard.said == ["pair p: verify.max_seconds is spent, 8 of 12 blocks left out"]
     assert heard.limits.least == 4
