@@ -26,7 +26,7 @@ from specgauge.configs.drafts import NgramDraft
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
-from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
+from specgauge.sweeps.plan import Cell, chains, decoded_places, decoded_tokens, measured_places, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 
 if TYPE_CHECKING:
@@ -96,25 +96,12 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     gamma_max = max(config.grid.gamma)
     for pair in planned_pairs(config):
         context = max(place.context for place in measured_places(config, pair.name))
-        decoded = [place.context for place in _decoded_places(config, pair.name)]
+        decoded = [place.context for place in decoded_places(config, pair.name)]
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit, name = None if size is None else size.max_context, f"pair {pair.name!r} {role}"
             check_context(name, context=context, gamma_max=gamma_max, max_context=limit)
             if decoded and role == "target":
-                check_text_context(name, context=max(decoded), new_tokens=_new_tokens(config), max_context=limit)
-
-
-def _decoded_places(config: Config, pair: str) -> list[Place]:
-    """The measured places of a pair that are decoded end to end."""
-    if config.verify is None:
-        return []
-    return [place for place in measured_places(config, pair) if config.is_verified(place)]
-
-
-def _new_tokens(config: Config) -> int:
-    """Tokens that are decoded end to end for each prompt."""
-    own = None if config.verify is None else config.verify.max_new_tokens
-    return own or config.workload.max_new_tokens
+                check_text_context(name, context=max(decoded), new_tokens=decoded_tokens(config), max_context=limit)
 
 
 def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | Place) -> int | None:
@@ -155,12 +142,12 @@ def interleaved_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int
 
     None where nothing is decoded, arms are not interleaved (compiled, captured), or a size is unknown.
     """
-    places = [place for place in _decoded_places(config, pair.name) if over_memory(config, sizes, place) is None]
+    places = [place for place in decoded_places(config, pair.name) if over_memory(config, sizes, place) is None]
     if config.verify is None or not places or config.mode_of(pair) != "eager":
         return None
     arms = sum(arm != GENERATE for arm in BASELINES)
     arms += len(decoded_gammas(config, config.verify)) + len(config.verify.policies or ())
-    own = [sizes.kv_bytes(place.batch_size, place.context + _new_tokens(config)) for place in places]
+    own = [sizes.kv_bytes(place.batch_size, place.context + decoded_tokens(config)) for place in places]
     known = [one for one in own if one is not None]
     return arms * max(known) if len(known) == len(own) else None
 
@@ -252,7 +239,7 @@ def _validation_s(config: Config, places: Sequence[Place], prompts: int, target_
         return 0.0
     gammas = decoded_gammas(config, verify)
     gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
-    new, limit = _new_tokens(config), prompts if verify.prompts is None else min(prompts, verify.prompts)
+    new, limit = decoded_tokens(config), prompts if verify.prompts is None else min(prompts, verify.prompts)
     first_s = all_s = 0.0
     for place in filter(config.is_verified, places):
         rows, context, whole = place.batch_size, place.context, place.batch_size * (place.context + new)

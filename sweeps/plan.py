@@ -89,3 +89,14 @@ def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
 def measured_places(config: Config, pair: str) -> tuple[Place, ...]:
     """The places of a pair that the rules of the grid leave, smallest batch size and context first."""
     return tuple(place for place in config.places() if place.pair == pair and config.is_measured(place))
+
+
+def decoded_places(config: Config, pair: str) -> tuple[Place, ...]:
+    """Those of them that are decoded end to end."""
+    return () if config.verify is None else tuple(filter(config.is_verified, measured_places(config, pair)))
+
+
+def decoded_tokens(config: Config) -> int:
+    """Tokens that are decoded end to end for each prompt."""
+    own = None if config.verify is None else config.verify.max_new_tokens
+    return own or config.workload.max_new_tokens

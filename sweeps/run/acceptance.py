@@ -12,8 +12,9 @@ others; why it has no acceptance is kept in the session's outcome. Calls `bench`
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,9 @@ if TYPE_CHECKING:
     from specgauge.bench.decoding.plain import Text
     from specgauge.bench.models.pair import LoadedModel, LoadedPair
     from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
 
 ROLLOUT_TEXTS = 4
 """Texts whose draft chains are followed at once."""
-Measure = Callable[..., "pd.DataFrame"]
 
 
 class Recording:
@@ -105,7 +104,8 @@ class Recording:
         for sampling in self._config.sampling:
             if not self._path(sampling).is_file() or sampling.name in skipped:
                 continue
-            for key in rollout_keys(self._config, self._pair.name, sampling.name):
+            for ways in product(self._config.draft_sampling, self._config.acceptance_rule):
+                key = RolloutKey(self._pair.name, sampling.name, *ways)
                 is_there = has_rollouts(self._session.run.path / ROLLOUTS, key)
                 if not is_there and not self._session.leaves_out(f"rejected drafts under {sampling.name}"):
                     stage = f"rejected drafts, {self._pair.name}, {sampling.name}"
@@ -162,7 +162,7 @@ class Recording:
                 self._session.progress.advance(len(batch))
         self._texts[sampling.name] = texts
 
-    def _measure(self, measure: Measure, sampling: SamplingConfig) -> None:
+    def _measure(self, measure: Callable[..., pd.DataFrame], sampling: SamplingConfig) -> None:
         """One teacher-forced pass over the texts, by `measure`, into the sampling setting's acceptance file."""
         texts, size = self._texts[sampling.name], self._config.acceptance.batch_size
         self._session.stage(f"acceptance, {self._pair.name}, {sampling.name}", -(-len(texts) // size))
@@ -204,10 +204,3 @@ class Recording:
             progress=lambda _done, _total: self._session.progress.advance(),
         )
         add_rollouts(self._session.run.path / ROLLOUTS, key, chains)
-
-
-def rollout_keys(config: Config, pair: str, sampling: str) -> Iterator[RolloutKey]:
-    """The settings of drafting and accepting whose chains are followed."""
-    for draft_sampling in config.draft_sampling:
-        for rule in config.acceptance_rule:
-            yield RolloutKey(pair, sampling, draft_sampling, rule)

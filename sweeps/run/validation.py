@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import measured_places, plan_cells, settings_of
+from specgauge.sweeps.plan import decoded_places, decoded_tokens, plan_cells, settings_of
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import RUN_SECONDS, Session
 from specgauge.sweeps.store.decoded import DecodedKey, DecodedLog
@@ -123,15 +123,6 @@ class ValidationCell:
         """Batch size and context."""
         return self.key.batch_size, self.key.start_context
 
-    def needs_more_memory_than(self, other: ValidationCell) -> bool:
-        """Whether it is another cell of the same sampling setting, at least as large in batch size and in context."""
-        return (
-            self.key != other.key
-            and self.key.sampling == other.key.sampling
-            and self.key.batch_size >= other.key.batch_size
-            and self.key.start_context >= other.key.start_context
-        )
-
     @property
     def label(self) -> str:
         """Its sampling setting and where it is."""
@@ -140,21 +131,17 @@ class ValidationCell:
 
 def validation_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
     """The measured cells of a pair that are to be decoded, under the first draft sampling and acceptance rule."""
-    if config.verify is None:
-        return
-    for sampling in config.sampling:
-        for place in measured_places(config, pair):
-            if config.is_verified(place):
-                key = DecodedKey(
-                    pair=pair,
-                    mode=place.mode,
-                    sampling=sampling.name,
-                    draft_sampling=config.draft_sampling[0],
-                    acceptance_rule=config.acceptance_rule[0],
-                    batch_size=place.batch_size,
-                    start_context=place.context,
-                )
-                yield key, sampling
+    for sampling, place in product(config.sampling, decoded_places(config, pair)):
+        key = DecodedKey(
+            pair=pair,
+            mode=place.mode,
+            sampling=sampling.name,
+            draft_sampling=config.draft_sampling[0],
+            acceptance_rule=config.acceptance_rule[0],
+            batch_size=place.batch_size,
+            start_context=place.context,
+        )
+        yield key, sampling
 
 
 def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
@@ -309,7 +296,6 @@ class Validation:
         assert session.config.verify is not None
         self._session, self._config, self._progress = session, session.config, session.progress
         self._asked: VerifyConfig = session.config.verify
-        self._max_new_tokens = self._asked.max_new_tokens or session.config.workload.max_new_tokens
         self._tuner: PolicyTuner | None = None
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
@@ -320,7 +306,7 @@ class Validation:
             check_text_context(
                 loaded.target.name,
                 context=key.start_context,
-                new_tokens=self._max_new_tokens,
+                new_tokens=decoded_tokens(self._config),
                 max_context=loaded.target.max_context,
             )
 
@@ -341,7 +327,8 @@ class Validation:
             sum(map(len, blocks.values())),
             sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found))),
         )
-        limits = self._limits(log, kept + sum(not log.has(key, 0) for key in blocks))
+        least = kept + sum(not log.has(key, 0) for key in blocks)
+        limits = Limits(work_s=self._left_s(log), wall_s=self._session.deadline.left_s, least=least)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
         cut = 0
         for block in range(max(map(len, blocks.values()), default=0)):
@@ -387,8 +374,9 @@ class Validation:
         batch_size, context = failed.point
         reason = f"skipped: out of memory already at batch size {batch_size}, context {context}"
         for cell in cells:
+            is_as_large = cell.point[0] >= batch_size and cell.point[1] >= context
             is_tried = cell.label in self._reasons or log.blocks(cell.key) > 0
-            if cell.needs_more_memory_than(failed) and not is_tried:
+            if cell.key.sampling == failed.key.sampling and is_as_large and not is_tried:
                 self._reasons[cell.label] = reason
 
     def _as_begun(self, cell: ValidationCell, log: DecodedLog) -> ValidationCell:
@@ -402,19 +390,16 @@ class Validation:
         )
         return replace(cell, gammas=kept)
 
-    def _limits(self, log: DecodedLog, least: int) -> Limits:
-        """What ends the decoding before all of it is done: the pair's own seconds, or the run's."""
+    def _left_s(self, log: DecodedLog) -> float | None:
+        """Seconds that the pair may still be decoded; None without a limit."""
         limit_s = self._asked.max_seconds
-        own_s = None if limit_s is None else max(0.0, limit_s - log.spent_s(self._session.pair.name))
-        return Limits(work_s=own_s, wall_s=self._session.deadline.left_s, least=least)
+        return None if limit_s is None else max(0.0, limit_s - log.spent_s(self._session.pair.name))
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
         if self._session.deadline.is_spent:
             return RUN_SECONDS
-        limit_s = self._asked.max_seconds
-        is_spent = limit_s is not None and block > 0 and log.spent_s(self._session.pair.name) >= limit_s
-        return VALIDATION_SECONDS if is_spent else None
+        return VALIDATION_SECONDS if block > 0 and self._left_s(log) == 0.0 else None
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:
         """The batches of every block."""
@@ -468,7 +453,7 @@ class Validation:
         bench = EndToEnd(
             loaded,
             settings_of(cell.sampling),
-            max_new_tokens=self._max_new_tokens,
+            max_new_tokens=decoded_tokens(self._config),
             seed=self._config.seed,
             draft_sampling=self._config.draft_sampling[0],
             acceptance_rule=self._config.acceptance_rule[0],

@@ -327,7 +327,7 @@ def test_forced_rates_and_lengths_reach_the_decoder(
 
 
 def test_epsilon_does_not_change_what_an_interrupted_run_decodes(tmp_path: Path, bench: FakeBench) -> None:
-    """Costs and acceptance recommend γ = 2; ε = 8 s a round, known after the first block, γ = 4 (within 1 % of γ = 5)."""
+    """Timed costs recommend γ = 2; ε = 8 s a round, known after the first block, γ = 4 (within 1 % of γ = 5)."""
     grid = {"batch_size": 1, "context": 64, "gamma": "1:5"}
     made_of = config(grid, gamma="recommended")
     bench.overhead_s = 8.0
