@@ -23,7 +23,7 @@ from specgauge.sweeps.estimate import (
     time_estimate,
 )
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, total
-from specgauge.sweeps.plan import Cell, chains, plan_cells, planned_pairs
+from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _validation_lines(config: Config, prompts: int) -> list[str]:
         f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
         f"{gammas}{adaptive} beside {beside}",
         f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
-        f"{verify.max_new_tokens or config.workload.max_new_tokens} tokens{seconds}{forced}",
+        f"{decoded_tokens(config)} tokens{seconds}{forced}",
     ]
 
 
@@ -217,16 +217,10 @@ def _time_lines(
     estimate = time_estimate(config, pair, sizes, prompts)
     if estimate is not None:
         validation = f", end to end {duration_text(estimate.validation_s)}" if estimate.validation_s else ""
-        timing_s, rest_s = (
-            (estimate.timing_least_s, estimate.timing_most_s),
-            estimate.acceptance_s + estimate.validation_s,
-        )
-        least, most = (duration_text(seconds + rest_s) for seconds in timing_s)
-        return [
-            f"  time (estimate): {least} to {most}: timing "
-            f"{duration_text(estimate.timing_least_s)} to {duration_text(estimate.timing_most_s)}, acceptance "
-            f"{duration_text(estimate.acceptance_s)}{validation}, besides loading; assumed: {estimate.basis}"
-        ]
+        rest_s = estimate.acceptance_s + estimate.validation_s
+        whole, timing = (" to ".join(duration_text(one + more) for one in estimate.timing_s) for more in (rest_s, 0.0))
+        rest = f"acceptance {duration_text(estimate.acceptance_s)}{validation}, besides loading"
+        return [f"  time (estimate): {whole}: timing {timing}, {rest}; assumed: {estimate.basis}"]
     names = [f"{spec.model} --revision {spec.revision}" if spec.revision else spec.model for spec in absent]
     fetch = "; ".join(f"hf download {name}" for name in dict.fromkeys(names))
     return [f"  time: {unknown}", *([f"  to know it before the run: {fetch}; then check again"] if fetch else [])]

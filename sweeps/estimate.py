@@ -159,10 +159,10 @@ def decoded_gammas(config: Config, verify: VerifyConfig) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for a pair: of timing the least and the most, of the rest one figure."""
+    """Seconds for a pair, besides loading."""
 
-    timing_least_s: float
-    timing_most_s: float
+    timing_s: tuple[float, float]
+    """The least, when every arm is known well enough after its least number of blocks, and the most, when none is."""
     acceptance_s: float
     validation_s: float
     basis: str
@@ -185,8 +185,7 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
         for rows, own in groupby(places, key=lambda place: place.batch_size)
     ]
     return TimeEstimate(
-        timing_least_s=sum(least for least, _ in timing),
-        timing_most_s=sum(most for _, most in timing),
+        timing_s=(sum(least for least, _ in timing), sum(most for _, most in timing)),
         acceptance_s=_acceptance_s(config, prompts, target_s, draft_s),
         validation_s=_validation_s(config, places, prompts, target_s, draft_s),
         basis="; ".join(dict.fromkeys(machine.basis for machine in machines)),
