@@ -27,7 +27,6 @@ from specgauge.sweeps.run.session import (
 )
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import FakeBench
@@ -74,14 +73,7 @@ def test_seconds_run_out_and_never_below_nothing() -> None:
     for second in (8.0, 99.0):
         now[0] = second
         assert (deadline.left_s, deadline.is_spent) == (0.0, True)
-
-
-def test_without_seconds_there_is_no_end() -> None:
-    deadline = Deadline()
-    assert deadline.left_s is None
-    assert not deadline.is_spent
-    assert not Deadline(deadline.left_s).is_spent
-    assert Deadline(0.0).is_spent
+    assert (Deadline().left_s, Deadline(Deadline().left_s).is_spent, Deadline(0.0).is_spent) == (None, False, True)
 
 
 @pytest.fixture
@@ -116,26 +108,26 @@ def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(
     ]
 
 
-def statuses(path: Path) -> dict[tuple[int, int], set[tuple[str, str | None]]]:
-    found: dict[tuple[int, int], set[tuple[str, str | None]]] = {}
-    for line in Run.open(path).journal():
-        found.setdefault((line.axes["batch_size"], line.axes["context"]), set()).add((line.status, line.reason))
-    return found
-
-
-def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
+def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench.load_error = {"p": RuntimeError("stop here")}
-    measure(tmp_path / "run", made.config(grid=GRID, limits={"memory": 80 + 1104}))
-    reason = (
-        "needs {} MiB by estimate (weights 7.63e-05 MiB, keys and values {} MiB), limits.memory is 0.00113 MiB; raise"
-        " it, or lower grid.batch_size or grid.context"
-    )
-    found = statuses(tmp_path / "run")
-    assert found[2, 64] == {("skipped", reason.format("0.00215", "0.00208"))}
-    assert found[2, 65] == {("skipped", reason.format("0.00218", "0.00211"))}
-    assert found[1, 64] == found[1, 65] == {("failed", "loading: RuntimeError: stop here")}
-    first = [line.axes["batch_size"] for line in Run.open(tmp_path / "run").journal()]
-    assert first == [2] * (2 * len(ARMS)) + [1] * (2 * len(ARMS))
+    config = made.config(grid=GRID, limits={"memory": 80 + 1104})
+    assert runner.run(config, out=tmp_path / "run") == runner.FAILED
+    lines = Run.open(tmp_path / "run").journal()
+    assert [line.axes["batch_size"] for line in lines] == [2] * (2 * len(ARMS)) + [1] * (2 * len(ARMS))
+    assert {(line.status, line.reason) for line in lines[2 * len(ARMS) :]} == {
+        ("failed", "loading: RuntimeError: stop here")
+    }
+    table = Run.open(tmp_path / "run").predictions()
+    skipped = table[table["batch_size"] == 2]
+    assert set(skipped["status"]) == {"skipped"}
+    for context, needed in ((64, "needs 0.00215 MiB "), (65, "needs 0.00218 MiB ")):
+        (reason,) = set(skipped[skipped["context"] == context]["reason"])
+        assert reason.startswith(needed)
+        assert "limits.memory is 0.00113 MiB" in reason
+    assert warnings(tmp_path / "run", "skipped")[0].startswith("pair p: 2 of 4 cells skipped, first batch size 2,")
+    assert "batch size 2, context 64: unknown, skipped: needs" in capsys.readouterr().out
 
 
 def test_the_rest_is_measured_and_decoded_all_the_same(tmp_path: Path, bench: FakeBench) -> None:
@@ -146,13 +138,6 @@ def test_the_rest_is_measured_and_decoded_all_the_same(tmp_path: Path, bench: Fa
         f"greedy, batch size 2, context {context}": "skipped: over limits.memory" for context in (64, 65)
     }
     assert (outcome.failed, outcome.left_out, outcome.acceptance_reasons) == (False, [], {})
-
-
-def test_where_nothing_fits_nothing_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
-    outcome = measure(tmp_path / "run", made.config(grid=GRID, sampling=TWO, limits={"memory": 79}))
-    assert (bench.loaded, bench.judged, outcome.failed) == ([], [], False)
-    assert outcome.acceptance_reasons == {"a": ALL_TOO_LARGE, "b": ALL_TOO_LARGE}
-    assert {status for cell in statuses(tmp_path / "run").values() for status, _ in cell} == {"skipped"}
 
 
 def test_a_size_that_is_known_once_the_model_is_here_counts(
@@ -260,20 +245,6 @@ def test_a_pairs_own_threads_are_in_use_and_noted(tmp_path: Path, bench: FakeBen
     assert {line.notes["threads"] for line in lines} == {3}
 
 
-def test_the_runs_own_threads_are_noted_with_the_machine(tmp_path: Path, bench: FakeBench) -> None:
-    measure(tmp_path / "run", made.config(threads=3))
-    assert all("threads" not in line.notes for line in Run.open(tmp_path / "run").journal())
-
-
-def test_the_seconds_may_differ_from_call_to_call(tmp_path: Path) -> None:
-    with made.begin(tmp_path / "run", made.config(limits={"run_seconds": 5})) as run:
-        run.journal.append(made.line("decode", [[0.5]]))
-    with made.begin(tmp_path / "run", made.config(limits={"run_seconds": 9})) as run:
-        assert len(run.journal.lines) == 1
-    with pytest.raises(ValueError, match=r"limits\.memory was null, is now 100"):
-        OpenRun.open(tmp_path / "run", made.config(limits={"memory": 100}), fresh=False)
-
-
 @pytest.mark.parametrize(
     ("precision", "left_s"),
     [
@@ -316,25 +287,12 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     assert warnings(tmp_path / "run", "out_of_time") == []
 
 
-def test_cells_over_the_memory_are_in_predictions_and_in_the_answer(
-    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Weights 80 bytes, keys and values 1088 and 1104 at batch size 1, twice that at 2."""
-    config = made.config(grid=GRID, limits={"memory": 80 + 1104})
-    assert runner.run(config, out=tmp_path / "run") == runner.DONE
-    table = Run.open(tmp_path / "run").predictions()
-    assert table.groupby("batch_size")["status"].unique().map(list).to_dict() == {1: ["ok"], 2: ["skipped"]}
-    reasons = set(table[table["batch_size"] == 2]["reason"])
-    assert all("limits.memory is 0.00113 MiB" in reason for reason in reasons)
-    assert len(reasons) == 2
-    assert warnings(tmp_path / "run", "skipped")[0].startswith("pair p: 2 of 4 cells skipped, first batch size 2,")
-    assert "batch size 2, context 64: unknown, skipped: needs" in capsys.readouterr().out
-
-
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
-    assert runner.run(made.config(grid=GRID, limits={"memory": 79}), out=tmp_path / "run") == runner.DONE
+    config = made.config(grid=GRID, sampling=TWO, limits={"memory": 79})
+    assert measure(tmp_path / "run", config).acceptance_reasons == {"a": ALL_TOO_LARGE, "b": ALL_TOO_LARGE}
+    assert runner.run(config, out=tmp_path / "run") == runner.DONE
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
-    assert bench.loaded == []
+    assert (bench.loaded, bench.judged) == ([], [])
 
 
 def test_variants_are_measured_each_as_a_pair_and_rules_leave_some_out(tmp_path: Path, bench: FakeBench) -> None:

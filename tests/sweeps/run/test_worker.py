@@ -343,13 +343,6 @@ class TestTheWork:
         assert (type(crash), str(crash)) == (RuntimeError, "pair p: KeyError: 'gone'")
         assert capsys.readouterr().err.startswith("Traceback") == (debug == "1")
 
-    def test_an_interruption_keeps_what_was_measured(self, path: Path, bench: FakeBench) -> None:
-        bench.interrupt_after = 5
-        with pytest.raises(KeyboardInterrupt):
-            work(path, "p")
-        assert len(Run.open(path).journal()) == 5
-        assert not (path / MARK).exists()
-
 
 @pytest.fixture
 def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
