@@ -128,9 +128,7 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     if path.is_dir():
         return path
     if path.exists():
-        raise ValueError(
-            f"{role} {spec.model!r} is a file, a directory or a hub id is expected; for GGUF set gguf_file"
-        )
+        raise ValueError(f"{role} {spec.model!r}: expected a directory or a hub id, got a file; for GGUF set gguf_file")
     if spec.model.startswith(("/", "./", "../", "~")):
         raise ValueError(f"{role} {spec.model!r}: no such directory; check the path, or give a hub id")
     from huggingface_hub import try_to_load_from_cache
@@ -178,10 +176,10 @@ def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None)
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"got {type(content).__name__}")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: damaged, not JSON: {error}; download the model again") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: damaged, a JSON object is expected; download the model again")
+        raise ValueError(f"{path}: damaged, expected a JSON object: {error}; download the model again") from error
     return content
 
 

@@ -11,6 +11,7 @@ and so is everything of a cell that is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specgauge.model.search.candidate_bounds import SearchQuestion
@@ -76,20 +77,9 @@ class BlockLog:
         Raises:
             StorageError: the disk refused it.
         """
-        line = self._journal.append(
-            {
-                "axes": self._axes[block.cell_id],
-                "arm": block.arm,
-                "block": block.block,
-                "status": block.status,
-                "reason": block.reason,
-                "samples_s": block.samples_s,
-                "first_call_s": block.first_call_s,
-                "warmup_s": block.warmup_s,
-                "device_s": block.device_s,
-                "notes": {**block.notes, **self._notes},
-            }
-        )
+        record = asdict(block)
+        axes = self._axes[record.pop("cell_id")]
+        line = self._journal.append({"axes": axes, **record, "notes": {**block.notes, **self._notes}})
         self._session.outcome.failed |= line.status == "failed"
         self._show(line)
 

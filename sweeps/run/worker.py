@@ -3,12 +3,11 @@
     outcome = measure_apart(run_path, config, "embedded", say=print)
 
 The worker is spawned: it imports everything anew, but neither runs the caller's script again nor takes modules from the
-folder of that script or the one the user stands in. It opens the run directory as its one writer and sends its outcome
-back through a pipe. The mark it leaves in the run directory (`store.checkpoint`) survives SIGKILL and says what it was
-doing. A death in the timing of a cell is recorded as `killed`, with the signal; one at the acceptance of a sampling
-setting, or while a cell is decoded end to end, is the reason why these are missing. The worker is then started again
-for the rest, with one checkpoint more to skip. A death anywhere else, as while it loads, ends the pair, every arm
-without a block recorded as `killed`. The next run tries what was killed once more.
+folder of that script or the one the user stands in. It is the one writer of the run directory, and sends its outcome
+back through a pipe. The mark it leaves in the run directory (`store.checkpoint`) survives SIGKILL and says where it
+died: in the timing of a cell, which is recorded as `killed`; at the acceptance of a sampling setting or while a cell is
+decoded end to end, which is why these are missing; then the next worker skips that checkpoint and measures the rest.
+Anywhere else, as while it loads, its death ends the pair. The next run tries once more what was killed.
 
 A worker whose parent dies, however it dies, ends as on Ctrl-C: its end of the pipe is closed.
 """

@@ -114,7 +114,7 @@ def test_damaged_models_are_one_line(folder: Path, name: str, content: bytes, fo
 def test_missing_directories_are_told_from_hub_ids(folder: Path) -> None:
     with pytest.raises(ValueError, match="no such directory"):
         size_of("/no/where")
-    with pytest.raises(ValueError, match="is a file"):
+    with pytest.raises(ValueError, match="got a file"):
         size_of(folder / "config.json")
     (folder / "config.json").unlink()
     with pytest.raises(ValueError, match=r"it has no config\.json"):

@@ -20,7 +20,6 @@ from specgauge.sweeps.run.progress import NO_LIMITS, Limits, Progress
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.run.validation import Validation, neighbours, validation_cells, validation_keys
 from specgauge.sweeps.store.decoded import DecodedKey, DecodedLog, read_decoded
-from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.decoded import key
@@ -270,26 +269,6 @@ def test_too_little_memory_for_all_caches_is_told_once(
     assert heard.said == [
         "greedy, batch size 1, context 64: no memory for the caches of all arms at once; they run one after another"
     ]
-
-
-def test_a_full_disk_ends_it_and_keeps_what_was_decoded(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_table = pq.write_table
-
-    def refuse(table: Any, where: Path) -> None:
-        if len(bench.decoded) == 3 * len(ARMS):
-            raise OSError(28, "No space left on device")
-        write_table(table, where)
-
-    monkeypatch.setattr(pq, "write_table", refuse)
-    with pytest.raises(StorageError, match="No space left on device: what was measured before is kept"):
-        decode(tmp_path / "run")
-    monkeypatch.setattr(pq, "write_table", write_table)
-    decode(tmp_path / "run")
-    assert Counter(bench.decoded).most_common(len(ARMS) + 1)[len(ARMS) - 1 :] == [
-        (bench.decoded[3 * len(ARMS) - 1], 2), (bench.decoded[0], 1),
-    ]  # fmt: skip
 
 
 def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
