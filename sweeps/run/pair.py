@@ -3,7 +3,7 @@
     limits → models → acceptance (`specgauge.sweeps.run.acceptance`) → the timing of every cell → what is decoded end
     to end to check the prediction (`specgauge.sweeps.run.validation`)
 
-    PairRun(run, pair, prompts, progress).measure()  →  PairOutcome()        # nothing went wrong
+    PairRun(Session(run, pair, prompts, progress)).measure()  →  PairOutcome()        # nothing went wrong
 
 Calls `bench` (and so torch); everything it finds is in the run directory before it returns. What is there already is
 not measured again. A failure never loses the rest: out of memory and failures become reasons in the outcome and
@@ -12,7 +12,7 @@ statuses in the journal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,12 @@ from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.plan import chains
 from specgauge.sweeps.run.acceptance import Recording
-from specgauge.sweeps.run.progress import Limits, Progress
+from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import (
     ALL_MISSING,
     ALL_TOO_LARGE,
     OUT_OF_TIME,
     RUN_SECONDS,
-    Deadline,
     PairOutcome,
     Session,
     timing_left_s,
@@ -35,32 +34,19 @@ from specgauge.sweeps.run.session import (
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_questions
 from specgauge.sweeps.run.validation import Validation
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
-    from specgauge.bench.prompts import Prompt
     from specgauge.bench.timing.blocks import TimingCell
-    from specgauge.configs.pairs import PairConfig
 
 
 class PairRun:
     """One pair of an open run being measured."""
 
-    def __init__(
-        self,
-        run: OpenRun,
-        pair: PairConfig,
-        prompts: Sequence[Prompt],
-        progress: Progress,
-        *,
-        skipped: Sequence[str] = (),
-        deadline: Deadline | None = None,
-    ) -> None:
-        """As `Session`; nothing is loaded before `measure`."""
-        self.session = Session(run, pair, prompts, progress, skipped=skipped, deadline=deadline)
-        self.config, self.pair, self.progress = run.config, pair, progress
-        self.log, self.recording = BlockLog(self.session), Recording(self.session)
+    def __init__(self, session: Session) -> None:
+        """Nothing is loaded before `measure`."""
+        self.session, self.config, self.pair, self.progress = session, session.config, session.pair, session.progress
+        self.log, self.recording = BlockLog(session), Recording(session)
 
     def measure(self) -> PairOutcome:
         """Measure what is missing.

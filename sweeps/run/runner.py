@@ -25,7 +25,7 @@ from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import answer_text
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import Progress, progress_to
-from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome
+from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
 from specgauge.sweeps.store.writer import OpenRun, has_results
@@ -101,7 +101,7 @@ def _measure_here(
         for remark in remarks:
             progress.say(remark)
         return {
-            pair.name: PairRun(opened, pair, prompts, progress, deadline=deadline).measure()
+            pair.name: PairRun(Session(opened, pair, prompts, progress, deadline=deadline)).measure()
             for pair in planned_pairs(config)
         }
 

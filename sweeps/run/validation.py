@@ -323,10 +323,8 @@ class Validation:
         log = DecodedLog.open(path)
         cells = self._cells(recommended, log)
         blocks = {cell.key: self._batches(cell) for cell in cells}
-        total, kept = (
-            sum(map(len, blocks.values())),
-            sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found))),
-        )
+        total = sum(map(len, blocks.values()))
+        kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
         least = kept + sum(not log.has(key, 0) for key in blocks)
         limits = Limits(work_s=self._left_s(log), wall_s=self._session.deadline.left_s, least=least)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)

@@ -34,7 +34,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import Deadline, PairOutcome
+from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
 from specgauge.sweeps.store.checkpoint import clear_mark, read_mark, reasons_of
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CONFIG, acceptance_file_name
@@ -63,29 +63,27 @@ def measure_apart(
         KeyboardInterrupt: it was interrupted; every finished block is kept.
         RuntimeError: the worker met something unforeseen.
     """
-    skipped: list[str] = []
-    reasons: dict[str, str] = {}
+    skipped: dict[str, str] = {}  # why, by checkpoint
     try:
         while True:
             clear_mark(run)
-            code, sent = _start(run, pair, skipped, None if deadline is None else deadline.left_s)
+            code, sent = _start(run, pair, list(skipped), None if deadline is None else deadline.left_s)
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
             if isinstance(sent, Exception):
                 raise sent
             if sent is not None:
-                return _with_reasons(replace(sent, failed=sent.failed or bool(skipped)), reasons)
+                return _with_reasons(replace(sent, failed=sent.failed or bool(skipped)), skipped)
             mark, death = read_mark(run) or {"stage": "starting"}, _death(code)
             checkpoint, where = mark.get("cell", mark.get("part")), f"{death}, while {mark['stage']}"
             say(f"pair {pair}: killed: {death if 'cell' in mark else where}")
             if checkpoint is None or checkpoint in skipped:
-                return _with_reasons(_end_pair(run, config, pair, where), reasons)
+                return _with_reasons(_end_pair(run, config, pair, where), skipped)
+            is_brief = "cell" in mark or checkpoint.startswith("decoding: ")  # the checkpoint says the rest
+            skipped[checkpoint] = f"killed: {death if is_brief else where}"
             if "cell" in mark:
                 cells = [cell for cell in plan_cells(config) if cell.id == checkpoint]
                 _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
-            else:
-                reasons[checkpoint] = f"killed: {death if checkpoint.startswith('decoding: ') else where}"
-            skipped.append(checkpoint)
     finally:
         clear_mark(run)
 
@@ -190,7 +188,8 @@ def work(
             opened.check_environment(prepare_machine(config.threads))
             prompts = read_prompts(config.workload)
             with progress_to(sys.stderr) as progress:
-                return PairRun(opened, pair, prompts, progress, skipped=skipped, deadline=deadline).measure()
+                session = Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline)
+                return PairRun(session).measure()
     except ValueError as error:
         return ValueError(str(error))
     except StorageError as error:

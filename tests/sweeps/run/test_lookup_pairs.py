@@ -30,6 +30,7 @@ from specgauge.sweeps.model_sizes import NO_MODEL, read_model_size, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
+from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
@@ -237,6 +238,6 @@ def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_oth
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
     with made.begin(tmp_path / "run", asked) as opened:
         prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
-        PairRun(opened, asked.pairs[0], prompts, Progress()).measure()
+        PairRun(Session(opened, asked.pairs[0], prompts, Progress())).measure()
     assert fake.loaded[: len(loaded)] == loaded
     assert len(fake.judged) == 1

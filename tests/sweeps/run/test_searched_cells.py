@@ -20,7 +20,7 @@ from specgauge.sweeps.analysis.warnings import timing_cautions
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import PairOutcome
+from specgauge.sweeps.run.session import PairOutcome, Session
 from specgauge.sweeps.run.timing import search_questions
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from specgauge.sweeps.store.writer import OpenRun
@@ -173,7 +173,7 @@ def measure(
     prompts = bench.modules()["specgauge.bench.prompts"].__dict__["read_prompts"](None)
     said = StringIO()
     with made.begin(path, made.config(**changes)) as run, progress_to(said) as progress:
-        outcome = PairRun(run, run.config.pairs[0], prompts, progress).measure()
+        outcome = PairRun(Session(run, run.config.pairs[0], prompts, progress)).measure()
     return outcome, calls, said.getvalue()
 
 

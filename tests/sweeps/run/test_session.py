@@ -23,6 +23,7 @@ from specgauge.sweeps.run.session import (
     Deadline,
     PairOutcome,
     PairPrompts,
+    Session,
     timing_left_s,
 )
 from specgauge.sweeps.run.worker import work
@@ -61,7 +62,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 def measure(path: Path, config: Config, deadline: Deadline | None = None) -> PairOutcome:
     prompts: Any = [type("Prompt", (), {"text": f"text {number}", "category": None})() for number in range(10)]
     with made.begin(path, config) as run:
-        return PairRun(run, config.pairs[0], prompts, Progress(), deadline=deadline).measure()
+        return PairRun(Session(run, config.pairs[0], prompts, Progress(), deadline=deadline)).measure()
 
 
 def test_seconds_run_out_and_never_below_nothing() -> None:
