@@ -1,4 +1,4 @@
-"""Adaptive policies in a run: tuned once, each half of the prompts on the other, decoded, and left out with a reason."""
+"""Adaptive policies in a run: tuned once, each half of the prompts on the other, and left out with a reason."""
 
 from __future__ import annotations
 

@@ -52,6 +52,7 @@ CHAINS = pd.DataFrame(
 
 Sent = PairOutcome | Exception | None
 Step = Callable[[Path], tuple[int, Sent]]
+Calls = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -78,8 +79,11 @@ class Script:
         return self.steps.pop(0)(run)
 
 
+Use = Callable[..., Script]
+
+
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Script]:
+def script(monkeypatch: pytest.MonkeyPatch) -> Use:
     def use(*steps: Step) -> Script:
         found = Script(list(steps))
         monkeypatch.setattr(worker, "_start", found)
@@ -120,14 +124,12 @@ def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
 class TestTheLoop:
     """`measure_apart` over workers that are no processes."""
 
-    def test_what_a_worker_found_is_handed_on(self, path: Path, script: Callable[..., Script]) -> None:
+    def test_what_a_worker_found_is_handed_on(self, path: Path, script: Use) -> None:
         outcome: dict[str, Any] = {"bad_input": "no such model", "acceptance_reasons": {"greedy": "oom: full"}}
         script(ends(**outcome))
         assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(**outcome)
 
-    def test_cells_it_died_in_are_skipped(
-        self, path: Path, script: Callable[..., Script], capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_cells_it_died_in_are_skipped(self, path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
         steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(validation_reasons={"a": "b"}))
         assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, validation_reasons={"a": "b"})
         assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
@@ -140,7 +142,7 @@ class TestTheLoop:
         assert capsys.readouterr().out == f"pair p: killed: {SEGFAULT}\npair p: killed: {code}\n"
         assert not (path / MARK).exists()
 
-    def test_a_block_that_was_finished_stays(self, path: Path, script: Callable[..., Script]) -> None:
+    def test_a_block_that_was_finished_stays(self, path: Path, script: Use) -> None:
         """It died after a block was on the disk and before the next was begun."""
         with made.begin(path, CONFIG) as run:
             run.journal.append({"axes": FIRST.axes, "arm": "decode", "block": 0, "status": "ok", "samples_s": [[1.0]]})
@@ -149,9 +151,7 @@ class TestTheLoop:
         lines = {(line.arm, line.block): line.status for line in Run.open(path).journal()}
         assert lines == {("decode", 0): "ok"} | {(arm, 0): "killed" for arm in ARMS if arm != "decode"}
 
-    def test_samples_before_a_death_count_and_the_death_is_told(
-        self, path: Path, script: Callable[..., Script]
-    ) -> None:
+    def test_samples_before_a_death_count_and_the_death_is_told(self, path: Path, script: Use) -> None:
         with made.begin(path, CONFIG) as run:
             for cell in (FIRST, SECOND):
                 for arm in ARMS:
@@ -164,7 +164,7 @@ class TestTheLoop:
         (warning,) = [one for one in found.warnings if one["code"] == "killed"]
         assert warning["message"].endswith(f"context 65, argmax, verify:1: {KILLED}")
 
-    def test_a_death_in_a_cell_that_is_skipped_ends_the_pair(self, path: Path, script: Callable[..., Script]) -> None:
+    def test_a_death_in_a_cell_that_is_skipped_ends_the_pair(self, path: Path, script: Use) -> None:
         script(dies(-9, FIRST), dies(-9, FIRST))
         reason = f"killed: {KILLED}, while timing decode"
         assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(
@@ -184,7 +184,7 @@ class TestTheLoop:
         ],
     )
     def test_what_ends_the_whole_run(
-        self, path: Path, script: Callable[..., Script], step: Step, error: type[BaseException], message: str
+        self, path: Path, script: Use, step: Step, error: type[BaseException], message: str
     ) -> None:
         script(step)
         with pytest.raises(error) as caught:
@@ -193,9 +193,7 @@ class TestTheLoop:
         assert not (path / MARK).exists()
         assert Run.open(path).journal() == ()
 
-    def test_workers_that_never_live_long_enough_are_one_line(
-        self, tmp_path: Path, script: Callable[..., Script]
-    ) -> None:
+    def test_workers_that_never_live_long_enough_are_one_line(self, tmp_path: Path, script: Use) -> None:
         """A torch that this processor cannot run, for instance."""
         script(dies(-4), dies(-4))
         with pytest.raises(ChildProcessError) as caught:
@@ -213,7 +211,7 @@ class TestCheckpoints:
         return tmp_path / "decoded"
 
     def test_a_cell_it_died_decoding_is_left_out_and_the_rest_is_decoded(
-        self, decoded: Path, script: Callable[..., Script], capsys: pytest.CaptureFixture[str]
+        self, decoded: Path, script: Use, capsys: pytest.CaptureFixture[str]
     ) -> None:
         before = (decoded / "cells.jsonl").read_bytes()
         stage = f"decoding end to end, {FATAL}"
@@ -226,9 +224,7 @@ class TestCheckpoints:
         assert capsys.readouterr().out == f"pair p: killed: {KILLED}, while {stage}\n"
         assert not (decoded / MARK).exists()
 
-    def test_a_sampling_setting_it_died_at_has_no_acceptance(
-        self, tmp_path: Path, script: Callable[..., Script]
-    ) -> None:
+    def test_a_sampling_setting_it_died_at_has_no_acceptance(self, tmp_path: Path, script: Use) -> None:
         made.begin(tmp_path / "new", TWO).close()
         steps = script(
             dies_in(-9, "acceptance", "a", "writing texts, p, a"),
@@ -250,7 +246,7 @@ class TestCheckpoints:
         ids=["anywhere else", "at a checkpoint that is skipped"],
     )
     def test_another_death_ends_the_pair_and_keeps_the_reason(
-        self, decoded: Path, script: Callable[..., Script], step: Step, died: str, reasons: dict[str, str]
+        self, decoded: Path, script: Use, step: Step, died: str, reasons: dict[str, str]
     ) -> None:
         steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step)
         assert measure_apart(decoded, DECODED, "p", say=print) == PairOutcome(
@@ -345,9 +341,9 @@ class TestTheWork:
 
 
 @pytest.fixture
-def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What was called in the run `new` while texts were recorded, and the mark at that time."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: Calls = []
 
     def telling(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def told(*rest: Any, **options: Any) -> Any:
@@ -382,7 +378,7 @@ class TestAcceptance:
         assert work(tmp_path / "new", "p", skipped) == PairOutcome()
         return tmp_path / "new"
 
-    def test_sampling_settings_are_marked(self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]]) -> None:
+    def test_sampling_settings_are_marked(self, tmp_path: Path, seen: Calls) -> None:
         self.run(tmp_path, TWO)
         recorded = [
             call
@@ -401,9 +397,7 @@ class TestAcceptance:
             ("load_pair", {"stage": "loading p"}), *recorded, *followed, ("measure_cells", {"stage": "timing p"}),
         ]  # fmt: skip
 
-    def test_so_they_are_with_one_model_after_the_other(
-        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]]
-    ) -> None:
+    def test_so_they_are_with_one_model_after_the_other(self, tmp_path: Path, seen: Calls) -> None:
         self.run(tmp_path, made.config(acceptance={"sequential": True}))
         part, loading = {"part": "acceptance: greedy"}, ("load_model", {"stage": "loading p"})
         measuring = {"stage": "acceptance, p, greedy", **part}
@@ -416,9 +410,7 @@ class TestAcceptance:
             ("measure_cells", {"stage": "timing p"}),
         ]
 
-    def test_what_is_skipped_is_recorded_by_the_next_run(
-        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]], bench: FakeBench
-    ) -> None:
+    def test_what_is_skipped_is_recorded_by_the_next_run(self, tmp_path: Path, seen: Calls, bench: FakeBench) -> None:
         path = self.run(tmp_path, TWO, "acceptance: a", "rejected drafts: b")
         assert [Run.open(path).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
         assert [name for name, _ in seen].count("measure_rollouts") == 0
@@ -429,9 +421,7 @@ class TestAcceptance:
         assert [name for name, _ in seen].count("measure_rollouts") == 2
         assert bench.measured == []
 
-    def test_with_one_model_after_the_other_nothing_is_loaded_for_it(
-        self, tmp_path: Path, seen: list[tuple[str, dict[str, Any]]]
-    ) -> None:
+    def test_with_one_model_after_the_other_nothing_is_loaded_for_it(self, tmp_path: Path, seen: Calls) -> None:
         self.run(tmp_path, made.config(acceptance={"sequential": True}), "acceptance: greedy")
         assert [name for name, _ in seen] == ["load_pair", "measure_cells"]
 
