@@ -29,7 +29,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import specgauge
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
@@ -134,7 +133,7 @@ def _apart_from_the_caller() -> Iterator[None]:
     spec, file = main.__spec__, getattr(main, "__file__", None)
     left_out = {Path.cwd(), Path(file).resolve().parent if file else Path.cwd()}
     asked = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    package = str(Path(specgauge.__file__).parents[1])
+    package = str(Path(__file__).parents[3])  # the folder of specgauge: this file's name goes through its links
     main.__spec__ = ModuleSpec("__main__", None)
     sys.path[:] = [*asked, *(entry for entry in path if Path(entry).resolve() not in left_out), package]
     os.environ["PYTHONSAFEPATH"] = "1"
