@@ -60,7 +60,9 @@ class Arm:
         match = _FORM.fullmatch(text)
         if match is None:
             allowed = ("decode", *DRAFT_ARMS[:2], "verify:<gamma>", *PREFILL_ARMS, *BASELINES)
-            raise ValueError(f"arm {text!r}: allowed: {', '.join(allowed)}, speculate:<gamma>, adaptive:<policy>")
+            raise ValueError(
+                f"arm: expected {', '.join(allowed)}, speculate:<gamma> or adaptive:<policy>, got {text!r}"
+            )
         if match["by_gamma"]:
             return cls(kind=match["by_gamma"], gamma=int(match["gamma"]))
         if match["by_policy"]:

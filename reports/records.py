@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specgauge.model.settings import Point, Setting
 from specgauge.sweeps.analysis.predictions import Predictions, predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation import VerificationSummary, summarise
+from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
 from specgauge.sweeps.store.schema import JournalLine
@@ -241,7 +241,7 @@ class ReportData:
     """What was decoded end to end; empty where nothing was."""
     policies: Sequence[PolicyRow]
     """Adaptive policies that were decoded end to end."""
-    validation_summary: VerificationSummary | None
+    validation_summary: ValidationSummary | None
     """All of `validation` in a few numbers."""
     warnings: Sequence[Mapping[str, Any]]
     """What the run warns of: mappings of code, message and remedy."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.estimate import alpha_judged, alpha_omega, alpha_overlap
+from specgauge.model.acceptance.recorded import alpha_judged, alpha_overlap
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.provenance import finite_or_none
+from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
 from specgauge.model.stats.medians import drift, worst_half_width
@@ -135,8 +136,10 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
         high=high,
         tokens_per_round=omega,
         alpha_overlap=alpha_overlap(texts.overlaps(rule, drawn)),
-        alpha_accepted=alpha_judged(rounds.judged_accepted, rounds.judged),
-        alpha_omega=float(alpha_omega(omega, gamma)) if omega is not None and 1 <= omega <= gamma + 1 else None,
+        alpha_accepted=alpha_judged(rounds.accepted, rounds.tested),
+        alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
+        if omega is not None and 1 <= omega <= gamma + 1
+        else None,
         prompts=texts.prompts,
         texts=int(texts.padded.lengths.size),
         positions=texts.positions,

@@ -35,7 +35,7 @@ _TIME_COLUMNS = {
     "t_decode_s": "T_decode",
     "t_draft_total_s": "C(γ)",
     "t_draft_catch_up_s": "Δ₂",
-    "round_verify_s": "T_verify",
+    "t_verify_s": "T_verify",
     "t_overhead_s": "ε",
     "t_round_s": "T_round",
 }

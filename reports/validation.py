@@ -50,7 +50,7 @@ from specgauge.reports.tables import (
     row_groups,
     setting_heading,
 )
-from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, VerificationSummary
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary
 
 CONFIG_SECTION = "validate"
 """What asks for validation in a configuration."""
@@ -129,7 +129,7 @@ def _forced(rows: Sequence[ValidationRow]) -> str:
     )
 
 
-def _facts(summary: VerificationSummary, rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
+def _facts(summary: ValidationSummary, rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
     """(what, finding) of all rows together; a row is a cell at one γ."""
     decoded = f"{count(summary.cells, 'cell')}, {count(summary.rows, 'row')} of the table below (a cell at one γ each)"
     yield "decoded", decoded

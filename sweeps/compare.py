@@ -41,7 +41,7 @@ from specgauge.model.text_table import text_table
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
 from specgauge.sweeps.analysis.rounds import SharedCosts, estimate_cell
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells, settings_of
 from specgauge.sweeps.store.rundir import PROMPTS, Run
@@ -272,13 +272,13 @@ def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) 
     drawn = _with_seed(run, block_seed)
     config, shared = drawn.config, SharedCosts(drawn.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(_with_seed(run, prompt_seed), {}, pairs=pairs))
+    found = list(run_settings(_with_seed(run, prompt_seed), {}, pairs=pairs))
     decoded = DecodedCells.read(drawn, cells, found)
     result: dict[Place, _Figures] = {}
-    for way in found:
-        for cell in cells_of(way, cells):
+    for setting in found:
+        for cell in cells_of(setting, cells):
             if cell.arms["decode"].status == "ok":
-                result[Place(**way.key(cell.cell))] = _cell_figures(config, way, cell, decoded, shared)
+                result[Place(**setting.columns(cell.cell))] = _cell_figures(config, setting, cell, decoded, shared)
     return result
 
 
@@ -286,13 +286,15 @@ def _with_seed(run: Run, seed: int) -> Run:
     return replace(run, config=run.config.model_copy(update={"seed": seed}))
 
 
-def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedCells, shared: SharedCosts) -> _Figures:
-    acceptance, overhead_s = way.acceptance_at(cell.cell.context), decoded.overhead_s(way, cell)
+def _cell_figures(
+    config: Config, setting: RunSetting, cell: CellTimings, decoded: DecodedCells, shared: SharedCosts
+) -> _Figures:
+    acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
     estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
     plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
     if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
-        trouble = f"{status}: {reason}" if status != "ok" else way.reason or TOO_SHORT
+        trouble = f"{status}: {reason}" if status != "ok" else setting.reason or TOO_SHORT
         return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
     found = estimate.speedup
     gamma = found.recommended_gamma

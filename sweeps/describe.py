@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramDraft
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
-from specgauge.model.search.race import CONFIDENCE, INDIFFERENCE
+from specgauge.model.search.candidates import CONFIDENCE, INDIFFERENCE
 from specgauge.sweeps.estimate import (
     PairSizes,
     TimeEstimate,

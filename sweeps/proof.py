@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers
+from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.settings import ways
+from specgauge.sweeps.analysis.settings import run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import cell_of
 from specgauge.sweeps.plan import plan_cells
@@ -118,7 +118,7 @@ def prove(run: Run) -> Iterator[CellProof]:
         )
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
     cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    decoded = DecodedCells.read(run, cells, list(ways(run, {})))
+    decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
     for key, blocks in decoded.blocks.items():
         rows = [row for row in predictions.verification if cell_of(row) == astuple(key)]

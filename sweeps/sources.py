@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from specgauge.model.costs import CostSource
 from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.counted_rounds import measured_costs
-from specgauge.sweeps.analysis.settings import cells_of, ways
+from specgauge.sweeps.analysis.settings import cells_of, run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
@@ -26,9 +26,9 @@ def measured(run: Run, setting: Setting) -> CostSource:
         ValueError: the run has no such setting, none of its cells has times, or the journal is damaged.
     """
     timed = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    for way in ways(run, {}, pairs=[setting.pair]):
-        if way.setting == setting:
-            costs = measured_costs(cells_of(way, timed))
+    for found in run_settings(run, {}, pairs=[setting.pair]):
+        if found.key == setting:
+            costs = measured_costs(cells_of(found, timed))
             if costs is None:
                 raise ValueError(f"{run.path}: no round of {setting.pair}, sampling {setting.sampling}, was timed")
             return costs

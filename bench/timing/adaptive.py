@@ -27,9 +27,8 @@ from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import RoundCosts
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion, SearchSettings
 from specgauge.model.search.levels import ArmLevels, BlockSummary, summarise_block
-from specgauge.model.search.race import SearchSettings
 from specgauge.model.search.search import SEARCH_NOTE, Step, expected_levels, next_step, searched_costs
 from specgauge.model.settings import Point
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specgauge.configs.loader import shipped_configs as shipped_configs
     from specgauge.configs.schema import Config as Config
     from specgauge.model.acceptance.renewal import renewal as renewal
-    from specgauge.model.exact import position_law as position_law
+    from specgauge.model.exact import position_distribution as position_distribution
     from specgauge.model.sampling import SamplingSettings as SamplingSettings
     from specgauge.model.sampling import processed_probs as processed_probs
     from specgauge.model.speedup import accepted_draft_tokens as accepted_draft_tokens
@@ -48,7 +48,7 @@ _HOMES = {
     "config_hash": "specgauge.configs.loader",
     "config_to_yaml": "specgauge.configs.loader",
     "load_config": "specgauge.configs.loader",
-    "position_law": "specgauge.model.exact",
+    "position_distribution": "specgauge.model.exact",
     "processed_probs": "specgauge.model.sampling",
     "recommended_gamma": "specgauge.model.speedup",
     "renewal": "specgauge.model.acceptance.renewal",

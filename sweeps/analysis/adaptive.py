@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers, sum_by_prompt
 from specgauge.model.arms import PLAIN, Arm, adaptive_arm, speculate_arm
 from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.costs import CostSource
@@ -30,11 +29,17 @@ from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.replay import replayed_seconds
 from specgauge.model.settings import Point
 from specgauge.model.speedup import measured_speedup
-from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.stats.bootstrap import (
+    batch_numbers,
+    draw_prompts,
+    percentile_interval,
+    ratio_replicates,
+    sum_by_prompt,
+)
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
 from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
-from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
@@ -49,7 +54,7 @@ REPLICATES = 100
 
 
 def policy_rows(
-    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[Way]
+    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[RunSetting]
 ) -> list[dict[str, Any]]:
     """One row for every cell and policy that was decoded, cells in the order decoded; unknown is None.
 
@@ -59,7 +64,7 @@ def policy_rows(
     names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
     if not any(names.values()):
         return []
-    places = {way.decoded_key(cell.cell): way for way in found for cell in cells_of(way, cells)}
+    places = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
     tuned = read_tuned(run.path)
     rows = []
     for key in decoded.requests:
@@ -70,9 +75,9 @@ def policy_rows(
                 f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
                 f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
             )
-        way = places.get(key)
-        source = None if way is None else measured_costs(cells_of(way, cells))
-        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], way=way, source=source)
+        setting = places.get(key)
+        source = None if setting is None else measured_costs(cells_of(setting, cells))
+        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], setting=setting, source=source)
         rows += [point.row(name) for name in names[key]]
     return rows
 
@@ -91,7 +96,7 @@ class _DecodedPoint:
     decoded: DecodedCells
     key: DecodedKey
     tuned: TunedCell
-    way: Way | None
+    setting: RunSetting | None
     source: CostSource | None
 
     @property
@@ -152,8 +157,8 @@ class _DecodedPoint:
         rounds = self.decoded.rounds[self.key]
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
         costs = costs_along(self.source, self.key.batch_size, context, drafted)
-        plain_s = CountedArm.of(rounds, PLAIN).costs_s(costs)
-        policy_s = counted.costs_s(costs) + counted.loop_rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
+        policy_s = counted.time_s(costs, self.overhead_s) + counted.looks * self.tuned.t_look_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 
@@ -162,7 +167,7 @@ class _DecodedPoint:
 
         off_path: whether signals after a rejection were measured.
         """
-        if self.source is None or self.way is None or self.way.texts is None:
+        if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
         costs = replay_costs_at(
             self.source,
@@ -174,7 +179,7 @@ class _DecodedPoint:
             t_overhead_s=self.overhead_s,
             t_look_s=self.tuned.t_look_s,
         )
-        texts = replayed_texts(self.run, self.way, context=self.key.start_context, gamma_max=costs.gamma_max)
+        texts = replayed_texts(self.run, self.setting, context=self.key.start_context, gamma_max=costs.gamma_max)
         known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
         if not known.size:
             return {}

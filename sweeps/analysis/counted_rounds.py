@@ -15,7 +15,7 @@ The rounds of a cell under one arm, counted over whole texts: drafts, early-stop
 
     counted = CountedArm.of(rounds, "adaptive:renewal")
     counted.figures()["gamma_switches"]
-    counted.costs_s(costs)                   # seconds that the measured costs give these rounds
+    counted.time_s(costs, t_overhead_s)      # seconds that the measured costs give these rounds
 
 An early-stop check is a draft whose signals were read before the next; a switch is a round whose γ differs from the one
 before in its block, where γ is what was asked for and some row had the room for it. All times in seconds.
@@ -308,9 +308,11 @@ class CountedArm:
             "t_accept_rest_s": float(np.concatenate([block.t_accept_rest_s for block in self.blocks]).mean()),
         }
 
-    def costs_s(self, costs: CostsAlong) -> float:
-        """Seconds of all rounds by the measured costs, ε and early-stop checks left out."""
-        return float(sum(costs.of(block)[0].sum() for block in self.blocks))
+    def time_s(self, costs: CostsAlong, t_overhead_s: float = 0.0) -> float:
+        """Seconds of all rounds by the measured costs, ε in those of the loop; early-stop checks left out."""
+        found = [costs.of(block) for block in self.blocks]
+        costs_s, verify_s = (float(sum(block[column].sum() for block in found)) for column in (0, 1))
+        return float(with_overhead_s(costs_s, verify_s, self.loop_rounds * t_overhead_s))
 
 
 _COLUMNS = (*USED_COLUMNS, "top_probs")

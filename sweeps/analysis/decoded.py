@@ -27,7 +27,7 @@ from specgauge.model.speedup import catch_up_probability, measured_speedup, spee
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.rounds import RecordedRounds
-from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import (
     Overhead,
@@ -169,7 +169,7 @@ class DecodedCells:
     fitted: Mapping[DecodedKey, Overhead]
 
     @classmethod
-    def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[Way]) -> Self:
+    def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[RunSetting]) -> Self:
         """Read requests.parquet and rounds.parquet, where the run has them.
 
         Raises:
@@ -183,15 +183,15 @@ class DecodedCells:
         blocks: dict[DecodedKey, list[CountedBlock]] = {}
         recorded: dict[DecodedKey, RecordedRounds] = {}
         keys: list[DecodedKey] = []
-        for way in found:
-            own = cells_of(way, cells)
+        for setting in found:
+            own = cells_of(setting, cells)
             source = measured_costs(own) if requests else None
             for cell in own:
-                key = way.decoded_key(cell.cell)
+                key = setting.decoded_key(cell.cell)
                 keys.append(key)
                 if key not in requests:
                     continue
-                predicted = way.rounds_at(cell.cell.context)
+                predicted = setting.rounds_at(cell.cell.context)
                 if predicted is not None:
                     recorded[key] = predicted
                 if source is not None:
@@ -214,9 +214,9 @@ class DecodedCells:
             fitted=overheads(blocks, keys, replicates=config.precision.bootstrap_replicates, seed=config.seed),
         )
 
-    def overhead_s(self, way: Way, cell: CellTimings) -> FloatArray | None:
+    def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
         """(1 + R,) ε of a cell, the estimate first; None where nothing like it was decoded."""
-        fitted = self.fitted.get(way.decoded_key(cell.cell))
+        fitted = self.fitted.get(setting.decoded_key(cell.cell))
         return None if fitted is None else fitted.t_overhead_s
 
     def rows(self) -> list[dict[str, Any]]:

@@ -28,16 +28,16 @@ from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation_warnings import policy_cautions, text_cautions, verification_cautions
+from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
 from specgauge.sweeps.analysis.warnings import (
-    Caution,
-    acceptance_cautions,
-    decision_cautions,
-    judging_cautions,
-    left_out_cautions,
-    timing_cautions,
+    RunWarning,
+    acceptance_warnings,
+    decision_warnings,
+    left_out_warnings,
+    setting_warnings,
+    timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
@@ -96,29 +96,29 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
     config, known, shared = run.config, reasons or Reasons(), SharedCosts(run.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(run, known.acceptance))
+    found = list(run_settings(run, known.acceptance))
     decoded = DecodedCells.read(run, cells, found)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
-    for way in found:
-        for cell in cells_of(way, cells):
-            recorded = way.rounds_at(cell.cell.context)
+    for setting in found:
+        for cell in cells_of(setting, cells):
+            recorded = setting.rounds_at(cell.cell.context)
             interval = None if recorded is None else recorded.interval(config.precision.confidence)
-            acceptance, overhead_s = way.acceptance_at(cell.cell.context), decoded.overhead_s(way, cell)
+            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
             estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
-            rows += [_row(way, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
-            recommendations.append(recommendation(way, cell, estimate))
+            rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
+            recommendations.append(recommendation(setting, cell, estimate))
     verification = tuple(decoded.rows())
     policies = tuple(policy_rows(run, decoded, cells, found))
-    found_cautions = [
-        *_cautions(config, cells, found, recommendations, verification, known),
-        *text_cautions([*verification, *policies]),
-        *policy_cautions(read_tuned(run.path).values()),
+    found_warnings = [
+        *_run_warnings(config, cells, found, recommendations, verification, known),
+        *text_warnings([*verification, *policies]),
+        *policy_warnings(read_tuned(run.path).values()),
     ]
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
-        warnings=tuple(caution.as_mapping() for caution in found_cautions),
+        warnings=tuple(warning.as_mapping() for warning in found_warnings),
         verification=verification,
         policies=policies,
     )
@@ -133,43 +133,43 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
     timed = collect_timings(cells, config.grid.gamma, run.journal())
     found: dict[DecodedKey, int | None] = {}
-    for way in ways(run, {}, pairs=[pair]):
-        for cell in cells_of(way, timed):
-            estimate = estimate_cell(config, cell, way.acceptance_at(cell.cell.context), shared=shared)
+    for setting in run_settings(run, {}, pairs=[pair]):
+        for cell in cells_of(setting, timed):
+            estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context), shared=shared)
             recommended = None if estimate is None else estimate.speedup.recommended_gamma or None
-            found[way.decoded_key(cell.cell)] = recommended
+            found[setting.decoded_key(cell.cell)] = recommended
     return found
 
 
-def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
+def _trouble(setting: RunSetting, cell: CellTimings, gamma: int) -> tuple[str, str]:
     """(status, reason) of a row: of its timing, else of its acceptance; ("ok", "") when nothing is missing."""
     status, reason = cell.trouble(gamma)
     if status != "ok":
         return status, reason
-    acceptance = way.acceptance_at(cell.cell.context)
+    acceptance = setting.acceptance_at(cell.cell.context)
     if acceptance is None:
-        return "unmeasured", way.reason
+        return "unmeasured", setting.reason
     if not acceptance.only([gamma]).is_known[0]:
         return "unmeasured", TOO_SHORT
     return "ok", ""
 
 
 def _row(
-    way: Way,
+    setting: RunSetting,
     cell: CellTimings,
     estimate: CellEstimate | None,
     gamma: int,
     interval: tuple[FloatArray, FloatArray] | None,
 ) -> dict[str, Any]:
-    status, reason = _trouble(way, cell, gamma)
+    status, reason = _trouble(setting, cell, gamma)
     row: dict[str, Any] = dict.fromkeys(columns(PredictionRow))
-    row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
+    row |= setting.columns(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
     row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
     row |= _medians(cell, gamma)
-    acceptance = way.acceptance_at(cell.cell.context)
-    if acceptance is not None and interval is not None and way.texts is not None:
+    acceptance = setting.acceptance_at(cell.cell.context)
+    if acceptance is not None and interval is not None and setting.texts is not None:
         row |= _acceptance(acceptance, gamma, *interval)
-        inside = way.texts.covers(cell.cell.context)
+        inside = setting.texts.covers(cell.cell.context)
         row["acceptance_known"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
     if cell.trouble(gamma)[0] == "ok":
         row["cost_known"] = Provenance.MEASURED.label
@@ -230,11 +230,11 @@ def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
     }
 
 
-def recommendation(way: Way, cell: CellTimings, estimate: CellEstimate | None) -> dict[str, Any]:
+def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimate | None) -> dict[str, Any]:
     """The entry of a cell in recommendation.yaml; `undecided`, with the reason, where nothing is known."""
-    entry = way.key(cell.cell)
+    entry = setting.columns(cell.cell)
     if estimate is None:
-        status, reason = _trouble(way, cell, cell.gammas[0])
+        status, reason = _trouble(setting, cell, cell.gammas[0])
         nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
         unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
         speedup = dict.fromkeys(("value", "low", "high"))
@@ -262,38 +262,38 @@ def recommendation(way: Way, cell: CellTimings, estimate: CellEstimate | None) -
     }
 
 
-def _cautions(
+def _run_warnings(
     config: Config,
     cells: Sequence[CellTimings],
-    found: Sequence[Way],
+    found: Sequence[RunSetting],
     decisions: Sequence[Mapping[str, Any]],
     verification: Sequence[Mapping[str, Any]],
     reasons: Reasons,
-) -> Iterator[Caution]:
+) -> Iterator[RunWarning]:
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
-        yield from timing_cautions(config, pair.name, own)
+        yield from timing_warnings(config, pair.name, own)
         is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
-        settings = {way.sampling: way for way in found if way.pair == pair.name}
-        texts = {name: way.texts for name, way in settings.items() if way.texts is not None}
-        yield from acceptance_cautions(config, pair.name, texts)
-        for name, way in settings.items():
-            if way.texts is None and not is_skipped:  # whose cells tell why
-                yield Caution(
+        settings = {setting.sampling: setting for setting in found if setting.pair == pair.name}
+        texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
+        yield from acceptance_warnings(config, pair.name, texts)
+        for name, setting in settings.items():
+            if setting.texts is None and not is_skipped:  # whose cells tell why
+                yield RunWarning(
                     code="acceptance_missing",
-                    message=f"pair {pair.name}, sampling {name}: no acceptance: {way.reason}",
+                    message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
                     remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
-    for way in found:
-        if way.rounds is not None:
-            yield from judging_cautions(
-                way.pair,
-                way.sampling,
-                way.setting.draft_sampling,
-                way.setting.acceptance_rule,
-                draft_is_timed=way.draft_chain == way.chain or way.draft_chain in chains(config),
-                check=way.rounds.chain_check,
+    for setting in found:
+        if setting.rounds is not None:
+            yield from setting_warnings(
+                setting.pair,
+                setting.sampling,
+                setting.key.draft_sampling,
+                setting.key.acceptance_rule,
+                draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
+                check=setting.rounds.chain_check,
             )
-    yield from verification_cautions(verification, reasons.decoding)
-    yield from left_out_cautions(reasons.left_out)
-    yield from decision_cautions(decisions)
+    yield from decoding_warnings(verification, reasons.decoding)
+    yield from left_out_warnings(reasons.left_out)
+    yield from decision_warnings(decisions)

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.estimate import acceptance_probability, fill_nulls, overlap, recorded_columns
-from specgauge.model.acceptance.lookups import recorded_lookups
-from specgauge.model.acceptance.recorded_rounds import are_lookups, needed_columns
-from specgauge.model.acceptance.renewal import judged_texts
-from specgauge.model.acceptance.texts import pad_texts
+from specgauge.model.acceptance.lookups import lookup_lengths
+from specgauge.model.acceptance.recorded import acceptance_and_overlap, are_lookups, needed_columns, pad_texts
+from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.costs import CostSource
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
 from specgauge.model.settings import Point
 from specgauge.sweeps.analysis.counted_rounds import measured_costs
-from specgauge.sweeps.analysis.settings import Way
+from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
 from specgauge.sweeps.store.tables import read_rollouts
@@ -36,14 +34,14 @@ _LOOKUP_SIGNALS = ("lookup_match",)
 _KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 
 
-def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> ReplayTexts:
+def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: int) -> ReplayTexts:
     """The recorded texts of a way; those that start at exactly `context` where predictions there take only them.
 
     Raises:
         ValueError: the acceptance or rollouts of the run are damaged, foreign or without signals.
     """
-    frame = run.acceptance_of(way.pair, way.sampling)
-    if context in way.starting_at:
+    frame = run.acceptance_of(setting.pair, setting.sampling)
+    if context in setting.starting_at:
         frame = frame[frame["context"] - frame["position"] == context]
     looked_up = are_lookups(frame.columns)
     signals = _LOOKUP_SIGNALS if looked_up else _SIGNALS
@@ -54,32 +52,35 @@ def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> Repla
         frame["end_reason"].to_numpy(dtype=str),
         {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *signals)},
     )
-    limit = run.config.workload.max_new_tokens - 1
+    shape = padded.columns["token"].shape
+    ends = text_ends(shape, padded.lengths, padded.ended_by_eos, run.config.workload.max_new_tokens - 1)
     if looked_up:
-        nothing = np.zeros(padded.columns["token"].shape)
+        offered, matching = lookup_lengths(padded.columns)
         return lookup_texts(
-            judged_texts(nothing, padded.lengths, padded.ended_by_eos, limit),
+            ends,
             prompts=padded.prompts,
             repetitions=padded.repetitions,
-            lookups=recorded_lookups(padded.columns),
+            offered=offered,
+            matching=matching,
             matched=padded.columns["lookup_match"],
         )
-    recorded = recorded_columns(padded.columns)
-    how = {"acceptance_rule": way.setting.acceptance_rule, "draft_sampling": way.setting.draft_sampling}
-    acceptance = fill_nulls(acceptance_probability(recorded, **how), overlap(recorded, **how))
+    acceptance, _ = acceptance_and_overlap(
+        padded.columns, acceptance_rule=setting.key.acceptance_rule, draft_sampling=setting.key.draft_sampling
+    )
     return replay_texts(
-        judged_texts(acceptance, padded.lengths, padded.ended_by_eos, limit),
+        acceptance,
+        ends,
         prompts=padded.prompts,
         repetitions=padded.repetitions,
         top_probs=padded.columns["draft_top_prob"],
         entropies_nats=padded.columns["draft_entropy_nats"],
         gamma_max=gamma_max,
-        rollouts=rollouts_of(run, way),
+        rollouts=rollouts_of(run, setting),
         seed=run.config.seed,
     )
 
 
-def rollouts_of(run: Run, way: Way) -> Rollouts | None:
+def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
     """The draft chains of a way; None where none were recorded.
 
     Raises:
@@ -89,7 +90,7 @@ def rollouts_of(run: Run, way: Way) -> Rollouts | None:
     if not path.is_file():
         return None
     frame = read_rollouts(path)
-    own = _of_way(frame, way)
+    own = _of_setting(frame, setting)
     if own.empty:
         return None
     whole = {name: own[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}
@@ -100,11 +101,11 @@ def rollouts_of(run: Run, way: Way) -> Rollouts | None:
     )
 
 
-def _of_way(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
+def _of_setting(frame: pd.DataFrame, setting: RunSetting) -> pd.DataFrame:
     """The rows of a way, by as many of its keys as the table has."""
     for key in _KEYS:
         if key in frame.columns:
-            frame = frame[frame[key] == getattr(way.setting, key)]
+            frame = frame[frame[key] == getattr(setting.key, key)]
     return frame
 
 

@@ -35,10 +35,10 @@ NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class RunSetting:
     """One pair under one way of sampling, drawing drafts and judging them, and what its rounds yield."""
 
-    setting: Setting
+    key: Setting
     chain: str
     """The target's sampling chain."""
     draft_chain: str
@@ -53,12 +53,12 @@ class Way:
     @property
     def pair(self) -> str:
         """Its pair."""
-        return self.setting.pair
+        return self.key.pair
 
     @property
     def sampling(self) -> str:
         """Its target's sampling."""
-        return self.setting.sampling
+        return self.key.sampling
 
     def rounds_at(self, context: int) -> RecordedRounds | None:
         """What rounds yield in cells of a context."""
@@ -71,25 +71,27 @@ class Way:
 
     def decoded_key(self, cell: Cell) -> DecodedKey:
         """Where the cell is decoded end to end in this way."""
-        return DecodedKey(**asdict(self.setting), batch_size=cell.batch_size, start_context=cell.context)
+        return DecodedKey(**asdict(self.key), batch_size=cell.batch_size, start_context=cell.context)
 
-    def key(self, cell: Cell) -> dict[str, Any]:
+    def columns(self, cell: Cell) -> dict[str, Any]:
         """What keys an entry at a cell."""
-        return {**asdict(self.setting), "batch_size": cell.batch_size, "context": cell.context}
+        return {**asdict(self.key), "batch_size": cell.batch_size, "context": cell.context}
 
 
-def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
+def cells_of(setting: RunSetting, cells: Iterable[CellTimings]) -> list[CellTimings]:
     """The cells of a way's chain; the draft's times are those of its own chain, where that one was planned."""
-    own = [cell for cell in cells if cell.cell.pair == way.pair]
-    drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == way.draft_chain}
+    own = [cell for cell in cells if cell.cell.pair == setting.pair]
+    drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == setting.draft_chain}
     return [
         cell.with_draft_of(drafts.get((cell.cell.batch_size, cell.cell.context), cell))
         for cell in own
-        if cell.cell.chain == way.chain
+        if cell.cell.chain == setting.chain
     ]
 
 
-def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None) -> Iterator[Way]:
+def run_settings(
+    run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None
+) -> Iterator[RunSetting]:
     """Every pair that has cells with every sampling setting, draft sampling and acceptance rule of the configuration.
 
     reasons: why acceptance is missing, by (pair, sampling), where it is known; pairs: those wanted, None for all.
@@ -101,12 +103,14 @@ def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[
             frame = None
             if run.has_acceptance(pair.name, sampling.name):
                 frame = run.acceptance_of(pair.name, sampling.name)
-            yield from _ways(run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE))
+            yield from _settings_of_pair(
+                run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
+            )
 
 
-def _ways(
+def _settings_of_pair(
     config: Config, pair: PairConfig, sampling: SamplingConfig, frame: pd.DataFrame | None, reason: str
-) -> Iterator[Way]:
+) -> Iterator[RunSetting]:
     texts = None if frame is None else recorded_texts(frame)
     starting = {} if frame is None else _starting_at(frame, config.grid.context)
     settings = settings_of(sampling)
@@ -114,8 +118,8 @@ def _ways(
     drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
-            yield Way(
-                setting=Setting(
+            yield RunSetting(
+                key=Setting(
                     pair=pair.name,
                     mode=config.mode_of(pair),
                     sampling=sampling.name,

@@ -175,7 +175,7 @@ class Errors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerificationSummary:
+class ValidationSummary:
     """All rows of a run, or of a part of it; a row is a cell at one γ."""
 
     cells: int
@@ -236,7 +236,7 @@ class VerificationSummary:
         }
 
 
-def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
+def summarise(rows: Iterable[Mapping[str, Any]]) -> ValidationSummary | None:
     """The summary of rows of validation.csv (unknown is None); None without any."""
     rows = list(rows)
     if not rows:
@@ -248,7 +248,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
     ]
     agreements = [row["rounds_agree"] for row in rows if row["rounds_agree"] is not None]
     whole = [row["speedup_whole"] for row in rows if row["speedup_whole"] is not None]
-    return VerificationSummary(
+    return ValidationSummary(
         cells=len({cell_of(row) for row in rows}),
         rows=len(rows),
         forced=sum(not row["lossless"] for row in rows),

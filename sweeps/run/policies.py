@@ -28,7 +28,7 @@ import numpy as np
 from specgauge.model.policies.tuning import MAKERS, UNTUNED, Tuning
 from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
@@ -51,7 +51,7 @@ class PolicyTuner:
     run: Run
     prompts: int
     """Prompts of the workload; each may have been recorded at several lengths."""
-    places: Mapping[DecodedKey, tuple[Way, CellTimings]]
+    places: Mapping[DecodedKey, tuple[RunSetting, CellTimings]]
 
     @classmethod
     def of(cls, run: Run, pair: str, prompts: int) -> PolicyTuner:
@@ -59,9 +59,9 @@ class PolicyTuner:
         cells = [cell for cell in plan_cells(run.config) if cell.pair == pair]
         timed = collect_timings(cells, run.config.grid.gamma, run.journal())
         places = {
-            way.decoded_key(cell.cell): (way, cell)
-            for way in ways(run, {}, pairs=[pair])
-            for cell in cells_of(way, timed)
+            setting.decoded_key(cell.cell): (setting, cell)
+            for setting in run_settings(run, {}, pairs=[pair])
+            for cell in cells_of(setting, timed)
         }
         return cls(run=run, prompts=prompts, places=places)
 
@@ -104,13 +104,13 @@ class PolicyTuner:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.places:
             return NO_COSTS
-        way, cell = self.places[key]
-        if way.texts is None:
-            return way.reason
+        setting, cell = self.places[key]
+        if setting.texts is None:
+            return setting.reason
         costs = replay_costs(cell, t_overhead_s, t_look_s)
         if costs is None:
             return NO_COSTS
-        texts = replayed_texts(self.run, way, context=key.start_context, gamma_max=costs.gamma_max)
+        texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)
         numbers = np.unique(texts.prompts)
         halves = np.array([half_of(number, self.prompts) for number in numbers.tolist()])
         if len(set(halves.tolist())) < 2:

@@ -14,11 +14,12 @@ longer; its answer takes the right ones. ε stays out of the search, as it does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.search.candidate_bounds import SearchQuestion
-from specgauge.sweeps.analysis.settings import Way, ways
+from specgauge.model.search.candidates import SearchQuestion
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.limits import OutOfTimeError
 from specgauge.sweeps.store.checkpoint import Checkpoint
@@ -142,21 +143,21 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
     Raises:
         ValueError: an acceptance file is damaged.
     """
-    found = list(ways(run, {}, pairs=[pair]))
+    found = list(run_settings(run, {}, pairs=[pair]))
     questions: dict[str, list[SearchQuestion]] = {}
     for cell in cells:
-        own = [(way, way.acceptance_at(cell.context)) for way in found if way.chain == cell.chain]
-        known = [(way, accepted) for way, accepted in own if accepted is not None and accepted.is_known.any()]
+        own = [(setting, setting.acceptance_at(cell.context)) for setting in found if setting.chain == cell.chain]
+        known = [(setting, accepted) for setting, accepted in own if accepted is not None and accepted.is_known.any()]
         if known:
-            questions[cell.id] = [_question(way, accepted, several=len(known) > 1) for way, accepted in known]
+            questions[cell.id] = [_question(setting, accepted, several=len(known) > 1) for setting, accepted in known]
     return questions
 
 
-def _question(way: Way, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
-    words = [f"sampling {way.sampling}", f"{way.setting.draft_sampling} draft", f"{way.setting.acceptance_rule} rule"]
-    return SearchQuestion(
-        tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES],
-        full_acceptance=acceptance.full_acceptance[0],
-        draft_shares=None if acceptance.draft_shares is None else acceptance.draft_shares[0],
-        words=", ".join(words) if several else "",
-    )
+def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
+    words = [
+        f"sampling {setting.sampling}",
+        f"{setting.key.draft_sampling} draft",
+        f"{setting.key.acceptance_rule} rule",
+    ]
+    few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
+    return SearchQuestion(acceptance=few, label=", ".join(words) if several else "")

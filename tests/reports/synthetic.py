@@ -29,8 +29,8 @@ BLOCKS = 3
 OPTIMISTIC = "optimistic: overhead not measured"
 KEYS = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 NEEDS_TIMES = (
-    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s",
-    "t_round_s", "speedup", "speedup_low", "speedup_high", "p_best", "label",
+    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_round_s",
+    "speedup", "speedup_low", "speedup_high", "p_best", "label",
 )  # fmt: skip
 PAYS = {"speculate": 1.0, "undecided": 0.6, "do not speculate": 0.0}
 
@@ -58,7 +58,7 @@ class Shape:
     environment: Mapping[str, Any] = field(
         default_factory=lambda: {
             "collected_at": "2026-01-02T03:04:05Z",
-            "device": "2 CPU cores",
+            "device": "cpu",
             "packages": {"torch": "2.13.0", "transformers": "5.24.0"},
             "driver": None,
         }

@@ -16,7 +16,7 @@ from specgauge.cli.main import main
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts, rollouts_of
-from specgauge.sweeps.analysis.settings import Way, ways
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.replay import ReplayedCell, replay_run, replays_json, replays_text
@@ -37,8 +37,8 @@ def cells(run: Run) -> tuple[CellTimings, ...]:
     return collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
 
 
-def only_way(run: Run) -> Way:
-    return next(iter(ways(run, {})))
+def only_setting(run: Run) -> RunSetting:
+    return next(iter(run_settings(run, {})))
 
 
 def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
@@ -95,25 +95,25 @@ def write_rollouts(path: Path, **changes: Any) -> pd.DataFrame:
 
 def test_rollouts_of_the_way_are_taken_where_there_are_any(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    way = only_way(run)
-    assert rollouts_of(run, way) is None
-    assert replayed_texts(run, way, context=64, gamma_max=3).chains.off_path == "assumed"
+    setting = only_setting(run)
+    assert rollouts_of(run, setting) is None
+    assert replayed_texts(run, setting, context=64, gamma_max=3).chains.off_path == "assumed"
     write_rollouts(run.path / ROLLOUTS)
-    rollouts = rollouts_of(run, way)
+    rollouts = rollouts_of(run, setting)
     assert rollouts is not None
     assert rollouts.top_prob.tolist() == [0.25, 0.5, 0.75]
-    texts = replayed_texts(run, way, context=64, gamma_max=3)
+    texts = replayed_texts(run, setting, context=64, gamma_max=3)
     assert texts.chains.off_path == "measured"
     assert texts.chains.top_probs[texts.chains.chain_of[0, 2]].tolist() == [0.25, 0.5]
     assert texts.chains.entropies_nats[texts.chains.chain_of[1, 5]].tolist() == [0.5, 0.5]
-    assert rollouts_of(run, replace(way, setting=replace(way.setting, sampling="t1"))) is None
+    assert rollouts_of(run, replace(setting, key=replace(setting.key, sampling="t1"))) is None
 
 
 def test_texts_are_those_recorded(tmp_path: Path) -> None:
     run = made(tmp_path / "run", prompts=3, positions=5)
-    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
-    np.testing.assert_array_equal(texts.judged.acceptance, np.ones((3, 5)))
-    assert texts.judged.limits.tolist() == [5, 5, 5]
+    texts = replayed_texts(run, only_setting(run), context=64, gamma_max=3)
+    np.testing.assert_array_equal(texts.acceptance, np.ones((3, 5)))
+    assert texts.ends.limits.tolist() == [5, 5, 5]
     assert texts.prompts.tolist() == [0, 1, 2]
     assert (texts.top_probs == 0.5).all()
     assert (texts.entropies_nats == 1.0).all()
@@ -217,7 +217,7 @@ def test_lookups_are_replayed_from_where_rounds_start(tmp_path: Path) -> None:
         workload={"prompts": "embedded", "max_new_tokens": 9},
     )
     run = write_run(tmp_path / "run", whole, {"greedy": frame})
-    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
+    texts = replayed_texts(run, only_setting(run), context=64, gamma_max=3)
     assert texts.lookups is not None
     assert (texts.lookups.offered == 3).all()
     assert texts.top_probs == pytest.approx(np.full((4, 8), 2 / 3))

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import HeuristicPolicy, RoundPolicy
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text

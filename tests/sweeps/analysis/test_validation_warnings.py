@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.sweeps.analysis.validation_warnings import text_cautions, verification_cautions
+from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, text_warnings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.schema import ValidationRow
 
@@ -22,7 +22,7 @@ def row(**changes: Any) -> dict[str, Any]:
 def warnings(*rows: dict[str, Any], **reasons: str) -> list[tuple[str, str, str]]:
     """Code, message and remedy of each; reasons by context of cells that were not decoded."""
     places = {("p", f"greedy, batch size 1, context {words[1:]}"): reason for words, reason in reasons.items()}
-    return [(one.code, one.message, one.remedy) for one in verification_cautions(rows, places)]
+    return [(one.code, one.message, one.remedy) for one in decoding_warnings(rows, places)]
 
 
 def test_what_is_as_it_should_be_is_passed_over() -> None:
@@ -129,9 +129,7 @@ def test_texts_that_are_not_the_targets() -> None:
 def test_one_warning_a_kind_and_pair() -> None:
     reasons = {("p", "here"): "a", ("q", "there"): "b", ("p", "elsewhere"): "c"}
     rows = [row(pair=pair, cost_error=size, plain_over_generate=0.5) for pair in "pq" for size in (0.1, 0.2)]
-    found = [
-        (one.code, one.message.partition(",")[0].partition(":")[0]) for one in verification_cautions(rows, reasons)
-    ]
+    found = [(one.code, one.message.partition(",")[0].partition(":")[0]) for one in decoding_warnings(rows, reasons)]
     assert found == [
         ("not_decoded", "pair p"), ("not_decoded", "pair q"),
         ("slow_baseline", "pair p"), ("cost_error", "pair p"),
@@ -141,9 +139,9 @@ def test_one_warning_a_kind_and_pair() -> None:
 
 def test_greedy_texts_that_rounding_does_not_explain_are_told_for_the_worst_row() -> None:
     counts = {"texts_same": 10, "texts_tied": 3, "texts_differ": 0}
-    assert list(text_cautions([row(), row(**counts)])) == []
+    assert list(text_warnings([row(), row(**counts)])) == []
     worst = row(**counts | {"texts_differ": 2}, gamma=None, policy="svip", context=128)
-    (found,) = text_cautions([row(**counts | {"texts_differ": 1}), worst])
+    (found,) = text_warnings([row(**counts | {"texts_differ": 1}), worst])
     assert found.as_mapping() == {
         "code": "texts_differ",
         "message": "pair p, sampling greedy, batch size 1, context 128, policy svip: 2 of 15 greedy texts leave plain "
@@ -151,5 +149,5 @@ def test_greedy_texts_that_rounding_does_not_explain_are_told_for_the_worst_row(
         "remedy": "load both models in float32; if it stays, report it as a bug with the run directory "
         "(requests.parquet, against_plain)",
     }
-    (fixed,) = text_cautions([row(**counts | {"texts_differ": 1})])
+    (fixed,) = text_warnings([row(**counts | {"texts_differ": 1})])
     assert ", γ = 2: 1 of 14 greedy texts" in fixed.message

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.policies.policy import HeuristicPolicy
-from specgauge.model.policies.running import GoodputPolicy
+from specgauge.model.policies.feedback import GoodputPolicy, HeuristicPolicy
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded, read_tuned

@@ -1,9 +1,8 @@
-"""Stopping by worth: the rule by hand, the decision before the first draft, and what a call learns."""
+"""Stopping while drafting: by entropy, and by what another draft is worth."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from math import nan
 from typing import Any
 
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from specgauge.model.policies.forecast import AcceptanceForecast
 from specgauge.model.policies.policy import OneCall
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
+from specgauge.model.policies.stopping import AdaEdlChoices, AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
+from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S, seen
 
 POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)
 """A draft costs .1, a token is worth .5; the next draft is accepted with .5, any other with .8."""
@@ -38,15 +37,15 @@ def test_survival_starts_anew_with_every_round() -> None:
 
 def test_a_dear_step_is_taken_for_cheap_ones_behind_it() -> None:
     cliff = (1.0, 1.1, 1.3, 1.31, 1.32)
-    looks_over = replace(POLICY, t_round_s=cliff).begin()
+    over_the_step = replace(POLICY, t_round_s=cliff).begin()
     # S p_1 = .2: worth .1 against .2, two .18 against .21, three .244 against .22
-    assert looks_over.goes_on(1, [0.4], [1.0])
+    assert over_the_step.goes_on(1, [0.4], [1.0])
     wall = replace(POLICY, t_round_s=(1.0, 1.1, 1.3, 1.5, 1.7)).begin()
     assert not wall.goes_on(1, [0.4], [1.0])
 
 
-def test_looks_are_part_of_the_price() -> None:
-    # the second of two drafts: .125 against .1 + a look after it, unless it is the last one there can be
+def test_early_stop_checks_are_part_of_the_price() -> None:
+    # the second of two drafts: .125 against .1 + a check after it, unless it is the last one there can be
     assert not replace(POLICY, t_round_s=(1.0, 1.1, 1.2, 9.0), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
     assert replace(POLICY, t_round_s=(1.0, 1.1, 1.2), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
 
@@ -81,34 +80,6 @@ def test_a_text_that_goes_badly_is_decoded_plainly_and_tried_again() -> None:
         assert choice.gamma == gamma
         choice.observe([1 if gamma else 0], [0])
     assert choice.gamma == 6  # a plain round leaves 1.952 judged: .202
-
-
-def test_alternating_acceptance_does_not_switch_every_round() -> None:
-    follows = replace(PLAIN_FORECAST, next_weights=(0.0, 0.2, 0.3, 0.4), first_weights=(0.0, 0.5, 0.5))
-    choice = replace(POLICY, forecast=follows).begin()
-    made = []
-    for index in range(60):
-        depth = min(choice.gamma, 1)
-        while 0 < depth < choice.gamma and choice.goes_on(depth, [0.7], [1.0]):
-            depth += 1
-        made.append(depth)
-        choice.observe([depth], [depth if index % 2 else 0])
-    switches = sum(before != after for before, after in pairwise(made))
-    assert switches <= 10
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"token_worth_s": 0.0}, "token_worth_s: found 0"),
-        ({"fewest": 7}, "renewal: found fewest 7; allowed is 0 to 6"),
-        ({"t_round_s": (1.0, -1.0)}, "t_round_s"),
-        ({"t_look_s": -1.0}, "t_look_s: found -1"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(values: dict[str, float], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        replace(POLICY, **values)  # type: ignore[arg-type]
 
 
 @st.composite
@@ -161,3 +132,61 @@ def test_one_call_in_plain_numbers_is_the_rule_of_many(case: tuple[RenewalStoppi
         call.observe(drafted, accepted)
         same.observe(drafted, accepted)
     assert call.gamma == same.gamma
+
+
+def test_svip_stops_above_its_threshold_and_at_its_cap() -> None:
+    choice = SvipPolicy(threshold=0.6, cap=4).begin()
+    assert choice.gamma == 4
+    assert choice.goes_on(1, [0.5], [0.25])
+    assert not choice.goes_on(2, [0.5], [0.37])
+    assert not choice.goes_on(4, [1.0], [0.0])
+
+
+def test_svip_in_a_batch_goes_by_the_mean_of_rows_that_still_draft() -> None:
+    choice = SvipPolicy(threshold=0.6, cap=4).begin()
+    assert choice.goes_on(1, [0.5, 0.5], [0.25, 0.48])  # roots .5 and .693
+    assert not choice.goes_on(1, [0.5, 0.5], [0.25, 0.64])
+    assert choice.goes_on(1, [0.5, nan], [0.25, nan])
+    assert not choice.goes_on(1, [nan, nan], [nan, nan])
+
+
+def test_adaedl_stops_where_its_bound_is_under_the_threshold() -> None:
+    choice = AdaEdlPolicy(start=0.4, cap=4).begin()
+    assert choice.goes_on(1, [0.5], [1.7])  # 1 - sqrt(.34) = .417
+    assert not choice.goes_on(1, [0.5], [1.9])  # 1 - sqrt(.38) = .384
+    assert not choice.goes_on(4, [1.0], [0.0])
+    assert choice.goes_on(1, [0.5, 0.5], [1.9, 1.7])
+    assert not choice.goes_on(1, [0.5, 0.5], [1.9, nan])
+
+
+def test_the_threshold_rises_under_the_goal_and_falls_over_it() -> None:
+    policy = AdaEdlPolicy(start=0.4)
+    choices = policy.begin_many(1)
+    assert isinstance(choices, AdaEdlChoices)
+    thresholds = []
+    for drafted, accepted in [(5, 5), (5, 0), (0, 0), (4, 4), (4, 4), (4, 4)]:
+        choices.observe(seen([[drafted]], [[accepted]]))
+        thresholds.append(float(choices.thresholds[0]))
+    # shares .95, .475, no drafts, .7375, .86875, .934375 against .9; each step is (1 - .9) * .01
+    assert thresholds == pytest.approx([0.399, 0.4, 0.4, 0.401, 0.402, 0.401])
+    fresh = policy.begin_many(1)
+    assert isinstance(fresh, AdaEdlChoices)
+    assert fresh.thresholds[0] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "place"),
+    [
+        (SvipPolicy, {"cap": 0}, "svip: found a largest gamma of 0"),
+        (SvipPolicy, {"threshold": nan}, "svip: threshold: found nan"),
+        (AdaEdlPolicy, {"goal": 1.2}, "adaedl: goal: found 1.2"),
+        (AdaEdlPolicy, {"step": -0.1}, "adaedl: found step -0.1"),
+        (POLICY, {"token_worth_s": 0.0}, "token_worth_s: found 0"),
+        (POLICY, {"fewest": 7}, "renewal: found fewest 7; allowed is 0 to 6"),
+        (POLICY, {"t_round_s": (1.0, -1.0)}, "t_round_s"),
+        (POLICY, {"t_look_s": -1.0}, "t_look_s: found -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(kind: Any, values: dict[str, float], place: str) -> None:
+    with pytest.raises(ValueError, match=place):
+        replace(kind if isinstance(kind, RenewalStoppingPolicy) else kind(), **values)

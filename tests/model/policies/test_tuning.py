@@ -1,15 +1,29 @@
-"""Tuning: what is chosen is the fastest on the tuning texts, and the renewal rule is no worse there than fixed γ."""
+"""Tuning: what is chosen is the fastest on the tuning texts; and policies as records."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from specgauge.model.policies.entropy import SvipPolicy
+from specgauge.model.policies.feedback import GoodputPolicy
 from specgauge.model.policies.policy import FixedPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GoodputPolicy
-from specgauge.model.policies.tuning import MAKERS, SVIP_THRESHOLDS, WORTH_SHARES, Tuning, tune_fixed, tune_renewal
+from specgauge.model.policies.stopping import RenewalStoppingPolicy, SvipPolicy
+from specgauge.model.policies.tuning import (
+    KINDS,
+    MAKERS,
+    SVIP_THRESHOLDS,
+    WORTH_SHARES,
+    Tuning,
+    policy_of,
+    policy_record,
+    tune_fixed,
+    tune_renewal,
+)
+from tests.model.policy_cases import POLICIES
 from tests.model.replay_cases import linear_costs, made_texts, regions
 
 EASY_AND_HARD = made_texts(regions(6, 24, easy=0.95, hard=0.1, width=8))
@@ -73,3 +87,39 @@ def test_without_signals_worth_reading_the_renewal_rule_is_as_fast_as_fixed_gamm
 def test_where_drafting_never_pays_it_is_plain_decoding() -> None:
     assert tune_renewal(tuning(3.0)) == FixedPolicy(gamma=0)
     assert tune_renewal(tuning(0.1, gamma_max=0)) == FixedPolicy(gamma=0)
+
+
+def test_every_policy_that_can_be_tuned_can_be_written_down() -> None:
+    assert KINDS.keys() == MAKERS.keys() == POLICIES.keys()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_comes_back_from_json_as_it_was(name: str) -> None:
+    record = policy_record(POLICIES[name])
+    assert record["kind"] == name
+    assert policy_of(json.loads(json.dumps(record, allow_nan=False))) == POLICIES[name]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_keep_every_digit(threshold: float) -> None:
+    policy = SvipPolicy(threshold=threshold)
+    assert policy_of(json.loads(json.dumps(policy_record(policy)))) == policy
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"kind": "magic"}, "found kind 'magic'; allowed are fixed, heuristic"),
+        ({}, "found kind None"),
+        ({"kind": "fixed"}, "field 'gamma' of FixedPolicy is missing"),
+        ({"kind": "fixed", "gamma": 2, "delta": 1}, "field 'delta' of FixedPolicy is unknown"),
+        ({"kind": "fixed", "gamma": "two"}, "a field of FixedPolicy holds another type"),
+        ({"kind": "fixed", "gamma": -1}, "gamma: found -1"),
+        (policy_record(POLICIES["renewal"]) | {"forecast": 1}, "found forecast 1; allowed is a mapping"),
+        (policy_record(POLICIES["renewal"]) | {"forecast": {}}, "of AcceptanceForecast is missing"),
+    ],
+)
+def test_what_is_no_policy(record: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        policy_of(record)
+    assert "\n" not in str(caught.value)
