@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from specgauge import __version__
 from specgauge.reports.acceptance_curves import acceptance_curves
 from specgauge.reports.answers import UNKNOWN_ANSWER, answer_groups, headline, strategy_words
 from specgauge.reports.blocks import MOST_PANELS
@@ -40,6 +39,7 @@ from specgauge.reports.verification_section import verification_section
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import REPORT
+from specgauge.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template
