@@ -31,6 +31,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
@@ -38,7 +40,7 @@ from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, perc
 from specgauge.model.text_table import text_table
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
-from specgauge.sweeps.analysis.rounds import SharedParts, answer_cell
+from specgauge.sweeps.analysis.rounds import SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells, settings_of
@@ -268,7 +270,7 @@ class _Figures:
 def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[Place, _Figures]:
     """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
     drawn = _with_seed(run, block_seed)
-    config, shared = drawn.config, SharedParts(drawn.config)
+    config, shared = drawn.config, SharedCosts(drawn.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
     found = list(ways(_with_seed(run, prompt_seed), {}, pairs=pairs))
     decoded = DecodedCells.read(drawn, cells, found)
@@ -284,20 +286,19 @@ def _with_seed(run: Run, seed: int) -> Run:
     return replace(run, config=run.config.model_copy(update={"seed": seed}))
 
 
-def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedCells, shared: SharedParts) -> _Figures:
-    rounds, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
-    answer = None
-    if rounds is not None:
-        overhead_s = None if overhead is None else overhead.t_overhead_s
-        answer = answer_cell(config, cell, rounds, t_overhead_s=overhead_s, shared=shared)
+def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedCells, shared: SharedCosts) -> _Figures:
+    acceptance, overhead_s = way.acceptance_at(cell.cell.context), decoded.overhead_s(way, cell)
+    estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
     plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
-    if answer is None:
+    if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
         trouble = f"{status}: {reason}" if status != "ok" else way.reason or TOO_SHORT
         return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
-    gamma = answer.doubt.recommended_gamma
-    speculative = plain * answer.speedups[:, answer.gammas.index(gamma)]
-    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead is None)
+    found = estimate.speedup
+    gamma = found.recommended_gamma
+    index = found.gammas.tolist().index(gamma)
+    speculative = plain * np.concatenate([found.speedup[index : index + 1], found.replicates[:, index]])
+    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead_s is None)
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:

@@ -18,11 +18,11 @@ from functools import cached_property
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
-from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.speedup import nearest_gamma
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import recommendation
-from specgauge.sweeps.analysis.rounds import answer_cell
+from specgauge.sweeps.analysis.rounds import estimate_cell
 from specgauge.sweeps.analysis.settings import cells_of, ways
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import VerificationSummary, cell_of, summarise
@@ -147,14 +147,11 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
     decoded = DecodedCells.read(run, cells, found)
     for way in found:
         for cell in cells_of(way, cells):
-            rounds, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
-            answer = None
-            if rounds is not None:
-                overhead_s = None if overhead is None else overhead.t_overhead_s
-                answer = answer_cell(run.config, cell, rounds, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
-            entry = recommendation(way, cell, answer)
-            if answer is not None and (shortest_s := float(answer.t_round_s.min())) > max_itl_s:
-                entry["reason"] = _out_of_reach(shortest_s, float(answer.parts.t_decode_s[0]), max_itl_s)
+            acceptance, overhead_s = way.acceptance_at(cell.cell.context), decoded.overhead_s(way, cell)
+            estimate = estimate_cell(run.config, cell, acceptance, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
+            entry = recommendation(way, cell, estimate)
+            if estimate is not None and (shortest_s := float(estimate.t_round_s.min())) > max_itl_s:
+                entry["reason"] = _out_of_reach(shortest_s, float(estimate.costs.t_decode_s[0]), max_itl_s)
             yield entry
 
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
-from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
-from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.text_table import printable, rounded, text_table
 from specgauge.sweeps.analysis.decoded import DecodedCells
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
@@ -73,11 +73,11 @@ def replay_run(
     for way, cell in _wanted(found, timed, sampling, batch_size, context):
         if progress is not None:
             progress(_place(way.key(cell.cell)))
-        overhead = decoded.overhead(way, cell)
-        t_overhead_s = None if overhead is None else float(overhead.t_overhead_s[0])
+        overhead_s = decoded.overhead_s(way, cell)
+        t_overhead_s = None if overhead_s is None else float(overhead_s[0])
         place = tuned.get(way.decoded_key(cell.cell))
         t_look_s = None if place is None else place.t_look_s
-        costs = round_costs(cell, t_overhead_s, t_look_s or 0.0)
+        costs = replay_costs(cell, t_overhead_s, t_look_s or 0.0)
         result, reason = _replayed(run, way, costs, cell.cell.context, replicates, makers)
         replayed.append(
             ReplayedCell(
@@ -104,7 +104,7 @@ def _wanted(
 def _replayed(
     run: Run,
     way: Way,
-    costs: RoundCosts | None,
+    costs: ReplayCosts | None,
     context: int,
     replicates: int,
     makers: Mapping[str, PolicyMaker],

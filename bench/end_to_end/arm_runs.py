@@ -25,7 +25,7 @@ from specgauge.bench.cache.cache import capacity_bucket
 from specgauge.bench.decoding.decoded import Decoded
 from specgauge.bench.decoding.plain import PlainDecoded, Text
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.model.arms import arm_gamma
+from specgauge.model.arms import Arm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ def request_of(
     """The record of one row's text."""
     return Request(
         arm=arm,
-        gamma=arm_gamma(arm),
+        gamma=Arm.parse(arm).gamma,
         row=row,
         prompt=text.prompt,
         repetition=text.repetition,

@@ -26,14 +26,14 @@ where rows are taken as independent, each at a start of its own, as Ω has them.
 γ spends on verification on average, and takes the place of T_verify(γ) in T_round.
 
     shares = draft_share_replicates(result, weights)                            # (1 + R, G, D + 1)
-    mean_verify_replicates_s(parts, gammas, shares, batch_size=4)               # (1 + R, G)
+    mean_verify_s(costs, shares, batch_size=4)               # (1 + R, G)
 
 R replicates (row 0 is the estimate), P prompts, G gammas, D gamma_max.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.estimate import ROUNDING
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
-from specgauge.model.decision import PartReplicates
+from specgauge.model.costs import RoundCosts
 from specgauge.model.stats.bootstrap import ratio_replicates
 
 
@@ -149,23 +149,15 @@ def widest_share(shares: ArrayLike, batch_size: int) -> FloatArray:
     return np.diff(at_most, axis=-1, prepend=0.0)
 
 
-def mean_drafts(shares: ArrayLike) -> FloatArray:
-    """Drafts that a round verifies on average: (…, D + 1) -> (…)."""
-    values = np.asarray(shares, dtype=np.float64)
-    return np.asarray(values @ np.arange(values.shape[-1]), dtype=np.float64)
+def mean_verify_s(costs: RoundCosts, draft_shares: ArrayLike, *, batch_size: int) -> FloatArray:
+    """E[T_verify] of a batch's rounds at each gamma of the costs, (1 + R, G).
 
-
-def mean_verify_replicates_s(
-    parts: PartReplicates, gammas: Sequence[int], shares: ArrayLike, *, batch_size: int
-) -> FloatArray:
-    """E[T_verify] of a batch's rounds at each measured γ, (1 + R, G).
-
-    parts: T_decode and T_verify at `gammas` (G,), in rising order. shares: (1 + R, G, D + 1) of one row. T_verify of a
-    number of drafts that was not measured lies on the line between its measured neighbours, T_decode at 0 among them.
+    draft_shares: (1 + R, G, D + 1) of one row. T_verify of a number of drafts that was not measured lies on the line
+    between its measured neighbours, T_decode at 0 among them.
     """
-    chances = widest_share(shares, batch_size)
-    measured = np.array([0, *gammas])
-    times_s = np.column_stack([parts.t_decode_s, parts.t_verify_s])
+    chances = widest_share(draft_shares, batch_size)
+    measured = np.concatenate([[0], costs.gammas])
+    times_s = np.column_stack([costs.t_decode_s, costs.t_verify_s])
     drafts = np.arange(chances.shape[-1])
     above = np.clip(np.searchsorted(measured, drafts), 1, measured.size - 1)
     share = np.clip((drafts - measured[above - 1]) / (measured[above] - measured[above - 1]), 0.0, 1.0)

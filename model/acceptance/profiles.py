@@ -26,6 +26,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.alpha import (
     OneAlpha,
     one_alpha_from_clusters,
@@ -33,7 +34,7 @@ from specgauge.model.acceptance.alpha import (
     one_alpha_from_survival,
 )
 from specgauge.model.checks import FloatArray, numbers, probabilities, survival_rates, whole_numbers
-from specgauge.model.provenance import Known
+from specgauge.model.provenance import Provenance
 from specgauge.model.sensitivity import alpha_from_tokens_per_round, refuse_more_than_a_chain
 from specgauge.model.speedup import survival_iid
 
@@ -49,7 +50,7 @@ class AcceptanceProfile:
     source: Source
     by_gamma: FloatArray
     """(D, D): row g - 1 holds A_1 … A_g of rounds that draft g, zeros after; D is the gamma drafted at."""
-    row_known: tuple[Known, ...]
+    row_provenance: tuple[Provenance, ...]
     """How each row is known, (D,): counts taken at one gamma measure the last row and interpolate those above it."""
     lost_bonus: FloatArray
     """(D,): probability, by gamma, that a round ends on an accepted end-of-text token and so has no bonus."""
@@ -92,14 +93,20 @@ class AcceptanceProfile:
         lost = [self.lost_bonus[min(g, self.gamma_drafted) - 1] for g in drafts]
         return np.array([1.0 + self.survival_at(g).sum() - loss for g, loss in zip(drafts, lost, strict=True)])
 
-    def known(self, gammas: ArrayLike) -> list[Known]:
-        """How Omega is known at each gamma: (G,)."""
-        return [self._known(g) for g in gamma_list(gammas)]
+    def at(self, gammas: ArrayLike) -> Acceptance:
+        """What rounds of these gammas yield, (G,)."""
+        drafts = gamma_list(gammas)
+        return Acceptance(
+            gammas=np.array(drafts),
+            tokens_per_round=self.tokens_per_round(drafts),
+            full_acceptance=self.full_acceptance(drafts),
+            provenance=np.array([int(self._provenance(g)) for g in drafts]),
+        )
 
-    def _known(self, gamma: int) -> Known:
+    def _provenance(self, gamma: int) -> Provenance:
         if gamma <= self.gamma_drafted:
-            return self.row_known[gamma - 1]
-        return Known.ASSUMED if self.source == "alpha" else Known.EXTRAPOLATED
+            return self.row_provenance[gamma - 1]
+        return Provenance.ASSUMED if self.source == "alpha" else Provenance.EXTRAPOLATED
 
 
 def gamma_list(gammas: ArrayLike) -> list[int]:
@@ -115,7 +122,7 @@ def profile_from_alpha(alpha: float) -> AcceptanceProfile:
     survival = survival_iid(alpha, 1)
     if survival.ndim != 1:
         raise ValueError(f"alpha: found {survival[..., 0].size} values, allowed: one number")
-    return _profile("alpha", survival, Known.ASSUMED, Known.ASSUMED, tail_rate=float(survival[0]), fit=None)
+    return _profile("alpha", survival, Provenance.ASSUMED, Provenance.ASSUMED, tail_rate=float(survival[0]), fit=None)
 
 
 def profile_from_conditional(rates: ArrayLike) -> AcceptanceProfile:
@@ -208,8 +215,10 @@ def profile_from_rounds(accepted: ArrayLike, drafted: ArrayLike, *, confidence: 
     judged = np.sum((lengths >= positions) & (runs >= positions - 1), axis=-1)
     passed = np.sum(runs >= positions, axis=-1)
     profile = profile_from_counts(passed, judged=judged, confidence=confidence)
-    known = profile.row_known if np.all(lengths == lengths[0]) else (Known.INTERPOLATED,) * profile.gamma_drafted
-    return replace(profile, source="rounds", row_known=known)
+    known = (
+        profile.row_provenance if np.all(lengths == lengths[0]) else (Provenance.INTERPOLATED,) * profile.gamma_drafted
+    )
+    return replace(profile, source="rounds", row_provenance=known)
 
 
 def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> AcceptanceProfile:
@@ -230,7 +239,9 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
     gamma = proposed // n
     refuse_more_than_a_chain("1 + accepted / rounds", 1 + passed / n, gamma)
     alpha = float(alpha_from_tokens_per_round(1 + passed / n, gamma))
-    return _profile("totals", survival_iid(alpha, gamma), Known.ASSUMED, Known.MEASURED, tail_rate=alpha, fit=None)
+    return _profile(
+        "totals", survival_iid(alpha, gamma), Provenance.ASSUMED, Provenance.MEASURED, tail_rate=alpha, fit=None
+    )
 
 
 def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike) -> AcceptanceProfile:
@@ -253,7 +264,7 @@ def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike
     return AcceptanceProfile(
         source="tokens_per_round",
         by_gamma=by_gamma,
-        row_known=tuple(Known.MEASURED if g in drafts else Known.ASSUMED for g in every),
+        row_provenance=tuple(Provenance.MEASURED if g in drafts else Provenance.ASSUMED for g in every),
         lost_bonus=np.zeros(every.size),
         tail_rate=float(alphas[-1]),
         fit=None,
@@ -303,7 +314,7 @@ def profile_from_trajectories(
     return AcceptanceProfile(
         source="trajectories",
         by_gamma=survival,
-        row_known=(Known.MEASURED,) * depth,
+        row_provenance=(Provenance.MEASURED,) * depth,
         lost_bonus=np.asarray(result.lost_bonus.sum(axis=0) / starts, dtype=np.float64),
         tail_rate=float(min(1.0, survival[-1, -1] / before)) if before > 0 else 0.0,
         fit=fit,
@@ -318,16 +329,22 @@ def _from_survival(
         before = survival[-2] if survival.size > 1 else 1.0
         tail_rate = float(survival[-1] / before) if before > 0 else 0.0
     summary = fit or one_alpha_from_survival(survival)
-    return _profile(source, survival, Known.INTERPOLATED, Known.MEASURED, tail_rate=tail_rate, fit=summary)
+    return _profile(source, survival, Provenance.INTERPOLATED, Provenance.MEASURED, tail_rate=tail_rate, fit=summary)
 
 
 def _profile(
-    source: Source, survival: FloatArray, every: Known, at_drafted: Known, *, tail_rate: float, fit: OneAlpha | None
+    source: Source,
+    survival: FloatArray,
+    every: Provenance,
+    at_drafted: Provenance,
+    *,
+    tail_rate: float,
+    fit: OneAlpha | None,
 ) -> AcceptanceProfile:
     return AcceptanceProfile(
         source=source,
         by_gamma=np.tril(np.broadcast_to(survival, (survival.size, survival.size))),
-        row_known=(*(every,) * (survival.size - 1), at_drafted),
+        row_provenance=(*(every,) * (survival.size - 1), at_drafted),
         lost_bonus=np.zeros(survival.size),
         tail_rate=tail_rate,
         fit=fit,

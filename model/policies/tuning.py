@@ -37,7 +37,7 @@ from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, 
 from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
 from specgauge.model.policies.renewal import RenewalStoppingPolicy
 from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
-from specgauge.model.replay.rounds import Lanes, Played, RoundCosts, batches, play, rejections, time_by_text
+from specgauge.model.replay.rounds import Lanes, Played, ReplayCosts, batches, play, rejections, time_by_text
 from specgauge.model.replay.texts import ReplayTexts
 
 SVIP_THRESHOLDS = (0.3, 0.6, 1.0, 1.3, 1.6, 2.0)
@@ -57,13 +57,13 @@ class Tuning:
     """Texts to tune on, with their coins."""
 
     texts: ReplayTexts
-    costs: RoundCosts
+    costs: ReplayCosts
     seed: int
     calls: Lanes
     first_rejected: IntArray
 
     @classmethod
-    def on(cls, texts: ReplayTexts, costs: RoundCosts, *, replicates: int, seed: int) -> Tuning:
+    def on(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> Tuning:
         """Throw the coins of `replicates` replays of all texts."""
         calls = batches(texts, costs.batch_size, replicates, seed)
         coins = rejections(texts, int(calls.replicates.max()) + 1, seed)

@@ -42,7 +42,15 @@ from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.bounds import best_gamma_by_start, best_lookups_time_s, run_oracle_time_s
-from specgauge.model.replay.rounds import Lanes, RoundCosts, batches, batches_of_prompts, play, rejections, time_by_text
+from specgauge.model.replay.rounds import (
+    Lanes,
+    ReplayCosts,
+    batches,
+    batches_of_prompts,
+    play,
+    rejections,
+    time_by_text,
+)
 from specgauge.model.replay.texts import OffPath, ReplayTexts
 from specgauge.model.sampling import uniforms
 from specgauge.model.stats.bootstrap import draw_prompts, expansion, percentile_interval, ratio_replicates
@@ -113,7 +121,7 @@ class _Tally:
 
 def replay(
     texts: ReplayTexts,
-    costs: RoundCosts,
+    costs: ReplayCosts,
     *,
     makers: Mapping[str, PolicyMaker] = MAKERS,
     folds: int = 4,
@@ -173,7 +181,7 @@ class _Fold:
 def _judge_fold(
     tuning_texts: ReplayTexts,
     texts: ReplayTexts,
-    costs: RoundCosts,
+    costs: ReplayCosts,
     *,
     makers: Mapping[str, PolicyMaker],
     replicates: int,
@@ -200,7 +208,7 @@ def _judge_fold(
 
 
 def _tally(
-    policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, coins: IntArray, costs: RoundCosts, replicates: int
+    policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, coins: IntArray, costs: ReplayCosts, replicates: int
 ) -> _Tally:
     played = play(policy, texts, calls, coins, costs)
     time_s = time_by_text(played.time_s, calls, texts) / replicates
@@ -215,7 +223,7 @@ def _tally(
     )
 
 
-def _fixed_s(texts: ReplayTexts, calls: Lanes, coins: IntArray, costs: RoundCosts, replicates: int) -> FloatArray:
+def _fixed_s(texts: ReplayTexts, calls: Lanes, coins: IntArray, costs: ReplayCosts, replicates: int) -> FloatArray:
     """(n, γ_max + 1) seconds of every fixed γ: exact for single rows, else by the same coins as the policies'."""
     gammas = range(costs.gamma_max + 1)
     if _is_exact(texts, costs):
@@ -224,12 +232,12 @@ def _fixed_s(texts: ReplayTexts, calls: Lanes, coins: IntArray, costs: RoundCost
     return np.stack([time_by_text(time_s, calls, texts) / replicates for time_s in times], axis=1)
 
 
-def _is_exact(texts: ReplayTexts, costs: RoundCosts) -> bool:
+def _is_exact(texts: ReplayTexts, costs: ReplayCosts) -> bool:
     """Whether fixed γ are expectations of `renewal`; lookups know no chance, and playing them is exact."""
     return costs.batch_size == 1 and texts.lookups is None
 
 
-def _exact_fixed_s(texts: ReplayTexts, costs: RoundCosts, gammas: list[int]) -> FloatArray:
+def _exact_fixed_s(texts: ReplayTexts, costs: ReplayCosts, gammas: list[int]) -> FloatArray:
     """(n, G) expected seconds of each text at fixed γ; at γ = 0 of the plain loop."""
     judged = texts.judged
     found = renewal(
@@ -248,7 +256,7 @@ def _exact_fixed_s(texts: ReplayTexts, costs: RoundCosts, gammas: list[int]) -> 
     return np.where(np.array(gammas) > 0, time_s, plain_s)
 
 
-def _bounds(texts: ReplayTexts, costs: RoundCosts) -> tuple[FloatArray, FloatArray]:
+def _bounds(texts: ReplayTexts, costs: ReplayCosts) -> tuple[FloatArray, FloatArray]:
     """(n,) least seconds of a row that fixes γ at its starts knowing a_t, and of one that knows its runs.
 
     Δ₂ and looks are left out, and a round costs what the cheapest round of as many drafts or more does, over B: a row
@@ -269,7 +277,7 @@ def _bounds(texts: ReplayTexts, costs: RoundCosts) -> tuple[FloatArray, FloatArr
     )
 
 
-def _result(pieces: list[_Fold], costs: RoundCosts, *, replicates: int, confidence: float, seed: int) -> ReplayResult:
+def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confidence: float, seed: int) -> ReplayResult:
     by_text = np.concatenate([piece.prompts for piece in pieces])
 
     def by_prompt(values: list[FloatArray]) -> FloatArray:
@@ -343,7 +351,7 @@ class ReplayedSeconds:
 
 
 def replayed_seconds(
-    policy: RoundPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: RoundCosts, *, replicates: int, seed: int
+    policy: RoundPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: ReplayCosts, *, replicates: int, seed: int
 ) -> ReplayedSeconds:
     """Play each batch `replicates` times.
 

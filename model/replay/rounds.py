@@ -25,24 +25,27 @@ T_round(g)      C(g) + T_verify(g) + ε,    T_round(0) a plain step inside the s
 Δ₂              added when the draft has two tokens to catch up: after a fully accepted round or a plain one
 looks           the host asks after a draft's confidence; only policies that stop while drafting do
 
-costs = RoundCosts(t_decode_s=0.020, t_round_s=(0.020, 0.025, 0.029, 0.033))      # γ up to 3
+costs = ReplayCosts(t_decode_s=0.020, t_round_s=(0.020, 0.025, 0.029, 0.033))      # γ up to 3
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from specgauge.model.acceptance.lookups import confidence
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s, whole_numbers
+from specgauge.model.costs import RoundCosts
 from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, decodes_plainly
 from specgauge.model.replay.texts import ReplayTexts
 from specgauge.model.sampling import uniforms
+from specgauge.model.speedup import round_times_by_drafts_s
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundCosts:
+class ReplayCosts:
     """Seconds of one batch size, plain data."""
 
     t_decode_s: float
@@ -63,6 +66,18 @@ class RoundCosts:
         times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
         times_s("t_look_s", self.t_look_s)
         whole_numbers("batch_size", self.batch_size, minimum=1)
+
+    @classmethod
+    def of(cls, costs: RoundCosts, *, batch_size: int, t_look_s: float = 0.0) -> Self:
+        """From costs of every gamma 1 … gamma_max at one point."""
+        catch_up_s = costs.t_draft_catch_up_s
+        return cls(
+            t_decode_s=float(costs.t_decode_s),
+            t_round_s=tuple(round_times_by_drafts_s(costs).tolist()),
+            t_draft_catch_up_s=0.0 if catch_up_s is None else float(catch_up_s),
+            t_look_s=t_look_s,
+            batch_size=batch_size,
+        )
 
     @property
     def gamma_max(self) -> int:
@@ -176,7 +191,7 @@ class Played:
     """Rounds whose γ differs from the one before: the γ asked for, or the drafts at which the policy stopped."""
 
 
-def play(policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts) -> Played:
+def play(policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: ReplayCosts) -> Played:
     """Play every call to its end; `first_rejected` (N, R, T + 1) are the coins of `rejections`.
 
     A policy that never drafts runs the plain loop, at T_decode a step. Raises ValueError for a policy that asks for
@@ -199,7 +214,7 @@ class _Players:
     """The state of L calls; (L, B) by row."""
 
     def __init__(
-        self, policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: RoundCosts
+        self, policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: ReplayCosts
     ) -> None:
         self._policy, self._texts, self._costs = policy, texts, costs
         count, rows = calls.texts.shape

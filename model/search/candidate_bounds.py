@@ -21,7 +21,7 @@ from specgauge.model.acceptance.lookups import widest_share
 from specgauge.model.arms import verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.search.levels import ArmLevels
-from specgauge.model.speedup import catch_up_probability
+from specgauge.model.speedup import catch_up_probability, round_time_s, speedup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +104,16 @@ def stand(
     follows = np.concatenate([[0.0], catch_up_probability(_filled(question.full_acceptance), batch_size)])
     catch_up_s = levels.seconds("draft_catch_up") - levels.marks_s("draft")[0] if catches_up else 0.0
     follows = follows if catch_up_s > 0 else np.zeros_like(follows)
-    others_s = chain_s + follows * catch_up_s
-    round_s = others_s + verified @ times_s
+
+    log_tokens = question.log_tokens(gammas)
+
+    def round_s(verify_s: FloatArray) -> FloatArray:
+        return round_time_s(t_draft_total_s=chain_s + follows * catch_up_s, t_verify_s=verify_s)
+
+    def log_speedup(t_round_s: FloatArray) -> FloatArray:
+        return np.asarray(log_tokens[0] + np.log(speedup(1.0, t_decode_s=times_s[0], t_round_s=t_round_s)))
+
+    bounded_s = round_s(verified @ times_s)
     gradient = np.zeros((candidates.size, len(levels.arms)))
     gradient[:, columns] = verified * times_s
     mark_gradient = np.zeros((candidates.size, levels.shares["draft"].size))
@@ -114,17 +122,14 @@ def stand(
         gradient[:, levels.index["draft_catch_up"]] = follows * levels.seconds("draft_catch_up")
         mark_gradient[:, 0] -= follows * levels.marks_s("draft")[0]
     gradient[:, levels.index["draft"]] = mark_gradient.sum(axis=1)
-    log_tokens = question.log_tokens(gammas)
-    base = log_tokens[0] + np.log(times_s[0])
-    guessed_s = np.maximum(others_s + widths @ _beyond(candidates[timed], times_s, widths.shape[1]), 1e-12)
     return Standing(
         candidates=candidates,
-        log_speedup=base - np.log(round_s),
-        predicted=base - np.log(guessed_s),
+        log_speedup=log_speedup(bounded_s),
+        predicted=log_speedup(round_s(widths @ _beyond(candidates[timed], times_s, widths.shape[1]))),
         measured=timed & np.isfinite(log_tokens[0]),
         log_tokens=log_tokens,
-        gradient=gradient / round_s[:, None],
-        mark_gradient=mark_gradient / round_s[:, None],
+        gradient=gradient / bounded_s[:, None],
+        mark_gradient=mark_gradient / bounded_s[:, None],
         levels=levels,
     )
 

@@ -21,12 +21,12 @@ What the costs of cells around make of a cell: arms as a search may expect them 
 Between measured batch sizes and contexts costs lie on lines (`specgauge.model.costs`); what would have to be taken from
 beyond them, or from other γ, is not expected at all.
 
-    expected_levels(cells, batch_size=4, context=512, gammas=(1, 2, 3))      # None where no costs surround the place
+    expected_levels(cells, Point(batch_size=4, context=512), (1, 2, 3))      # None where no costs surround the point
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -34,12 +34,13 @@ from typing import Literal
 
 import numpy as np
 
-from specgauge.model.arms import round_arms, verify_arm
-from specgauge.model.costs import CostCell, cost_tables
-from specgauge.model.provenance import Known
+from specgauge.model.arms import round_arms, verify_arm, verify_gammas
+from specgauge.model.costs import RoundCosts, cost_table
+from specgauge.model.provenance import Provenance
 from specgauge.model.search.candidate_bounds import SearchQuestion, stand
 from specgauge.model.search.levels import ArmLevels, Summaries, exact_levels, fit_levels
 from specgauge.model.search.race import Race, SearchSettings, Verdict
+from specgauge.model.settings import Point
 
 DOMINATES = 0.25
 """An arm with this share of the largest contribution to a doubt is timed along with it."""
@@ -102,8 +103,7 @@ def next_step(
 
 def races(settings: SearchSettings, questions: Iterable[SearchQuestion], levels: ArmLevels) -> list[Race]:
     """The contest of every question at the levels of a cell's arms."""
-    arms = [arm for arm in levels.arms if arm.startswith("verify:")]
-    places = [levels.index[arm] for arm in sorted(arms, key=lambda arm: int(arm.partition(":")[2]))]
+    places = [levels.index[verify_arm(gamma)] for gamma in verify_gammas(levels.arms)]
     is_rising = _is_rising(settings, levels, places)
     return [
         Race(
@@ -277,10 +277,11 @@ class _Search:
         return tuple(found)
 
 
-def cost_cell(
-    summaries: Summaries, gammas: Sequence[int], *, batch_size: int, context: int, min_blocks: int
-) -> CostCell | None:
-    """The levels of a cell that was searched; T_verify of the γ with at least `min_blocks`. None without a round."""
+def searched_costs(summaries: Summaries, gammas: Sequence[int], *, min_blocks: int) -> RoundCosts | None:
+    """The levels of a cell that was searched, by every gamma of its draft chain; None without a round.
+
+    T_verify is NaN of a gamma with fewer blocks than `min_blocks`.
+    """
     timed = {arm: blocks for arm, blocks in summaries.items() if len(blocks) >= min_blocks}
     if not {"decode", "draft"} <= timed.keys():
         return None
@@ -288,33 +289,37 @@ def cost_cell(
     catch_up = None
     if "draft_catch_up" in timed:
         catch_up = max(0.0, levels.seconds("draft_catch_up") - float(levels.marks_s("draft")[0]))
-    return CostCell(
-        pair="",
-        mode="",
-        batch_size=batch_size,
-        context=context,
-        t_decode_s=levels.seconds("decode"),
-        t_draft_chain_s=levels.marks_s("draft").tolist(),
-        t_draft_catch_up_s=catch_up,
-        t_verify_s={gamma: levels.seconds(verify_arm(gamma)) for gamma in gammas if verify_arm(gamma) in timed},
+    chain = levels.marks_s("draft")
+    verify = np.full(chain.size, np.nan)
+    for gamma in gammas:
+        if verify_arm(gamma) in timed:
+            verify[gamma - 1] = levels.seconds(verify_arm(gamma))
+    return RoundCosts(
+        gammas=np.arange(1, chain.size + 1),
+        t_decode_s=np.array(levels.seconds("decode")),
+        t_draft_total_s=chain,
+        t_verify_s=verify,
+        t_draft_catch_up_s=None if catch_up is None else np.array(catch_up),
+        provenance=np.full(chain.size, int(Provenance.MEASURED)),
     )
 
 
 def expected_levels(
-    cells: Iterable[CostCell], *, batch_size: int, context: int, gammas: Sequence[int], catches_up: bool = True
+    cells: Mapping[Point, RoundCosts], point: Point, gammas: Sequence[int], *, catches_up: bool = True
 ) -> ArmLevels | None:
     """The arms of a cell that lies between `cells` of the same pair, mode and chain; None where it does not."""
-    around = [cell for cell in cells if (cell.batch_size, cell.context) != (batch_size, context)]
-    if not any(cell.t_verify_s for cell in around):
+    around = {other: costs for other, costs in cells.items() if other != point}
+    if not any(np.isfinite(costs.t_verify_s).any() for costs in around.values()):
         return None
-    (table,) = cost_tables(around).values()
-    costs = table.at(batch_size, context, list(gammas))
-    inside = (costs.known <= int(Known.INTERPOLATED)) & ~costs.across_gamma
+    table = cost_table("cells around", around)
+    costs = table.costs(point.batch_size, point.context, list(gammas))
+    inside = costs.provenance <= int(Provenance.INTERPOLATED)
     if not inside.any():
         return None
-    deepest = table.at(batch_size, context, range(1, max(gammas) + 1)).t_draft_total_s.tolist()
+    deepest = table.costs(point.batch_size, point.context, range(1, max(gammas) + 1)).t_draft_total_s.tolist()
     arms = {"decode": [float(costs.t_decode_s)], "draft": deepest}
     if catches_up:
+        assert costs.t_draft_catch_up_s is not None, "a table gives 0 where no cell has it"
         arms["draft_catch_up"] = [deepest[0] + float(costs.t_draft_catch_up_s)]
     for gamma, t_verify_s, is_inside in zip(gammas, costs.t_verify_s.tolist(), inside.tolist(), strict=True):
         if is_inside:

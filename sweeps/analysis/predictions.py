@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray
-from specgauge.model.prediction import OPTIMISTIC
-from specgauge.model.provenance import Known, finite_or_none
+from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.decoded import DecodedCells, verification_csv
-from specgauge.sweeps.analysis.rounds import CellAnswer, JudgedRounds, SharedParts, answer_cell
+from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation_warnings import policy_cautions, text_cautions, verification_cautions
@@ -97,7 +98,7 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
 
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
-    config, known, shared = run.config, reasons or Reasons(), SharedParts(run.config)
+    config, known, shared = run.config, reasons or Reasons(), SharedCosts(run.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
     found = list(ways(run, known.acceptance))
     decoded = DecodedCells.read(run, cells, found)
@@ -105,14 +106,12 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     recommendations: list[dict[str, Any]] = []
     for way in found:
         for cell in cells_of(way, cells):
-            judged, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
-            answer = interval = None
-            if judged is not None:
-                interval = judged.interval(config.precision.confidence)
-                overhead_s = None if overhead is None else overhead.t_overhead_s
-                answer = answer_cell(config, cell, judged, t_overhead_s=overhead_s, shared=shared)
-            rows += [_row(way, cell, answer, gamma, interval) for gamma in config.grid.gamma]
-            recommendations.append(recommendation(way, cell, answer))
+            recorded = way.rounds_at(cell.cell.context)
+            interval = None if recorded is None else recorded.interval(config.precision.confidence)
+            acceptance, overhead_s = way.acceptance_at(cell.cell.context), decoded.overhead_s(way, cell)
+            estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
+            rows += [_row(way, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
+            recommendations.append(recommendation(way, cell, estimate))
     verification = tuple(decoded.rows())
     policies = tuple(policy_rows(run, decoded, cells, found))
     found_cautions = [
@@ -134,15 +133,15 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
 
     ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
     """
-    config, shared = run.config, SharedParts(run.config)
+    config, shared = run.config, SharedCosts(run.config)
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
     timed = collect_timings(cells, config.grid.gamma, run.journal())
     found: dict[DecodedKey, int | None] = {}
     for way in ways(run, {}, pairs=[pair]):
         for cell in cells_of(way, timed):
-            judged = way.rounds_at(cell.cell.context)
-            answer = None if judged is None else answer_cell(config, cell, judged, shared=shared)
-            found[way.decoded_key(cell.cell)] = None if answer is None else answer.doubt.recommended_gamma or None
+            estimate = estimate_cell(config, cell, way.acceptance_at(cell.cell.context), shared=shared)
+            recommended = None if estimate is None else estimate.speedup.recommended_gamma or None
+            found[way.decoded_key(cell.cell)] = recommended
     return found
 
 
@@ -151,36 +150,40 @@ def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
     status, reason = cell.trouble(gamma)
     if status != "ok":
         return status, reason
-    rounds = way.rounds_at(cell.cell.context)
-    if rounds is None:
+    acceptance = way.acceptance_at(cell.cell.context)
+    if acceptance is None:
         return "unmeasured", way.reason
-    if not rounds.known[rounds.gammas.index(gamma)]:
+    if not acceptance.only([gamma]).is_known[0]:
         return "unmeasured", TOO_SHORT
     return "ok", ""
 
 
 def _row(
-    way: Way, cell: CellTimings, answer: CellAnswer | None, gamma: int, interval: tuple[FloatArray, FloatArray] | None
+    way: Way,
+    cell: CellTimings,
+    estimate: CellEstimate | None,
+    gamma: int,
+    interval: tuple[FloatArray, FloatArray] | None,
 ) -> dict[str, Any]:
     status, reason = _trouble(way, cell, gamma)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
     row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
-    row |= _parts(cell, gamma)
-    rounds = way.rounds_at(cell.cell.context)
-    if rounds is not None and interval is not None and way.texts is not None:
-        row |= _acceptance(rounds, gamma, *interval)
+    row |= _medians(cell, gamma)
+    acceptance = way.acceptance_at(cell.cell.context)
+    if acceptance is not None and interval is not None and way.texts is not None:
+        row |= _acceptance(acceptance, gamma, *interval)
         inside = way.texts.covers(cell.cell.context)
-        row["acceptance_known"] = (Known.MEASURED if inside else Known.EXTRAPOLATED).label
+        row["acceptance_known"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_known"] = Known.MEASURED.label
-    if answer is not None and gamma in answer.gammas:
-        row |= _speedup(answer, gamma)
+        row["cost_known"] = Provenance.MEASURED.label
+    if estimate is not None and gamma in estimate.costs.gammas:
+        row |= _speedup(estimate, gamma)
     return row
 
 
-def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
-    """Medians of the parts of a round that were timed, whether or not all of them were."""
+def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
+    """Medians of the costs of a round that were timed, whether or not all of them were."""
 
     def median(arm: str, mark: int = 0) -> float | None:
         medians = cell.arms[arm].median_s
@@ -198,64 +201,68 @@ def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     }
 
 
-def _acceptance(rounds: JudgedRounds, gamma: int, low: FloatArray, high: FloatArray) -> dict[str, float | None]:
-    index = rounds.gammas.index(gamma)
+def _acceptance(acceptance: Acceptance, gamma: int, low: FloatArray, high: FloatArray) -> dict[str, float | None]:
+    index = acceptance.gammas.tolist().index(gamma)
+    accepted = acceptance.accepted_draft_tokens
     return {
-        "tokens_per_round": finite_or_none(rounds.tokens_per_round[0, index]),
+        "tokens_per_round": finite_or_none(acceptance.tokens_per_round[0, index]),
         "tokens_per_round_low": finite_or_none(low[index]),
         "tokens_per_round_high": finite_or_none(high[index]),
-        "accepted_draft_tokens": finite_or_none(rounds.accepted_draft_tokens[index]),
-        "drafts_per_round": finite_or_none(rounds.drafts_per_round[index]),
-        "full_acceptance": finite_or_none(rounds.full_acceptance[0, index]),
+        "accepted_draft_tokens": None if accepted is None else finite_or_none(accepted[index]),
+        "drafts_per_round": finite_or_none(acceptance.drafts_per_round[0, index]),
+        "full_acceptance": finite_or_none(acceptance.full_acceptance[0, index]),
     }
 
 
-def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
-    index, doubt = answer.gammas.index(gamma), answer.doubt
+def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
+    found, index = estimate.speedup, estimate.costs.gammas.tolist().index(gamma)
+
+    def at(values: FloatArray | None) -> float | None:
+        return None if values is None else finite_or_none(values[index])
+
     return {
-        "t_verify_s": finite_or_none(answer.parts.t_verify_s[0, index]),
-        "t_round_s": finite_or_none(answer.t_round_s[index]),
-        "speedup": finite_or_none(doubt.speedup[index]),
-        "speedup_low": None if doubt.low is None else finite_or_none(doubt.low[index]),
-        "speedup_high": None if doubt.high is None else finite_or_none(doubt.high[index]),
-        "p_best": None if doubt.p_best is None else finite_or_none(doubt.p_best[index]),
-        "is_best": gamma == doubt.best_gamma,
-        "is_recommended": gamma == doubt.recommended_gamma,
-        "t_overhead_s": answer.t_overhead_s,
-        "label": OPTIMISTIC if answer.t_overhead_s is None else "",
+        "t_verify_s": at(estimate.costs.t_verify_s[0]),
+        "t_round_s": at(estimate.t_round_s),
+        "speedup": at(found.speedup),
+        "speedup_low": at(found.low),
+        "speedup_high": at(found.high),
+        "p_best": at(found.p_best),
+        "is_best": gamma == found.best_gamma,
+        "is_recommended": gamma == found.recommended_gamma,
+        "t_overhead_s": estimate.t_overhead_s,
+        "label": OPTIMISTIC if estimate.t_overhead_s is None else "",
     }
 
 
-def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> dict[str, Any]:
+def recommendation(way: Way, cell: CellTimings, estimate: CellEstimate | None) -> dict[str, Any]:
     """The entry of a cell in recommendation.yaml; `undecided`, with the reason, where nothing is known."""
     entry = way.key(cell.cell)
-    if answer is None:
-        gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
-        status, reason = _trouble(way, cell, gammas[0])
+    if estimate is None:
+        status, reason = _trouble(way, cell, cell.gammas[0])
         nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
         unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
         speedup = dict.fromkeys(("value", "low", "high"))
         return entry | {"decision": "undecided"} | nothing | {"speedup": speedup} | unknown | {
             "reason": f"{status}: {reason}"
         }  # fmt: skip
-    doubt = answer.doubt
-    chosen = doubt.recommended_gamma or answer.gammas[int(np.argmax(doubt.speedup))]
-    index = answer.gammas.index(chosen)
+    found = estimate.speedup
+    chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
+    index = found.gammas.tolist().index(chosen)
 
-    def at(values: Any) -> float | None:
+    def at(values: FloatArray | None) -> float | None:
         return None if values is None else finite_or_none(values[index])
 
     return entry | {
-        "decision": doubt.decision,
-        "gamma": doubt.recommended_gamma if doubt.decision == "speculate" else None,
-        "best_gamma": doubt.best_gamma or None,
-        "recommended_gamma": doubt.recommended_gamma or None,
-        "speedup": {"value": at(doubt.speedup), "low": at(doubt.low), "high": at(doubt.high)},
-        "p_gamma_best": at(doubt.p_best),
-        "expected_loss": at(doubt.expected_loss),
-        "p_speculation_pays": at(doubt.p_pays),
-        "t_overhead_s": answer.t_overhead_s,
-        "reason": doubt.reason,
+        "decision": found.decision.verdict,
+        "gamma": found.recommended_gamma if found.decision.verdict == "speculate" else None,
+        "best_gamma": found.best_gamma or None,
+        "recommended_gamma": found.recommended_gamma or None,
+        "speedup": {"value": at(found.speedup), "low": at(found.low), "high": at(found.high)},
+        "p_gamma_best": at(found.p_best),
+        "expected_loss": at(found.expected_loss),
+        "p_speculation_pays": at(found.p_pays),
+        "t_overhead_s": estimate.t_overhead_s,
+        "reason": found.decision.reason,
     }
 
 
@@ -286,8 +293,8 @@ def _cautions(
             yield from judging_cautions(
                 way.pair,
                 way.sampling,
-                way.draft_sampling,
-                way.acceptance_rule,
+                way.setting.draft_sampling,
+                way.setting.acceptance_rule,
                 draft_is_timed=way.draft_chain == way.chain or way.draft_chain in chains(config),
                 check=way.rounds.chain_check,
             )

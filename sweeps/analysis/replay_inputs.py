@@ -1,13 +1,14 @@
 """What a replay of adaptive policies takes from a run directory: texts with signals, rollouts, and costs of a cell.
 
 texts = replayed_texts(run, way, context=256, gamma_max=6)
-costs = round_costs(cell, t_overhead_s=None)
+costs = replay_costs(cell, t_overhead_s=None)
 
 No torch.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,10 +18,11 @@ from specgauge.model.acceptance.lookups import recorded_lookups
 from specgauge.model.acceptance.recorded_rounds import are_lookups, needed_columns
 from specgauge.model.acceptance.renewal import judged_texts
 from specgauge.model.acceptance.texts import pad_texts
-from specgauge.model.costs import CostTable
-from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.costs import CostSource
+from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
-from specgauge.sweeps.analysis.counted_rounds import cost_table
+from specgauge.model.settings import Point
+from specgauge.sweeps.analysis.counted_rounds import measured_costs
 from specgauge.sweeps.analysis.settings import Way
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.readers import read_rollouts
@@ -63,7 +65,7 @@ def replayed_texts(run: Run, way: Way, *, context: int, gamma_max: int) -> Repla
             matched=padded.columns["lookup_match"],
         )
     recorded = recorded_columns(padded.columns)
-    how = {"acceptance_rule": way.acceptance_rule, "draft_sampling": way.draft_sampling}
+    how = {"acceptance_rule": way.setting.acceptance_rule, "draft_sampling": way.setting.draft_sampling}
     acceptance = fill_nulls(acceptance_probability(recorded, **how), overlap(recorded, **how))
     return replay_texts(
         judged_texts(acceptance, padded.lengths, padded.ended_by_eos, limit),
@@ -102,39 +104,29 @@ def _of_way(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
     """The rows of a way, by as many of its keys as the table has."""
     for key in _KEYS:
         if key in frame.columns:
-            frame = frame[frame[key] == getattr(way, key)]
+            frame = frame[frame[key] == getattr(way.setting, key)]
     return frame
 
 
-def round_costs(cell: CellTimings, t_overhead_s: float | None, t_look_s: float = 0.0) -> RoundCosts | None:
-    """Seconds of rounds of 0 … γ_max drafts, γ_max the largest γ whose parts the cell has; None where it has none.
+def replay_costs(cell: CellTimings, t_overhead_s: float | None, t_look_s: float = 0.0) -> ReplayCosts | None:
+    """Seconds of rounds of 0 … γ_max drafts, γ_max the largest γ whose costs the cell has; None where it has none.
 
-    Between measured γ, T_verify is taken as linear. ε is in every round of the loop, the plain one included, but none
-    is shorter than a plain step; None counts as 0. t_look_s: what a look at a draft's signals costs, where it is known.
+    Between measured γ, T_verify is taken as linear. ε is in every round of the loop, the plain one included; None
+    counts as 0. t_look_s: what an early-stop check costs, where it is known.
     """
-    gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
-    measured = [gamma for gamma in gammas if cell.trouble(gamma)[0] == "ok"]
-    table = cost_table([cell])
-    if not measured or table is None:
+    measured = [gamma for gamma in cell.gammas if cell.trouble(gamma)[0] == "ok"]
+    source = measured_costs([cell])
+    if not measured or source is None:
         return None
-    place = cell.cell
-    return round_costs_at(
-        table, place.batch_size, place.context, max(measured), t_overhead_s=t_overhead_s or 0.0, t_look_s=t_look_s
-    )
+    point = Point(batch_size=cell.cell.batch_size, context=cell.cell.context)
+    return replay_costs_at(source, point, max(measured), t_overhead_s=t_overhead_s, t_look_s=t_look_s)
 
 
-def round_costs_at(
-    table: CostTable, batch_size: int, context: int, gamma_max: int, *, t_overhead_s: float, t_look_s: float
-) -> RoundCosts:
-    """The same from a table of costs, between its contexts too."""
-    costs = table.at(batch_size, context, np.arange(1, gamma_max + 1))
-    t_decode_s = float(costs.t_decode_s)
-    drafting_s = costs.t_draft_total_s + costs.t_verify_s
-    rounds_s = np.concatenate([[t_decode_s], drafting_s]) + t_overhead_s
-    return RoundCosts(
-        t_decode_s=t_decode_s,
-        t_round_s=tuple(np.maximum(rounds_s, t_decode_s).tolist()),
-        t_draft_catch_up_s=float(costs.t_draft_catch_up_s),
-        t_look_s=t_look_s,
-        batch_size=batch_size,
-    )
+def replay_costs_at(
+    source: CostSource, point: Point, gamma_max: int, *, t_overhead_s: float | None, t_look_s: float
+) -> ReplayCosts:
+    """The same from any source, between its contexts too."""
+    costs = source.costs(point.batch_size, point.context, np.arange(1, gamma_max + 1))
+    if t_overhead_s is not None:
+        costs = replace(costs, t_overhead_s=np.full(gamma_max, t_overhead_s))
+    return ReplayCosts.of(costs, batch_size=point.batch_size, t_look_s=t_look_s)

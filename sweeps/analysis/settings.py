@@ -11,13 +11,15 @@ Acceptance is pooled over all texts of a sampling setting; at a context that tex
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.drafts import NgramDraft
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
+from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
-from specgauge.sweeps.analysis.rounds import JudgedRounds, judge_rounds
+from specgauge.sweeps.analysis.rounds import RecordedRounds, recorded_acceptance
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
 from specgauge.sweeps.store.decoded import DecodedKey
@@ -37,48 +39,44 @@ NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it 
 class Way:
     """One pair under one way of sampling, drawing drafts and judging them, and what its rounds yield."""
 
-    pair: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
+    setting: Setting
     chain: str
     """The target's sampling chain."""
     draft_chain: str
     """The draft's: the target's, or the argmax at the end of it."""
     texts: RecordedTexts | None
-    rounds: JudgedRounds | None
+    rounds: RecordedRounds | None
     """None where acceptance is missing, for the reason given."""
     reason: str
-    starting_at: Mapping[int, JudgedRounds] = field(default_factory=dict)
+    starting_at: Mapping[int, RecordedRounds] = field(default_factory=dict)
     """What the texts that start at exactly a context yield, by context; all others take `rounds`."""
 
-    def rounds_at(self, context: int) -> JudgedRounds | None:
+    @property
+    def pair(self) -> str:
+        """Its pair."""
+        return self.setting.pair
+
+    @property
+    def sampling(self) -> str:
+        """Its target's sampling."""
+        return self.setting.sampling
+
+    def rounds_at(self, context: int) -> RecordedRounds | None:
         """What rounds yield in cells of a context."""
         return self.starting_at.get(context, self.rounds)
 
+    def acceptance_at(self, context: int) -> Acceptance | None:
+        """Ω and A_γ in cells of a context."""
+        rounds = self.rounds_at(context)
+        return None if rounds is None else rounds.acceptance
+
     def decoded_key(self, cell: Cell) -> DecodedKey:
         """Where the cell is decoded end to end in this way."""
-        return DecodedKey(
-            pair=self.pair,
-            mode=cell.mode,
-            sampling=self.sampling,
-            draft_sampling=self.draft_sampling,
-            acceptance_rule=self.acceptance_rule,
-            batch_size=cell.batch_size,
-            start_context=cell.context,
-        )
+        return DecodedKey(**asdict(self.setting), batch_size=cell.batch_size, start_context=cell.context)
 
     def key(self, cell: Cell) -> dict[str, Any]:
         """What keys an entry at a cell."""
-        return {
-            "pair": self.pair,
-            "mode": cell.mode,
-            "sampling": self.sampling,
-            "draft_sampling": self.draft_sampling,
-            "acceptance_rule": self.acceptance_rule,
-            "batch_size": cell.batch_size,
-            "context": cell.context,
-        }
+        return {**asdict(self.setting), "batch_size": cell.batch_size, "context": cell.context}
 
 
 def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
@@ -118,19 +116,22 @@ def _ways(
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
             yield Way(
-                pair=pair.name,
-                sampling=sampling.name,
-                draft_sampling=draft_sampling,
-                acceptance_rule=rule,
+                setting=Setting(
+                    pair=pair.name,
+                    mode=config.mode_of(pair),
+                    sampling=sampling.name,
+                    draft_sampling=draft_sampling,
+                    acceptance_rule=rule,
+                ),
                 chain=chain_name(settings),
                 draft_chain=chain_name(drafts[draft_sampling]),
                 texts=texts,
                 rounds=None
                 if texts is None
-                else judge_rounds(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
+                else recorded_acceptance(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
                 reason="" if texts is not None else reason,
                 starting_at={
-                    context: judge_rounds(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
+                    context: recorded_acceptance(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
                     for context, own in starting.items()
                 },
             )

@@ -32,7 +32,7 @@ import numpy as np
 
 from specgauge.configs.cells import LARGEST_REPETITIONS
 from specgauge.configs.contexts import check_text_context
-from specgauge.model.arms import OF_PLAIN, adaptive_arm, arm_policy, end_to_end_arms
+from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
 from specgauge.sweeps.plan import measured_places, settings_of
 from specgauge.sweeps.run.limits import RUN_SECONDS, Deadline
 from specgauge.sweeps.run.policies import AdaptiveArms
@@ -198,7 +198,7 @@ class _Bench:
 
     def policies(self, half: int) -> dict[str, RoundPolicy]:
         """The policy of each adaptive arm for the prompts of one half."""
-        names = {arm: name for arm in self.arms if (name := arm_policy(arm)) is not None}
+        names = {arm: name for arm in self.arms if (name := Arm.parse(arm).policy) is not None}
         if not names:
             return {}
         assert self.tuned is not None

@@ -27,7 +27,7 @@ import numpy as np
 
 from specgauge.model.policies.tuning import MAKERS, UNTUNED, Tuning
 from specgauge.model.replay.replay import TUNING_REPLICATES
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import Way, cells_of, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
@@ -68,7 +68,7 @@ class PolicyTuner:
     def gamma_max(self, key: DecodedKey) -> int:
         """The largest γ whose round was timed; that of the grid where none was."""
         place = self.places.get(key)
-        costs = None if place is None else round_costs(place[1], None)
+        costs = None if place is None else replay_costs(place[1], None)
         return max(self.run.config.grid.gamma) if costs is None else costs.gamma_max
 
     def tune(self, key: DecodedKey, names: Sequence[str], *, t_overhead_s: float, t_look_s: float) -> TunedCell:
@@ -107,7 +107,7 @@ class PolicyTuner:
         way, cell = self.places[key]
         if way.texts is None:
             return way.reason
-        costs = round_costs(cell, t_overhead_s, t_look_s)
+        costs = replay_costs(cell, t_overhead_s, t_look_s)
         if costs is None:
             return NO_COSTS
         texts = replayed_texts(self.run, way, context=key.start_context, gamma_max=costs.gamma_max)

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.search.candidate_bounds import SearchQuestion
-from specgauge.sweeps.analysis.rounds import JudgedRounds
 from specgauge.sweeps.analysis.settings import Way, ways
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.limits import OutOfTimeError
@@ -144,18 +144,18 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
     found = list(ways(run, {}, pairs=[pair]))
     questions: dict[str, list[SearchQuestion]] = {}
     for cell in cells:
-        own = [(way, way.rounds_at(cell.context)) for way in found if way.chain == cell.chain]
-        known = [(way, rounds) for way, rounds in own if rounds is not None and rounds.known.any()]
+        own = [(way, way.acceptance_at(cell.context)) for way in found if way.chain == cell.chain]
+        known = [(way, accepted) for way, accepted in own if accepted is not None and accepted.is_known.any()]
         if known:
-            questions[cell.id] = [_question(way, rounds, several=len(known) > 1) for way, rounds in known]
+            questions[cell.id] = [_question(way, accepted, several=len(known) > 1) for way, accepted in known]
     return questions
 
 
-def _question(way: Way, rounds: JudgedRounds, *, several: bool) -> SearchQuestion:
-    words = [f"sampling {way.sampling}", f"{way.draft_sampling} draft", f"{way.acceptance_rule} rule"]
+def _question(way: Way, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
+    words = [f"sampling {way.sampling}", f"{way.setting.draft_sampling} draft", f"{way.setting.acceptance_rule} rule"]
     return SearchQuestion(
-        tokens_per_round=rounds.tokens_per_round[: 1 + REPLICATES],
-        full_acceptance=rounds.full_acceptance[0],
-        draft_shares=None if rounds.draft_shares is None else rounds.draft_shares[0],
+        tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES],
+        full_acceptance=acceptance.full_acceptance[0],
+        draft_shares=None if acceptance.draft_shares is None else acceptance.draft_shares[0],
         words=", ".join(words) if several else "",
     )

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from specgauge.model.arms import arm_gamma
+from specgauge.model.arms import Arm
 from specgauge.sweeps.store.files import atomic_path
 from specgauge.sweeps.store.journal import SCHEMA
 
@@ -238,7 +238,7 @@ def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _frame(path: Path, table: pa.Table) -> pd.DataFrame:
     for arm in table.column("arm").unique().to_pylist():
         try:
-            arm_gamma(str(arm))
+            Arm.parse(str(arm))
         except ValueError as error:
             raise ValueError(f"{path}: {error}; {_AGAIN}") from error
     frame: pd.DataFrame = table.to_pandas()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specgauge.cli.prediction_table import predict_table
+from specgauge.cli.predict import predict_table
 from specgauge.model.acceptance.alpha import alpha_from_accepted_over_drafted
 from specgauge.model.acceptance.finite_length import run_law
 from specgauge.model.acceptance.profiles import profile_from_rounds, profile_from_tokens_per_round, profile_from_totals
@@ -48,10 +48,8 @@ def test_magicdec_time_per_token_is_a_round_over_its_tokens() -> None:
     frame = pd.read_csv(MAGICDEC)
     rows = predict_table(MAGICDEC)["rows"]
     implied = implied_overhead_s(
-        frame["tokens_per_round"],
-        t_decode_s=frame["t_decode_s"],
-        t_parts_s=frame["t_draft_total_s"] + frame["t_verify_s"],
-        speedup_measured=frame["t_decode_s"] / frame["t_round_per_token_s"],
+        t_round_s=frame["tokens_per_round"] * frame["t_round_per_token_s"],
+        t_costs_s=frame["t_draft_total_s"] + frame["t_verify_s"],
     )
     assert len(rows) == 59
     assert (implied > 0).all()
@@ -136,7 +134,7 @@ def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> Non
     parts = 0.03903 + 0.06354
     s = speedup(3.762, t_decode_s=0.02795, t_round_s=parts)
     assert float(s) == pytest.approx(1.025, abs=5e-4)
-    overhead = implied_overhead_s(3.762, t_decode_s=0.02795, t_parts_s=parts, speedup_measured=0.931)
+    overhead = implied_overhead_s(t_round_s=3.762 * 0.02795 / 0.931, t_costs_s=parts)
     assert float(overhead) == pytest.approx(0.0104, abs=5e-5)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.renewal import judged_texts
 from specgauge.model.checks import FloatArray
-from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 
 
@@ -39,9 +39,9 @@ def made_texts(
     )
 
 
-def linear_costs(gamma_max: int, per_draft: float, *, batch_size: int = 1, catch_up: float = 0.0) -> RoundCosts:
+def linear_costs(gamma_max: int, per_draft: float, *, batch_size: int = 1, catch_up: float = 0.0) -> ReplayCosts:
     """A plain step takes 1 s, every draft the same on top."""
-    return RoundCosts(
+    return ReplayCosts(
         t_decode_s=1.0,
         t_round_s=tuple(1.0 + per_draft * drafts for drafts in range(gamma_max + 1)),
         t_draft_catch_up_s=catch_up,

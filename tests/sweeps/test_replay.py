@@ -15,7 +15,7 @@ import pytest
 from specgauge.cli.main import main
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.tuning import MAKERS
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, rollouts_of, round_costs
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts, rollouts_of
 from specgauge.sweeps.analysis.settings import Way, ways
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
@@ -44,13 +44,13 @@ def only_way(run: Run) -> Way:
 
 def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
     one, two = cells(made(tmp_path / "run"))
-    costs = round_costs(one, None)
+    costs = replay_costs(one, None)
     assert costs is not None
     assert costs.t_decode_s == 1.0
     assert costs.t_round_s == (1.0, 1.375, 1.5, 1.625)  # C(γ) = .125 γ, T_verify 1.25
     assert costs.t_draft_catch_up_s == 0.0625
     assert costs.batch_size == 1
-    slower, none_shorter_than_plain = round_costs(two, 0.5), round_costs(one, -9.0)
+    slower, none_shorter_than_plain = replay_costs(two, 0.5), replay_costs(one, -9.0)
     assert slower is not None
     assert slower.t_round_s == (1.5, 1.875, 2.0, 2.125)
     assert slower.batch_size == 2
@@ -61,7 +61,7 @@ def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
 def test_between_measured_gammas_verification_is_linear(tmp_path: Path) -> None:
     whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 3]})
     run = write_run(tmp_path / "run", whole, {}, scale={"verify:3": 2.0})
-    costs = round_costs(cells(run)[0], None)
+    costs = replay_costs(cells(run)[0], None)
     assert costs is not None
     assert costs.t_round_s == (1.0, 0.125 + 1.25, 0.25 + 1.875, 0.375 + 2.5)
 
@@ -69,11 +69,11 @@ def test_between_measured_gammas_verification_is_linear(tmp_path: Path) -> None:
 def test_the_largest_gamma_with_times_is_the_cap(tmp_path: Path) -> None:
     whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 2, 3]})
     run = write_run(tmp_path / "run", whole, {}, broken={(1, 64, "verify:3"): ("oom", "out of memory")})
-    costs = round_costs(cells(run)[0], None)
+    costs = replay_costs(cells(run)[0], None)
     assert costs is not None
     assert costs.gamma_max == 2
     run = write_run(tmp_path / "none", whole, {}, only=set())
-    assert round_costs(cells(run)[0], None) is None
+    assert replay_costs(cells(run)[0], None) is None
 
 
 def write_rollouts(path: Path, **changes: Any) -> pd.DataFrame:
@@ -107,7 +107,7 @@ def test_rollouts_of_the_way_are_taken_where_there_are_any(tmp_path: Path) -> No
     assert texts.chains.off_path == "measured"
     assert texts.chains.top_probs[texts.chains.chain_of[0, 2]].tolist() == [0.25, 0.5]
     assert texts.chains.entropies_nats[texts.chains.chain_of[1, 5]].tolist() == [0.5, 0.5]
-    assert rollouts_of(run, replace(way, sampling="t1")) is None
+    assert rollouts_of(run, replace(way, setting=replace(way.setting, sampling="t1"))) is None
 
 
 def test_damaged_rollouts_are_one_line(tmp_path: Path) -> None:

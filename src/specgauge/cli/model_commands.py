@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -169,7 +169,7 @@ def plan(
     alpha: Alpha = None,
     batch_size: BatchSizes = "1,8,64",
     context: Contexts = "1k",
-    gamma: Gammas = "1:8",
+    gamma: Gammas = None,
     calibrate: Calibrate = None,
     hold_out: HoldOut = "batch_size",
     forms: Forms = False,
@@ -182,15 +182,15 @@ def plan(
     fits.  --calibrate FILE says instead how well a roofline fitted to measured times predicts those left out; columns
     target, gpu (such as 8xA100), batch_size, context, gamma, t_decode_s, t_verify_s.
     """
-    from specgauge.cli.parsing import parse_counts, parse_gammas, parse_pairs
+    from specgauge.cli.parsing import DEFAULT_GAMMAS, parse_counts, parse_gammas, parse_pairs
     from specgauge.cli.plan import calibration_text, compare_groups, plan_pair, plan_text, read_groups
 
     if calibrate is not None:
-        from specgauge.model.roofline.calibration import Axis
-
         _refuse_others(line, "--calibrate", CALIBRATE_OPTIONS)
         groups = read_groups(calibrate, aliases=parse_pairs(alias or (), "--alias"), dtype=dtype or "bfloat16")
-        compared = compare_groups(groups, calibrate, by=_chosen("--hold-out", hold_out, Axis))
+        compared = compare_groups(
+            groups, calibrate, by=_chosen("--hold-out", hold_out, Literal["batch_size", "context"])
+        )
         print(calibration_text(compared, groups, forms=forms))
         return
     if target is None or hardware is None or alpha is None:
@@ -205,7 +205,7 @@ def plan(
         alpha=alpha,
         batch_sizes=parse_counts(batch_size, "--batch-size", minimum=1),
         contexts=parse_counts(context, "--context"),
-        gammas=parse_gammas(gamma or "", "--gamma"),
+        gammas=parse_gammas(gamma or DEFAULT_GAMMAS, "--gamma"),
     )
     _print(document, as_json, plan_text)
 

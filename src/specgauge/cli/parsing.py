@@ -183,7 +183,9 @@ def parse_acceptance(options: Mapping[str, Any], gamma: str | None) -> GivenAcce
         values = parse(text, where)
         profile, inputs = make(values), {name: values}
     default = DEFAULT_GAMMAS if name == "alpha" else f"1:{profile.gamma_drafted}"
-    return GivenAcceptance(profile=profile, gammas=parse_gammas(gamma or default, "--gamma"), inputs=inputs)
+    return GivenAcceptance(
+        profile=profile, gammas=parse_gammas(default if gamma is None else gamma, "--gamma"), inputs=inputs
+    )
 
 
 _PER_POSITION: dict[str, tuple[Callable[[str, str], list[Any]], Callable[[list[Any]], AcceptanceProfile]]] = {

@@ -20,7 +20,8 @@ from specgauge.cli.parsing import near, read_table
 from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import profile_from_alpha
-from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.costs import CostSource
+from specgauge.model.decision import OPTIMISTIC, estimate_speedup
 from specgauge.model.provenance import Provenance
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
@@ -35,11 +36,11 @@ from specgauge.model.roofline.calibration import (
     measured_steps,
     roofline_fit,
 )
-from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
 from specgauge.model.roofline.step_time import roofline_bounds_s, step_time_s, step_work
-from specgauge.model.speedup import best_gamma, round_times_s, speedups
+from specgauge.model.speedup import round_times_s
 from specgauge.model.text_table import milliseconds, text_table
+from specgauge.sweeps.sources import cost_source
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
 FEWEST_ROWS = 8
@@ -84,7 +85,7 @@ def plan_pair(
         for shape in (target, draft)
     ]
     assert models[0] is not None
-    source = RooflineCosts(target=models[0], draft=models[1])
+    source = cost_source("roofline", target=models[0], draft=models[1])
     bandwidth = load_hardware(hardware).memory_bandwidth_bytes_per_s
     probed = bandwidth is not None and bandwidth.source.startswith("specgauge.bench.probe")
     card, compute = models[0].hardware, models[0].precision.compute
@@ -102,7 +103,11 @@ def plan_pair(
         "target": _model_document(models[0]),
         "draft": None if models[1] is None else _model_document(models[1]),
         "alpha": float(alpha),
-        "rows": [_plan_row(source, accepted, batch, context) for batch in batch_sizes for context in contexts],
+        "rows": [
+            _plan_row(source, models[0], models[1], accepted, batch, context)
+            for batch in batch_sizes
+            for context in contexts
+        ],
     }
 
 
@@ -115,38 +120,39 @@ def _model_document(model: Deployment) -> dict[str, Any]:
     }
 
 
-def _plan_row(source: RooflineCosts, accepted: Acceptance, batch_size: int, context: int) -> dict[str, Any]:
+def _plan_row(
+    source: CostSource,
+    target: Deployment,
+    draft: Deployment | None,
+    accepted: Acceptance,
+    batch_size: int,
+    context: int,
+) -> dict[str, Any]:
     costs = source.costs(batch_size, context, accepted.gammas)
-    t_round, gain = (
-        round_times_s(costs, accepted, batch_size=batch_size),
-        speedups(costs, accepted, batch_size=batch_size),
-    )
-    best, at = int(best_gamma(gain, costs.gammas)), int(np.argmax(gain))
+    estimate = estimate_speedup(costs, accepted, batch_size=batch_size)
+    best, at = estimate.best_gamma, int(np.argmax(costs.gammas == estimate.best_gamma))
     by_gamma = {
         "tokens_per_round": accepted.tokens_per_round,
         "t_draft_total_s": costs.t_draft_total_s,
         "t_verify_s": costs.t_verify_s,
-        "t_round_s": t_round,
-        "speedup": gain,
+        "t_round_s": round_times_s(costs, accepted, batch_size=batch_size),
+        "speedup": estimate.speedup,
     }
-    without, largest = (
-        _largest_batch(source.target, draft, context, gamma) for draft, gamma in ((None, 0), (source.draft, best))
-    )
     return {
         "batch_size": batch_size,
         "context": context,
         "best_gamma": best,
-        "speculation_pays": bool(gain[at] > 1),
+        "speculation_pays": bool(estimate.speedup[at] > 1),
         **{name: float(values[at]) for name, values in by_gamma.items()},
         "t_decode_s": float(costs.t_decode_s),
         "t_draft_catch_up_s": None if costs.t_draft_catch_up_s is None else float(costs.t_draft_catch_up_s),
         "bounds": {
-            "decode": _bound(source.target, batch_size, context, 1),
-            "draft": None if source.draft is None else _bound(source.draft, batch_size, context, 1),
-            "verify": _bound(source.target, batch_size, context, best + 1),
+            "decode": _bound(target, batch_size, context, 1),
+            "draft": None if draft is None else _bound(draft, batch_size, context, 1),
+            "verify": _bound(target, batch_size, context, best + 1),
         },
-        "largest_batch_without_draft": without,
-        "largest_batch": largest,
+        "largest_batch_without_draft": _largest_batch(target, None, context, 0),
+        "largest_batch": _largest_batch(target, draft, context, best),
         "by_gamma": [
             {"gamma": int(gamma), **{name: float(values[g]) for name, values in by_gamma.items()}}
             for g, gamma in enumerate(costs.gammas)

@@ -23,7 +23,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.alpha import OneAlpha
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray, positive_times_s, times_s
 from specgauge.model.costs import RoundCosts, draft_kind
-from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.decision import OPTIMISTIC, estimate_speedup
 from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
 from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.model.sensitivity import (
@@ -35,12 +35,9 @@ from specgauge.model.sensitivity import (
     speedup_limits,
 )
 from specgauge.model.speedup import (
-    best_gamma,
-    recommended_gamma,
     round_time_s,
     round_times_s,
     speedup,
-    speedups,
     throughput_tokens_per_s,
     time_per_token_s,
     tokens_per_round_iid,
@@ -125,15 +122,15 @@ def predict_rows(
         ValueError: a batch size below 1, or a limit or wanted speed-up that is not above 0.
     """
     costs, accepted = given.costs, acceptance.profile.at(acceptance.gammas)
+    estimate = estimate_speedup(costs, accepted, batch_size=batch_size, max_itl_s=max_itl_s)
     t_round = round_times_s(costs, accepted, batch_size=batch_size)
-    gain = speedups(costs, accepted, batch_size=batch_size)
     allowed = within_limits(t_round_s=t_round, max_itl_s=max_itl_s)
-    best, recommended = (int(choose(gain, costs.gammas, allowed)) for choose in (best_gamma, recommended_gamma))
-    chosen = len(acceptance.gammas) > 1
-    choice = {"best_gamma": best if chosen else None, "recommended_gamma": recommended if chosen else None}
+    choices = ("best_gamma", "recommended_gamma")
+    choice = {name: getattr(estimate, name) if len(acceptance.gammas) > 1 else None for name in choices}
+    recommended = estimate.recommended_gamma
     columns = {
         "t_round_s": t_round,
-        "speedup": gain,
+        "speedup": estimate.speedup,
         "time_per_token_s": time_per_token_s(accepted.tokens_per_round, t_round_s=t_round),
         "throughput_tokens_per_s": throughput_tokens_per_s(
             accepted.tokens_per_round, t_round_s=t_round, batch_size=batch_size
@@ -153,7 +150,7 @@ def predict_rows(
             for i in range(costs.gammas.size)
         ],
         **choice,
-        "speculation_pays": bool(np.any(gain[allowed] > 1)),
+        "speculation_pays": bool(np.any(estimate.speedup[allowed] > 1)),
         "acceptance": {
             "source": source,
             "gamma_drafted": None if source == "alpha" else acceptance.profile.gamma_drafted,

@@ -24,14 +24,14 @@ from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundP
 from specgauge.model.policies.renewal import RenewalStoppingPolicy
 from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
 from specgauge.model.policies.tuning import MAKERS
-from specgauge.model.replay.rounds import RoundCosts, batches, play, rejections
+from specgauge.model.replay.rounds import ReplayCosts, batches, play, rejections
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoding.test_decoder_law import DRAFT, PASSES, PROMPT, SETTINGS, TARGET, exact_law, network, p_value
 from tests.bench.scripted import scripted, text_of
 
 GREEDY = SamplingSettings(temperature=0.0)
-COSTS = RoundCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.4, 1.5, 1.65))
+COSTS = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.4, 1.5, 1.65))
 CAP, VOCABULARY, NEW = COSTS.gamma_max, 6, 60
 RNG = np.random.default_rng(8)
 SCRIPT = RNG.integers(0, VOCABULARY, NEW)

@@ -16,7 +16,7 @@ from specgauge.model.acceptance.profiles import (
     profile_from_totals,
     profile_from_trajectories,
 )
-from specgauge.model.provenance import Known
+from specgauge.model.provenance import Provenance
 from specgauge.model.speedup import tokens_per_round_iid
 
 
@@ -25,11 +25,11 @@ def test_rounds_of_3_2_1_0_accepted_at_gamma_3() -> None:
     assert profile.survival.tolist() == [0.75, 0.5, 0.25]
     np.testing.assert_allclose(profile.conditional, [3 / 4, 2 / 3, 1 / 2], rtol=1e-15)
     assert profile.tokens_per_round([1, 2, 3]).tolist() == [1.75, 2.25, 2.5]
-    assert profile.known([1, 2, 3, 4]) == [
-        Known.INTERPOLATED,
-        Known.INTERPOLATED,
-        Known.MEASURED,
-        Known.EXTRAPOLATED,
+    assert profile.at([1, 2, 3, 4]).provenance.tolist() == [
+        Provenance.INTERPOLATED,
+        Provenance.INTERPOLATED,
+        Provenance.MEASURED,
+        Provenance.EXTRAPOLATED,
     ]
     assert profile.fit is not None
     assert profile.fit.alpha_judged == 6 / 9
@@ -53,7 +53,7 @@ def test_every_way_to_count_the_same_rounds_agrees() -> None:
 def test_one_alpha_is_assumed_everywhere(alpha: float, gamma: int) -> None:
     profile = profile_from_alpha(alpha)
     np.testing.assert_allclose(profile.tokens_per_round([gamma]), tokens_per_round_iid(alpha, gamma), rtol=1e-12)
-    assert profile.known([1, gamma]) == [Known.ASSUMED, Known.ASSUMED]
+    assert profile.at([1, gamma]).provenance.tolist() == [Provenance.ASSUMED, Provenance.ASSUMED]
     np.testing.assert_allclose(profile.full_acceptance([gamma]), [alpha**gamma], rtol=1e-12)
 
 
@@ -62,19 +62,23 @@ def test_totals_give_omega_at_their_gamma_and_no_accepted_over_drafted() -> None
     assert profile.gamma_drafted == 5
     assert profile.tokens_per_round([5]) == pytest.approx([5.0], rel=1e-12)
     assert profile.tail_rate == pytest.approx(0.927, abs=5e-4)
-    assert profile.known([4, 5, 6]) == [Known.ASSUMED, Known.MEASURED, Known.EXTRAPOLATED]
+    assert profile.at([4, 5, 6]).provenance.tolist() == [
+        Provenance.ASSUMED,
+        Provenance.MEASURED,
+        Provenance.EXTRAPOLATED,
+    ]
 
 
 def test_rounds_of_different_gamma_are_judged_where_drafted() -> None:
     profile = profile_from_rounds([1, 0, 1, 2], [1, 2, 2, 2])
     assert profile.survival.tolist() == [0.75, 0.375]
-    assert profile.known([2]) == [Known.INTERPOLATED]
+    assert profile.at([2]).provenance.tolist() == [Provenance.INTERPOLATED]
 
 
 def test_positions_never_judged_end_the_profile() -> None:
     profile = profile_from_counts([4, 0], judged=[8, 0])
     assert profile.gamma_drafted == 1
-    assert profile.known([1, 2]) == [Known.MEASURED, Known.EXTRAPOLATED]
+    assert profile.at([1, 2]).provenance.tolist() == [Provenance.MEASURED, Provenance.EXTRAPOLATED]
 
 
 def test_longest_runs_that_never_happened_still_count_as_drafted() -> None:
@@ -98,12 +102,12 @@ def test_histogram_mean_is_accepted_drafts(histogram: list[int]) -> None:
 def test_tokens_per_round_by_gamma_are_reproduced_and_others_assumed() -> None:
     profile = profile_from_tokens_per_round([1, 2, 4], [1.94, 2.77, 4.03])
     assert profile.tokens_per_round([1, 2, 4]) == pytest.approx([1.94, 2.77, 4.03], rel=1e-12)
-    assert profile.known([1, 2, 3, 4, 6]) == [
-        Known.MEASURED,
-        Known.MEASURED,
-        Known.ASSUMED,
-        Known.MEASURED,
-        Known.EXTRAPOLATED,
+    assert profile.at([1, 2, 3, 4, 6]).provenance.tolist() == [
+        Provenance.MEASURED,
+        Provenance.MEASURED,
+        Provenance.ASSUMED,
+        Provenance.MEASURED,
+        Provenance.EXTRAPOLATED,
     ]
 
 
@@ -113,7 +117,11 @@ def test_trajectories_of_one_rate_measure_every_gamma() -> None:
     np.testing.assert_allclose(
         profile.tokens_per_round([1, 2, 3, 4]), tokens_per_round_iid(0.8, [1, 2, 3, 4]), rtol=1e-12
     )
-    assert profile.known([1, 4, 5]) == [Known.MEASURED, Known.MEASURED, Known.EXTRAPOLATED]
+    assert profile.at([1, 4, 5]).provenance.tolist() == [
+        Provenance.MEASURED,
+        Provenance.MEASURED,
+        Provenance.EXTRAPOLATED,
+    ]
     assert profile.tail_rate == pytest.approx(0.8, rel=1e-12)
     assert profile.fit is not None
     assert profile.fit.alpha_judged == pytest.approx(0.8, rel=1e-12)

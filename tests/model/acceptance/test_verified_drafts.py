@@ -9,23 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.acceptance.lookups import (
-    draft_share_replicates,
-    mean_drafts,
-    mean_verify_replicates_s,
-    widest_share,
-)
+from specgauge.model.acceptance.lookups import draft_share_replicates, mean_verify_s, widest_share
 from specgauge.model.acceptance.renewal_starts import renewal_by_start
-from specgauge.model.decision import PartReplicates
+from specgauge.model.costs import RoundCosts
+from specgauge.model.provenance import Provenance
 
 
-def parts(replicates: int = 1) -> PartReplicates:
+def costs(replicates: int = 1) -> RoundCosts:
     """T_decode 1, T_verify(2) = 1.5, T_verify(4) = 2.5, in every replicate."""
-    return PartReplicates(
+    return RoundCosts(
+        gammas=np.array([2, 4]),
         t_decode_s=np.full(1 + replicates, 1.0),
         t_draft_total_s=np.full((1 + replicates, 2), 0.1),
         t_verify_s=np.tile([1.5, 2.5], (1 + replicates, 1)),
-        t_draft_catch_up_s=None,
+        provenance=np.array(Provenance.MEASURED),
     )
 
 
@@ -45,13 +42,12 @@ def test_verification_is_averaged_over_the_drafts_that_rounds_have() -> None:
     shares = np.zeros((2, 2, 5))
     shares[:, 0, [0, 2]] = 0.25, 0.75
     shares[:, 1, [0, 1, 3, 4]] = 0.5, 0.25, 0.125, 0.125
-    found = mean_verify_replicates_s(parts(), [2, 4], shares, batch_size=1)
+    found = mean_verify_s(costs(), shares, batch_size=1)
     # T_verify(1) lies half way between decode and T_verify(2), T_verify(3) half way between the measured two
     assert found[0].tolist() == [0.25 * 1 + 0.75 * 1.5, 0.5 * 1 + 0.25 * 1.25 + 0.125 * 2 + 0.125 * 2.5]
     assert found[1].tolist() == found[0].tolist()
-    assert mean_drafts(shares)[0].tolist() == [1.5, 0.25 + 0.375 + 0.5]
     # of two rows both must find nothing for the block to stay plain
-    found = mean_verify_replicates_s(parts(), [2, 4], shares, batch_size=2)
+    found = mean_verify_s(costs(), shares, batch_size=2)
     assert found[0, 0] == pytest.approx(0.0625 * 1 + 0.9375 * 1.5, abs=1e-12)
 
 
@@ -59,7 +55,7 @@ def test_rounds_that_always_verify_gamma_cost_what_was_measured() -> None:
     shares = np.zeros((2, 2, 5))
     shares[:, 0, 2] = shares[:, 1, 4] = 1.0
     for rows in (1, 8):
-        assert mean_verify_replicates_s(parts(), [2, 4], shares, batch_size=rows)[0].tolist() == [1.5, 2.5]
+        assert mean_verify_s(costs(), shares, batch_size=rows)[0].tolist() == [1.5, 2.5]
 
 
 def test_shares_are_pooled_over_prompts_and_drawn_with_them() -> None:

@@ -12,7 +12,7 @@ from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
 from specgauge.model.replay.bounds import best_gamma_by_start, run_oracle_time_s
 from specgauge.model.replay.replay import ReplayResult, replay
-from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.replay_cases import linear_costs, made_texts, regions
 
@@ -22,7 +22,7 @@ def some(*names: str) -> dict[str, PolicyMaker]:
 
 
 def quick(
-    texts: ReplayTexts, costs: RoundCosts, makers: dict[str, PolicyMaker], *, replicates: int = 20
+    texts: ReplayTexts, costs: ReplayCosts, makers: dict[str, PolicyMaker], *, replicates: int = 20
 ) -> ReplayResult:
     return replay(texts, costs, makers=makers, folds=2, replicates=replicates, tuning_replicates=4)
 
@@ -63,7 +63,7 @@ def test_a_prompt_that_beats_its_bound_by_luck_counts_as_it_is() -> None:
 
 
 def test_both_plain_baselines_are_told_apart() -> None:
-    costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.25, 1.5))
+    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.25, 1.5))
     result = quick(made_texts(np.full((3, 8), 0.0)), costs, some("fixed"))
     assert (result.loop_speedup, result.best_fixed_gamma, result.best_fixed_speedup) == (0.8, 0, 1.0)
     assert (result.bound_by_start_speedup, result.bound_oracle_speedup) == (1.0, 1.0)  # who never drafts needs no loop
@@ -172,6 +172,6 @@ def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(ValueError, match="replay: found 1 prompt; allowed is at least 2"):
         replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
     with pytest.raises(ValueError, match="replay: found costs of plain rounds only"):
-        replay(made_texts([[0.5], [0.5]]), RoundCosts(t_decode_s=1.0, t_round_s=(1.0,)))
+        replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
     with pytest.raises(ValueError, match="folds"):
         replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)

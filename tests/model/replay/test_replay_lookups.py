@@ -18,7 +18,7 @@ from specgauge.model.policies.renewal import RenewalStoppingPolicy
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.bounds import best_lookups_time_s
 from specgauge.model.replay.replay import replay
-from specgauge.model.replay.rounds import Played, RoundCosts, batches, play, rejections
+from specgauge.model.replay.rounds import Played, ReplayCosts, batches, play, rejections
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.lookup_cases import looked_up, random_lookups
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
@@ -27,10 +27,10 @@ from tests.model.replay_cases import linear_costs
 DEPTH = 4
 STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)
 """A draft costs .1 s, a token is worth half a second."""
-DEAR = RoundCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.75, 1.5, 2.5))
+DEAR = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.75, 1.5, 2.5))
 
 
-def played(texts: ReplayTexts, policy: FixedPolicy | RenewalStoppingPolicy, costs: RoundCosts = DEAR) -> Played:
+def played(texts: ReplayTexts, policy: FixedPolicy | RenewalStoppingPolicy, costs: ReplayCosts = DEAR) -> Played:
     """One replicate of every text, in order."""
     return play(policy, texts, batches(texts, costs.batch_size, 1, 0), rejections(texts, 1, 0), costs)
 
@@ -114,7 +114,7 @@ def test_a_batch_is_as_wide_as_its_widest_offer() -> None:
 @given(seed=st.integers(0, 10_000), batch_size=st.sampled_from([1, 2]))
 def test_no_policy_beats_the_bound_and_none_ends_below_it(seed: int, batch_size: int) -> None:
     texts = random_lookups(seed, texts=6)
-    costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.1, 1.3, 1.5, 1.7, 1.9), batch_size=batch_size)
+    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.1, 1.3, 1.5, 1.7, 1.9), batch_size=batch_size)
     found = replay(texts, costs, folds=2, replicates=4, tuning_replicates=2)
     assert set(found.policies) == set(MAKERS)
     for judged in found.policies.values():

@@ -6,7 +6,7 @@ import pytest
 from specgauge.model.policies.entropy import SvipPolicy
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.replay.replay import replayed_seconds
-from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.rounds import ReplayCosts
 from tests.model.replay_cases import linear_costs, made_texts
 
 
@@ -47,7 +47,7 @@ def test_a_prompt_twice_in_a_batch_has_two_of_its_texts() -> None:
 
 def test_looks_are_paid_for() -> None:
     """Entropy 0 never stops it: three looks for four drafts; 10 positions are two rounds."""
-    costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.0,) * 5, t_look_s=0.125)
+    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,) * 5, t_look_s=0.125)
     found = replayed_seconds(SvipPolicy(cap=4), made_texts(np.ones((1, 10))), [[0]], costs, replicates=1, seed=0)
     assert found.policy_s.tolist() == [2 * (1 + 3 * 0.125)]
 

@@ -12,7 +12,7 @@ from specgauge.model.checks import BoolArray, IntArray
 from specgauge.model.policies.entropy import SvipPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaChoices, HeuristicPolicy, RoundPolicy, RoundSeen, Signals
 from specgauge.model.replay.bounds import run_oracle_time_s
-from specgauge.model.replay.rounds import Lanes, RoundCosts, batches, play, rejections
+from specgauge.model.replay.rounds import Lanes, ReplayCosts, batches, play, rejections
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.replay_cases import linear_costs, made_texts
 
@@ -215,6 +215,6 @@ def test_batches_hold_every_text_in_every_replicate(count: int, batch_size: int)
 
 def test_a_gamma_without_a_cost_is_refused() -> None:
     texts = made_texts([[0.5] * 4])
-    costs = RoundCosts(t_decode_s=1.0, t_round_s=(1.0, 1.5))
+    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.5))
     with pytest.raises(ValueError, match="policy: found gamma 2; allowed is 0 to 1"):
         play(FixedPolicy(gamma=2), texts, *rows(texts, 1), costs)

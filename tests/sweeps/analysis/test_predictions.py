@@ -16,8 +16,8 @@ import yaml
 
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
-from specgauge.model.decision import PartReplicates
-from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.costs import RoundCosts
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.sweeps.analysis import rounds
 from specgauge.sweeps.analysis.predictions import COLUMNS, Reasons, predict, predict_run
 from specgauge.sweeps.analysis.timings import CellTimings
@@ -269,7 +269,7 @@ def test_settings_share_the_timings_of_their_chain(tmp_path: Path) -> None:
     assert "draft_timed_drawing" not in codes(run)
 
 
-def test_ways_that_share_a_cells_arms_share_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_share_a_cells_arms_share_its_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rules times two draft samplings whose draft has one chain only, greedy: one cell, made once."""
     config = made.config(
         grid={"batch_size": [1, 2], "context": 64, "gamma": "1:3"},
@@ -278,13 +278,13 @@ def test_ways_that_share_a_cells_arms_share_its_parts(tmp_path: Path, monkeypatc
     )
     run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)})
     made_for: list[int] = []
-    cell_parts = rounds.cell_parts
+    cell_costs = rounds.cell_costs
 
-    def listen(config: Config, cell: CellTimings, gammas: Sequence[int]) -> PartReplicates:
+    def listen(config: Config, cell: CellTimings, gammas: Sequence[int]) -> RoundCosts:
         made_for.append(cell.cell.batch_size)
-        return cell_parts(config, cell, gammas)
+        return cell_costs(config, cell, gammas)
 
-    monkeypatch.setattr(rounds, "cell_parts", listen)
+    monkeypatch.setattr(rounds, "cell_costs", listen)
     assert len(predict(run).rows) == 2 * 4 * 3
     assert made_for == [1, 2]
 

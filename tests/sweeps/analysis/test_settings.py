@@ -36,7 +36,7 @@ def only_way(path: Path, frame: pd.DataFrame, made_of: Config | None = None) -> 
 
 
 def omega(way: Way, context: int) -> list[float]:
-    rounds = way.rounds_at(context)
+    rounds = way.acceptance_at(context)
     assert rounds is not None
     return [float(value) for value in rounds.tokens_per_round[0]]
 
@@ -51,7 +51,7 @@ def test_texts_that_start_at_a_context_answer_for_it(tmp_path: Path) -> None:
     assert sorted(way.starting_at) == [64, 128]
     assert omega(way, 64) == close(1.5, 1.75)
     assert omega(way, 128) == close(1.25, 1.3125)
-    rounds = way.rounds_at(128)
+    rounds = way.acceptance_at(128)
     assert rounds is not None
     assert rounds.prompts == (4, 5, 6, 7)
     assert rounds.full_acceptance[0].tolist() == close(0.25, 0.0625)
@@ -69,7 +69,7 @@ def test_other_contexts_take_all_texts(tmp_path: Path) -> None:
     assert (omega(way, 64), omega(way, 128)) == (close(2.0, 3.0), close(1.0, 1.0))
     assert way.rounds_at(96) is way.rounds
     assert way.rounds is not None
-    assert way.rounds.prompts == tuple(range(8))
+    assert way.rounds.acceptance.prompts == tuple(range(8))
     assert omega(way, 96) == close(31 / 23, 1.5)
 
 

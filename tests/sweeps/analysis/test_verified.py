@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from specgauge.configs.schema import Config
-from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.validate import ratio_error
 from specgauge.sweeps.analysis.decoded import texts_length, verification_csv
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
