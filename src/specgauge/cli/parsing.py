@@ -167,6 +167,7 @@ def parse_acceptance(options: Mapping[str, Any], gamma: str | None) -> GivenAcce
         raise ValueError(f"acceptance: expected exactly one of {every}, got {found}")
     ((name, text),) = given.items()
     where = option_name(name)
+    inputs: dict[str, Any]
     if name == "alpha":
         profile, inputs = profile_from_alpha(text), {"alpha": float(text)}
     elif name == "tokens_per_round":
