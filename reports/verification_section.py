@@ -21,7 +21,7 @@ from specgauge.reports.verification_tables import baseline_table, policy_table, 
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, VerificationSummary
 
 NOT_ASKED = (
-    "Nothing was decoded end to end: a new run with verify: {} in its configuration decodes the γ it recommends and "
+    "Nothing was decoded end to end: a new run with validate: {} in its configuration decodes the γ it recommends and "
     "their neighbours, and holds these predictions against them."
 )
 NOT_YET = (
@@ -53,7 +53,7 @@ def verification_section(data: ReportData, samplings: Sequence[str]) -> Verifica
     """The section of a run; `samplings` names every sampling setting, in the order that gives them their colours."""
     summary = data.verification
     if summary is None:
-        missing = NOT_ASKED if data.config.verify is None else NOT_YET
+        missing = NOT_ASKED if data.config.validation is None else NOT_YET
         return VerificationSection(
             missing=missing, found="", forced="", facts=(), blocks=(), table=None, policies=None, baselines=None
         )

@@ -16,7 +16,7 @@ import pytest
 import specgauge
 from specgauge.cli.errors import DEBUG_VARIABLE, debug_wanted, tell
 from specgauge.cli.main import main
-from specgauge.configs.shipped import shipped_text
+from specgauge.configs.loader import shipped_text
 from tests.cli.conftest import Run
 from tests.reports.synthetic import build_run
 

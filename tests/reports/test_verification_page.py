@@ -135,7 +135,7 @@ def test_a_picture_shows_what_was_measured(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("stopped", [False, True])
 def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> None:
     config = made.config(
-        grid={"batch_size": 1, "context": [64, 256], "gamma": "1:3"}, verify={}, workload={"max_new_tokens": 64}
+        grid={"batch_size": 1, "context": [64, 256], "gamma": "1:3"}, validate={}, workload={"max_new_tokens": 64}
     )
     run = made.write_run(tmp_path / "run", config, {"greedy": made.acceptance_frame(10, 63)})
     blocks = [Batch(prompts=(prompt,), context=64, overhead_s=0.0625) for prompt in (0, 1)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.configs.verify import VerifyConfig
+from specgauge.configs.schema import ValidateConfig
 from specgauge.reports.data import ReportData, read_report_data
 from specgauge.reports.html import render_report
 from specgauge.reports.records import verified
@@ -86,8 +86,8 @@ def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
     data = replace(read(run, a_row()), verified=(), verification=None)
     section = verification_section(data, ["greedy"])
     assert (section.missing, section.found, section.table, section.blocks) == (NOT_ASKED, "", None, ())
-    assert "verify: {}" in NOT_ASKED
-    asked = replace(data, config=data.config.model_copy(update={"verify": VerifyConfig()}))
+    assert "validate: {}" in NOT_ASKED
+    asked = replace(data, config=data.config.model_copy(update={"validation": ValidateConfig()}))
     assert verification_section(asked, ["greedy"]).missing == NOT_YET
 
 

@@ -50,12 +50,12 @@ def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
     assert costs.t_round_s == (1.0, 1.375, 1.5, 1.625)  # C(γ) = .125 γ, T_verify 1.25
     assert costs.t_draft_catch_up_s == 0.0625
     assert costs.batch_size == 1
-    slower, none_shorter_than_plain = replay_costs(two, 0.5), replay_costs(one, -9.0)
+    slower, at_least_verification = replay_costs(two, 0.5), replay_costs(one, -9.0)
     assert slower is not None
     assert slower.t_round_s == (1.5, 1.875, 2.0, 2.125)
     assert slower.batch_size == 2
-    assert none_shorter_than_plain is not None
-    assert none_shorter_than_plain.t_round_s == (1.0, 1.0, 1.0, 1.0)
+    assert at_least_verification is not None
+    assert at_least_verification.t_round_s == (1.0, 1.25, 1.25, 1.25)
 
 
 def test_between_measured_gammas_verification_is_linear(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_by
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import adaptive_arm, end_to_end_arms
 from specgauge.model.policies.entropy import SvipPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, HeuristicPolicy

@@ -33,8 +33,8 @@ def test_what_is_as_it_should_be_is_passed_over() -> None:
 
 def test_cells_that_were_not_decoded() -> None:
     remedy = (
-        "where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run the same "
-        "command again, which goes on"
+        "where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then run the "
+        "same command again, which goes on"
     )
     assert warnings(_64="oom: full") == [
         (
@@ -120,7 +120,7 @@ def test_texts_that_are_not_the_targets() -> None:
             "not_lossless",
             f"pair p, sampling t1, batch size 1, context 64: {why}, so the texts decoded are not the target's and say "
             "nothing about the draft",
-            "set verify.acceptance to null to decode as the models decide",
+            "set validate.acceptance to null to decode as the models decide",
         )
     ]
 

@@ -32,7 +32,7 @@ MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
 
 def config(batch_size: Any = 1, context: Any = (64, 65), **changes: Any) -> Config:
     grid = {"batch_size": batch_size, "context": list(context), "gamma": "1:3"}
-    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12}, **changes)
 
 
 def batch(**changes: Any) -> Batch:
@@ -142,12 +142,12 @@ def test_a_batch_catches_up_when_any_row_was_fully_accepted(tmp_path: Path) -> N
     assert row["speedup_predicted"] == exact(1.75 / (1.5 + 7 / 16 / 16 + 1 / 16))
 
 
-def test_an_epsilon_below_zero_makes_no_round_shorter_than_a_plain_step(tmp_path: Path) -> None:
-    """ε = −11/8 s: with it a round of γ = 1 would take 1/32 s, and S be 48; it ends at Ω."""
+def test_an_epsilon_below_zero_makes_no_round_shorter_than_its_verification(tmp_path: Path) -> None:
+    """ε = −11/8 s: with it a round of γ = 1 would take 1/32 s, and S be 48; it ends at Ω T_decode / T_verify."""
     found = predict(run(tmp_path / "run", {key(): [batch(overhead_s=-11 / 8)]}))
     for row in found.rows:
-        assert (row["t_overhead_s"], row["t_round_s"]) == (exact(-1.375), exact(1.0))
-        assert row["speedup"] == exact(2 - 2.0 ** -row["gamma"])
+        assert (row["t_overhead_s"], row["t_round_s"]) == (exact(-1.375), exact(1.25))
+        assert row["speedup"] == exact((2 - 2.0 ** -row["gamma"]) / 1.25)
 
 
 def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
@@ -252,5 +252,5 @@ def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
 
 def test_how_long_texts_are() -> None:
     assert texts_length(config()) == 12
-    assert texts_length(made.config(verify={}, workload={"max_new_tokens": 9})) == 9
+    assert texts_length(made.config(validate={}, workload={"max_new_tokens": 9})) == 9
     assert texts_length(made.config(workload={"max_new_tokens": 9})) == 9

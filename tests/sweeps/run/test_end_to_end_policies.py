@@ -33,7 +33,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 def config(batch_size: int = 1, **verify: Any) -> Config:
     grid = {"batch_size": batch_size, "context": 64, "gamma": "1:3"}
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None, "policies": ["heuristic", "goodput"]}
-    return made.config(grid=grid, verify={**plain, **verify})
+    return made.config(grid=grid, validate={**plain, **verify})
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:

@@ -224,7 +224,7 @@ def test_arms_that_do_not_exist_are_refused(tmp_path: Path, name: str, arm: str 
     table = pq.read_table(tmp_path / name)
     arms = pa.array([arm] * len(table), type=pa.string())
     pq.write_table(table.set_column(table.column_names.index("arm"), "arm", arms), tmp_path / name)
-    allowed = "plain, loop, generate, speculate:<gamma>, adaptive:<policy>"
+    allowed = "decode, .*, plain, loop, generate, speculate:<gamma>, adaptive:<policy>"
     with pytest.raises(ValueError, match=rf"^{tmp_path / name}: arm '{arm}': allowed: {allowed}{AGAIN}$"):
         read_decoded(tmp_path)
 

@@ -92,8 +92,8 @@ def test_other_effort_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_release_without_a_field_is_taken_up(tmp_path: Path) -> None:
-    """Its config.yaml lacks `verify.baseline_blocks`, which is as good as null, and no other."""
-    config = made.config(verify={"gamma": 2})
+    """Its config.yaml lacks `validate.baseline_blocks`, which is as good as null, and no other."""
+    config = made.config(validate={"gamma": 2})
     with made.begin(tmp_path / "made", config) as run:
         run.journal.append(made.line("decode", [[0.5]]))
     path = tmp_path / "made" / "config.yaml"
@@ -103,8 +103,8 @@ def test_a_run_of_a_release_without_a_field_is_taken_up(tmp_path: Path) -> None:
     path.write_text(older, encoding="utf-8")
     with made.begin(tmp_path / "made", config) as run:
         assert len(run.journal.lines) == 1
-    with pytest.raises(ValueError, match=r"verify\.baseline_blocks was absent, is now 1"):
-        OpenRun.open(tmp_path / "made", made.config(verify={"gamma": 2, "baseline_blocks": 1}), fresh=False)
+    with pytest.raises(ValueError, match=r"validate\.baseline_blocks was absent, is now 1"):
+        OpenRun.open(tmp_path / "made", made.config(validate={"gamma": 2, "baseline_blocks": 1}), fresh=False)
 
 
 def test_a_run_without_results_takes_a_corrected_config(tmp_path: Path) -> None:
