@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from specgauge.cli.parsing import (
+    Row,
     Table,
     parse_acceptance,
     parse_counts,
@@ -90,16 +91,16 @@ def test_each_acceptance_option_gives_its_profile_and_its_gammas() -> None:
     assert totals.inputs == {"accepted": 208, "drafted": 260, "rounds": 52}
 
 
-class Row(BaseModel):
+class Case(Row):
     gamma: Annotated[int, Field(ge=1, le=9)]
     t_decode_s: Annotated[float | None, Field(gt=0)] = None
     gpu: str = ""
 
 
-def table(tmp_path: Path, text: str | bytes) -> Table[Row]:
+def table(tmp_path: Path, text: str | bytes) -> Table[Case]:
     path = tmp_path / "cells.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_table(path, Row)
+    return read_table(path, Case)
 
 
 def test_rows_are_typed_and_other_columns_carried_along(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_rows_are_typed_and_other_columns_carried_along(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_the_header(tmp_path: Path) -> None:
-    assert table(tmp_path, b"\xef\xbb\xbfgamma\r\n3\r\n").rows == [Row(gamma="3")]  # type: ignore[arg-type]
+    assert table(tmp_path, b"\xef\xbb\xbfgamma\r\n3\r\n").rows == [Case(gamma=3)]
 
 
 def test_empty_cells_and_absent_columns_are_unknown(tmp_path: Path) -> None:

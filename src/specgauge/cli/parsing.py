@@ -11,18 +11,18 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
+from specgauge.configs.errors import explain, nearest
 from specgauge.model.acceptance.profiles import (
     AcceptanceProfile,
     profile_from_alpha,
@@ -43,10 +43,10 @@ _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 
 
-def near(name: str, known: Sequence[str]) -> str:
-    """`` (nearest: …)`` where one of the known names is like `name`, else nothing."""
-    found = get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-    return f" (nearest: {found[0]})" if found else ""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` where one of the known names is like `name`, else nothing."""
+    guess = nearest(name, known)
+    return f"; did you mean {guess!r}?" if guess else ""
 
 
 def parse_duration_s(text: str, name: str = "duration") -> float:
@@ -57,7 +57,7 @@ def parse_duration_s(text: str, name: str = "duration") -> float:
         raise ValueError(f"{name}: expected a number and a unit ({units}), such as 19.05ms, got {text!r}")
     number, unit = match.groups()
     if unit and unit not in UNITS_PER_S:
-        raise ValueError(f"{name}: expected one of {units} as unit, got {text!r}{near(unit, list(UNITS_PER_S))}")
+        raise ValueError(f"{name}: expected one of {units} as unit, got {text!r}{did_you_mean(unit, UNITS_PER_S)}")
     value = float(number) / UNITS_PER_S[unit or "s"]
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name}: expected a time of at least 0, got {text!r}")
@@ -216,7 +216,13 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-RowModel = TypeVar("RowModel", bound=BaseModel)
+class Row(BaseModel):
+    """A row of a CSV file: its fields are the columns, of numbers or text, None where a cell may be empty."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+RowModel = TypeVar("RowModel", bound=Row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,14 +280,18 @@ def read_table(path: str | Path, row_model: type[RowModel]) -> Table[RowModel]:
     for line, cells in rest:
         if len(cells) != len(header):
             raise ValueError(f"{name}:{line}: expected {len(header)} cells, one a column, got {len(cells)}")
+        values = {
+            column: _value(text, row_model.model_fields.get(column)) for column, text in zip(header, cells, strict=True)
+        }
         try:
-            rows.append(_row(dict(zip(header, cells, strict=True)), row_model))
-        except ValueError as error:
-            raise ValueError(f"{name}:{line}: {error}") from None
+            rows.append(row_model.model_validate(values))
+        except ValidationError as error:
+            words = explain(error, row_model, values)[0].words.replace("or null", "or an empty cell")
+            raise ValueError(f"{name}:{line}: {words}") from None
     return Table(path=name, header=header, rows=rows, texts=[cells for _, cells in rest])
 
 
-def _check_header(where: str, header: list[str], row_model: type[BaseModel]) -> None:
+def _check_header(where: str, header: list[str], row_model: type[Row]) -> None:
     fields = row_model.model_fields
     doubled = next((column for column in header if header.count(column) > 1), None)
     if doubled is not None:
@@ -291,8 +301,8 @@ def _check_header(where: str, header: list[str], row_model: type[BaseModel]) -> 
     if missing:
         comma = "; columns need commas between them" if len(header) == 1 else ""
         raise ValueError(
-            f"{where}: expected the columns {', '.join(needed)}, got no {missing[0]}{near(missing[0], header)} among "
-            f"{', '.join(header)}{comma}"
+            f"{where}: expected the columns {', '.join(needed)}, got no {missing[0]} among "
+            f"{', '.join(header)}{did_you_mean(missing[0], header)}{comma}"
         )
     for column in set(header) - set(fields):
         meant = get_close_matches(column, sorted(set(fields) - set(header)), n=1, cutoff=0.85)
@@ -300,36 +310,11 @@ def _check_header(where: str, header: list[str], row_model: type[BaseModel]) -> 
             raise ValueError(f"{where}: expected {meant[0]}, which is the name and its unit, got {column!r}; rename it")
 
 
-def _row(cells: Mapping[str, str], row_model: type[RowModel]) -> RowModel:
-    """A row of text as its model: numbers where the model has numbers, None where such a cell is empty.
-
-    Raises:
-        ValueError: ``column: expected …, got …``.
-    """
-    fields = row_model.model_fields
-    wrong, values = "", dict[str, object](cells)
-    for column in [name for name in cells if name in fields and fields[name].annotation is not str]:
-        values[column] = parse_number(cells[column])
-        if values[column] is None and cells[column].strip():
-            wrong = wrong or column
-    try:
-        if not wrong:
-            return row_model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        if not first["loc"]:  # the row model's own check, which names the column
-            raise ValueError(first["msg"].removeprefix("Value error, ")) from None
-        wrong = str(first["loc"][0])
-    got = repr(cells[wrong].strip()) if cells[wrong].strip() else "an empty cell"
-    raise ValueError(f"{wrong}: expected {_expected(fields[wrong])}, got {got}")
-
-
-def _expected(field: FieldInfo) -> str:
-    words = {Ge: "of at least", Gt: "above", Le: "at most"}
-    bounds = [
-        f"{words[type(bound)]} {getattr(bound, type(bound).__name__.lower()):g}"
-        for bound in field.metadata
-        if type(bound) in words
-    ]
-    kind = "an integer" if int in (field.annotation, *get_args(field.annotation)) else "a number"
-    return " ".join(["text" if field.annotation is str else kind, " and ".join(bounds)]).strip()
+def _value(text: str, field: FieldInfo | None) -> object:
+    """A cell as a number where its column has numbers (other text is for the model to refuse), None where it is empty."""
+    if field is None or field.annotation is str:
+        return text
+    number = parse_number(text)
+    if number is None:
+        return text.strip() or None
+    return int(number) if number.is_integer() else number

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from specgauge.cli.parsing import near, read_table
+from specgauge.cli.parsing import Row, did_you_mean, read_table
 from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import profile_from_alpha
@@ -228,7 +228,7 @@ def _marks(row: Mapping[str, Any]) -> str:
     return ", ".join(marks)
 
 
-class MeasuredRow(BaseModel):
+class MeasuredRow(Row):
     """A row of a table of measured times."""
 
     target: Annotated[str, Field(min_length=1)]
@@ -290,9 +290,9 @@ def _shipped(column: str, name: str, known: Sequence[str]) -> str:
     bares = {re.sub(r"[^a-z0-9]", "", each): each for each in known}
     found = [bare] if bare in bares else [key for key in bares if key.startswith(bare) or bare.startswith(key)]
     if len(found) != 1:
+        guess = did_you_mean(name, known)
         raise ValueError(
-            f"{column}: expected one of {', '.join(known)}, got {name!r}{near(name, known)}; say which it is with "
-            f"--alias {name}=NAME"
+            f"{column}: expected one of {', '.join(known)}, got {name!r}{guess}; name it with --alias {name}=NAME"
         )
     return bares[found[0]]
 

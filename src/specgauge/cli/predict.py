@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from specgauge.cli.parsing import GivenAcceptance, Table, read_table
+from specgauge.cli.parsing import GivenAcceptance, Row, Table, read_table
+from specgauge.configs.errors import fail, refused
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.alpha import OneAlpha
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray, positive_times_s, times_s
@@ -210,7 +211,7 @@ def _one_alpha(fit: OneAlpha | None) -> dict[str, Any] | None:
 _Time = Annotated[float | None, Field(ge=0, le=LONGEST_S)]
 
 
-class TableRow(BaseModel):
+class TableRow(Row):
     """A case of a table: one draft cost and one form of acceptance, and what is known besides."""
 
     gamma: Annotated[int, Field(ge=1, le=LARGEST_GAMMA)]
@@ -232,12 +233,12 @@ class TableRow(BaseModel):
         for pair in (("t_draft_total_s", "t_draft_s"), ("tokens_per_round", "acceptance_rate")):
             given = [name for name in pair if getattr(self, name) is not None]
             if len(given) != 1:
-                raise ValueError(f"{pair[0]}: expected one of {', '.join(pair)}, got {'both' if given else 'neither'}")
-        if self.tokens_per_round is not None and self.tokens_per_round > self.gamma + 1 + 1e-9:
-            raise ValueError(
-                f"tokens_per_round: expected at most gamma + 1 (all a chain of drafts can commit; draft trees are not "
-                f"covered), got {self.tokens_per_round:g} at gamma {self.gamma}"
-            )
+                got = "both" if given else "neither"
+                fail([((pair[0],), refused(None, f"one value, there or in {pair[1]}", got=got))])
+        omega, most = self.tokens_per_round, self.gamma + 1
+        if omega is not None and omega > most + 1e-9:
+            expected = f"at most {most}, gamma + 1 (all a chain of drafts can commit; draft trees are not covered)"
+            fail([(("tokens_per_round",), refused(omega, expected))])
         return self
 
 
