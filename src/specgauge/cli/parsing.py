@@ -311,7 +311,7 @@ def _check_header(where: str, header: list[str], row_model: type[Row]) -> None:
 
 
 def _value(text: str, field: FieldInfo | None) -> object:
-    """A cell as a number where its column has numbers (other text is for the model to refuse), None where it is empty."""
+    """A cell as a number where its column has numbers (the model refuses other text), None where it is empty."""
     if field is None or field.annotation is str:
         return text
     number = parse_number(text)
