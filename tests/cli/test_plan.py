@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from specgauge.cli.plan import MeasuredGroup, compare_groups, fitted_text, read_groups
+from specgauge.model import speedup as equation
 from specgauge.model.roofline.calibration import Comparison, calibrate
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_iid
 from tests.cli.conftest import Document, Run
@@ -56,6 +57,15 @@ def test_the_best_gamma_is_that_of_the_single_equation(document: Document) -> No
     assert row["speedup"] == pytest.approx(max(gains), rel=1e-12)
     assert row["t_draft_catch_up_s"] > 0
     assert row["largest_batch"] < row["largest_batch_without_draft"]
+
+
+def test_s_is_that_of_the_single_equation_alone(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    (before,) = document(*LLAMA_2, "--batch-size", "8")["rows"]
+    real = equation._speedup
+    monkeypatch.setattr(equation, "_speedup", lambda *arguments: 3.0 * real(*arguments))
+    (after,) = document(*LLAMA_2, "--batch-size", "8")["rows"]
+    gains = [[entry["speedup"] for entry in (row, *row["by_gamma"])] for row in (before, after)]
+    assert gains[1] == pytest.approx([3 * gain for gain in gains[0]], rel=1e-12)
 
 
 def test_links_can_bind(document: Document) -> None:
