@@ -1,6 +1,7 @@
 """Sources of costs by name: each gives costs of the shape asked for, with where they come from."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ SETTING = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampli
 
 def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:
     shape = Shape(alphas={"greedy": 0.8}, batch_sizes=(1, 4), contexts=(64, 256), gammas=(1, 2))
-    given = {
+    given: dict[str, dict[str, Any]] = {
         "measured": {"run": Run.open(build_run(tmp_path / "run", shape)), "setting": SETTING},
         "roofline": {"target": deployed("llama-2-7b"), "draft": deployed("tinyllama-1.1b")},
     }
