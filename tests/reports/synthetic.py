@@ -50,7 +50,7 @@ class Shape:
     t_decode_s: float = 0.010
     draft_share: float = 0.15
     verify_slope: Mapping[int, float] = field(default_factory=lambda: {1: 0.06, 4: 0.2})
-    doubt: float = 0.03
+    uncertainty: float = 0.03
     """Half-width of the made-up speed-up intervals, relative."""
     overhead_s: float | None = None
     broken: Mapping[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
@@ -255,13 +255,13 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
                 "t_overhead_s": shape.overhead_s,
                 "t_round_s": t_round_s,
                 "tokens_per_round": omega,
-                "tokens_per_round_low": omega * (1 - shape.doubt / 2),
-                "tokens_per_round_high": omega * (1 + shape.doubt / 2),
+                "tokens_per_round_low": omega * (1 - shape.uncertainty / 2),
+                "tokens_per_round_high": omega * (1 + shape.uncertainty / 2),
                 "accepted_draft_tokens": omega - 1,
                 "drafts_per_round": gamma,
                 "speedup": speedup,
-                "speedup_low": speedup * (1 - shape.doubt),
-                "speedup_high": speedup * (1 + shape.doubt),
+                "speedup_low": speedup * (1 - shape.uncertainty),
+                "speedup_high": speedup * (1 + shape.uncertainty),
                 "full_acceptance": alpha**gamma,
                 "cost_known": "measured",
                 "acceptance_known": "measured" if context >= 32 else "extrapolated",

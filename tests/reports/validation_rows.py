@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specgauge.reports.records import Verified, VerifiedPolicy, verified, verified_policy
+from specgauge.reports.records import PolicyRow, ValidationRow, record
 from specgauge.sweeps.analysis.decoded import verification_csv
 from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
 
@@ -23,14 +23,19 @@ def a_forced_row(**changes: Any) -> dict[str, Any]:
     return forced_row(**({"pair": PAIR} | changes))
 
 
-def a_record(**changes: Any) -> Verified:
+def a_policy_row(**changes: Any) -> dict[str, Any]:
+    """`svip` at that point."""
+    return policy_row(**({"pair": PAIR} | changes))
+
+
+def a_record(**changes: Any) -> ValidationRow:
     """`a_row` as the report's record."""
-    return verified(a_row(**changes))
+    return record(ValidationRow, a_row(**changes))
 
 
-def a_policy(**changes: Any) -> VerifiedPolicy:
-    """`svip` at that place as the report's record."""
-    return verified_policy(policy_row(**({"pair": PAIR} | changes)))
+def a_policy(**changes: Any) -> PolicyRow:
+    """`a_policy_row` as the report's record."""
+    return record(PolicyRow, a_policy_row(**changes))
 
 
 def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:
