@@ -24,12 +24,15 @@ def explanation_text(explanation: Explanation) -> str:
     """Tables of the positions, the paths to every token, and the tree of the round."""
     drawn = "its argmax" if explanation.draft_sampling == "greedy" else "a draw from its probabilities"
     lines = [f"acceptance rule: {explanation.rule}; the draft proposes {drawn}", ""]
-    for i, law in enumerate(explanation.positions, start=1):
-        lines += [f"position {i}" if len(explanation.positions) > 1 else "the position", _table(explanation.names, law)]
+    for i, position in enumerate(explanation.positions, start=1):
         lines += [
-            f"overlap (accepted mass) {_short(law.overlap)}, rejected mass {_short(law.rejected)}",
+            f"position {i}" if len(explanation.positions) > 1 else "the position",
+            _table(explanation.names, position),
+        ]
+        lines += [
+            f"overlap (accepted mass) {_short(position.overlap)}, rejected mass {_short(position.rejected)}",
             "paths to each token: accepted + rejected mass x residual = output",
-            *(_path(name, law, v) for v, name in enumerate(explanation.names)),
+            *(_path(name, position, v) for v, name in enumerate(explanation.names)),
             "",
         ]
     lines += ["probability tree of the round", *_tree_lines(explanation), ""]
@@ -37,28 +40,36 @@ def explanation_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _table(names: Sequence[str], law: PositionLaw) -> str:
+def _table(names: Sequence[str], position: PositionLaw) -> str:
     headings = ["token", "target", "draft", "accept", "accepted", "surplus", "deficit", "residual"]
-    columns = (law.target_probs, law.draft_probs, law.accept, law.accepted, law.surplus, law.deficit, law.residual)
+    columns = (
+        position.target_probs,
+        position.draft_probs,
+        position.accept,
+        position.accepted,
+        position.surplus,
+        position.deficit,
+        position.residual,
+    )
     rows = [[str(name), *(_rounded(values[v]) for values in columns)] for v, name in enumerate(names)]
     for v, row in enumerate(rows):
-        if law.draft_probs[v] == 0:
+        if position.draft_probs[v] == 0:
             row[3] = None
     return text_table(headings, rows)
 
 
-def _path(name: str, law: PositionLaw, v: int) -> str:
-    accepted, residual, output = _short(law.accepted[v]), _short(law.residual[v]), _short(law.output[v])
-    return f"  {name}: {accepted} + {_short(law.rejected)} x {residual} = {output}"
+def _path(name: str, position: PositionLaw, v: int) -> str:
+    accepted, residual, output = _short(position.accepted[v]), _short(position.residual[v]), _short(position.output[v])
+    return f"  {name}: {accepted} + {_short(position.rejected)} x {residual} = {output}"
 
 
 def _tree_lines(explanation: Explanation) -> list[str]:
     lines, leaves = ["round 1"], tree(explanation)
     for i, leaf in enumerate(leaves[:-1], start=1):
-        indent, law = "   " * (i - 1), explanation.positions[i - 1]
+        indent, position = "   " * (i - 1), explanation.positions[i - 1]
         share, survived = _short(leaf["probability"]), _short(explanation.survival[i - 1])
-        lines.append(f"{indent}├─ draft {i} rejected ({_short(law.rejected)}): {share}, {_commits(leaf)}")
-        lines.append(f"{indent}└─ draft {i} accepted ({_short(law.overlap)}): {survived}")
+        lines.append(f"{indent}├─ draft {i} rejected ({_short(position.rejected)}): {share}, {_commits(leaf)}")
+        lines.append(f"{indent}└─ draft {i} accepted ({_short(position.overlap)}): {survived}")
     indent = "   " * len(explanation.positions)
     lines.append(f"{indent}└─ bonus: {_short(leaves[-1]['probability'])}, {_commits(leaves[-1])}")
     return lines
@@ -132,17 +143,19 @@ def draw_explanation(explanation: Explanation, path: Path) -> None:
     count, width = len(explanation.positions), 0.38
     figure = Figure(figsize=(max(5.0, 1.2 + 0.8 * len(names)), 3.2 * count), layout="constrained")
     at = np.arange(len(names))
-    for i, (axes, law) in enumerate(
+    for i, (axes, position) in enumerate(
         zip(figure.subplots(count, squeeze=False)[:, 0], explanation.positions, strict=True)
     ):
-        axes.bar(at - width / 2, law.accepted, width, color=ACCEPTED, label="accepted")
-        axes.bar(at + width / 2, law.accepted, width, color=ACCEPTED)
-        axes.bar(at - width / 2, law.deficit, width, law.accepted, color=DEFICIT, label="target: deficit")
-        axes.bar(at + width / 2, law.surplus, width, law.accepted, color=SURPLUS, label="draft: surplus (rejected)")
-        labels = [f"{printable(name)}\nres. {float(law.residual[v]):.3g}" for v, name in enumerate(names)]
+        axes.bar(at - width / 2, position.accepted, width, color=ACCEPTED, label="accepted")
+        axes.bar(at + width / 2, position.accepted, width, color=ACCEPTED)
+        axes.bar(at - width / 2, position.deficit, width, position.accepted, color=DEFICIT, label="target: deficit")
+        axes.bar(
+            at + width / 2, position.surplus, width, position.accepted, color=SURPLUS, label="draft: surplus (rejected)"
+        )
+        labels = [f"{printable(name)}\nres. {float(position.residual[v]):.3g}" for v, name in enumerate(names)]
         axes.set_xticks(at, labels, parse_math=False)
         axes.set_ylabel("probability")
-        masses = f"overlap {float(law.overlap):.4g}, rejected {float(law.rejected):.4g}"
+        masses = f"overlap {float(position.overlap):.4g}, rejected {float(position.rejected):.4g}"
         axes.set_title(f"position {i + 1} (target left, draft right): {masses}", fontsize=10)
         axes.legend(fontsize=8)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "specgauge"}):
