@@ -77,7 +77,9 @@ def attention_forward(
 
     No mask means a single new token that sees the whole cache, or a first block (N = S) under the causal triangle.
     ``written_out`` computes scores and softmax step by step. Returns (B, N, H, D), as transformers expects.
-    Raises ValueError for attention features it does not implement.
+
+    Raises:
+        ValueError: an attention feature it does not implement.
     """
     if dropout != 0.0:
         raise ValueError("attention dropout is for training; call model.eval() before measuring")

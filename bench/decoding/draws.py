@@ -41,12 +41,8 @@ class Draws:
 
         round_drafts: where no two rounds may share a draft's uniform, for how many drafts a round to begin with.
         """
-        self._given = (
-            seed,
-            np.asarray(prompts, dtype=np.int64)[:, None],
-            repetition,
-            np.arange(tokens, dtype=np.int64),
-        )
+        rows, indices = np.asarray(prompts, dtype=np.int64)[:, None], np.arange(tokens, dtype=np.int64)
+        self._given = (seed, rows, repetition, indices)
         self._last, self._device = tokens - 1, device
         own = self._uniforms([PURPOSES[purpose] for purpose in purposes])
         self._tables: dict[str, Tensor] = dict(zip(purposes, own, strict=True))

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specgauge.bench.decoding.drafters import NO_LIMIT, Proposal
-from specgauge.bench.decoding.early_stop import GoesOn, of_rows_that_may
+from specgauge.bench.decoding.drafters import NO_LIMIT, EarlyStopCheck, Proposal, of_drafting_rows
 from specgauge.model.acceptance.lookups import confidence
 
 
@@ -72,8 +71,8 @@ class NgramIndex:
         self.learnt = state.learnt
 
 
-def _wanted(offered: Sequence[int], matched: Sequence[int], goes_on: GoesOn) -> tuple[int, list[list[float]]]:
-    """(drafts of the widest row that are wanted, (looks, B) confidence that was shown); a one-hot draft's entropy is 0.
+def _wanted(offered: Sequence[int], matched: Sequence[int], check: EarlyStopCheck) -> tuple[int, list[list[float]]]:
+    """(drafts wanted of the widest row, (checks, B) confidence that was shown); a one-hot draft's entropy is 0.
 
     offered, matched: (B,) drafts of each row, and the tokens that were found.
     """
@@ -82,7 +81,7 @@ def _wanted(offered: Sequence[int], matched: Sequence[int], goes_on: GoesOn) -> 
         agreeing = confidence([size + depth - 1 for size in matched]).tolist()
         shown.append(agreeing)
         certain = [0.0] * len(agreeing)
-        if not goes_on(depth, *(of_rows_that_may(values, offered, depth) for values in (agreeing, certain))):
+        if not check(depth, *(of_drafting_rows(values, offered, depth) for values in (agreeing, certain))):
             return depth, shown
     return widest, shown
 
@@ -100,11 +99,13 @@ class NgramDrafter:
     vocabulary_rows = 0
 
     def __init__(self, *, longest: int = 3, shortest: int = 1) -> None:
-        """Raise ValueError unless 1 <= shortest <= longest."""
+        """Take the sizes.
+
+        Raises:
+            ValueError: not 1 <= shortest <= longest.
+        """
         if not 1 <= shortest <= longest:
-            raise ValueError(
-                f"ngram: found shortest {shortest} and longest {longest}; allowed is 1 <= shortest <= longest"
-            )
+            raise ValueError(f"ngram: expected 1 <= shortest <= longest, got shortest {shortest} and longest {longest}")
         self.longest, self.shortest = longest, shortest
         self.rows: list[NgramIndex] = []
 
@@ -119,7 +120,7 @@ class NgramDrafter:
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,  # noqa: ARG002
-        goes_on: GoesOn | None = None,
+        check: EarlyStopCheck | None = None,
     ) -> Proposal:
         """Look every row up that has a γ; rows without a match have no draft.
 
@@ -132,8 +133,8 @@ class NgramDrafter:
         ]
         width = max(len(tokens) for tokens, _ in found)
         tops: list[list[float]] = []
-        if goes_on is not None:
-            width, tops = _wanted([len(tokens) for tokens, _ in found], [size for _, size in found], goes_on)
+        if check is not None:
+            width, tops = _wanted([len(tokens) for tokens, _ in found], [size for _, size in found], check)
         rows = [tokens[:width] for tokens, _ in found]
         signals = torch.tensor(tops, dtype=torch.float64).T if tops else None
         return Proposal(

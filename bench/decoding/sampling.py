@@ -44,6 +44,12 @@ def _first_of_largest(values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(values == top, index, values.shape[-1]).amin(dim=-1), top[..., 0]
 
 
+def widen(values: Tensor, vocabulary: int, *, absent: float = -torch.inf) -> Tensor:
+    """(..., V) logits with ids the model does not have at minus infinity, or ``absent``: they are never drawn there."""
+    missing = vocabulary - values.shape[-1]
+    return values if missing == 0 else torch.nn.functional.pad(values, (0, missing), value=absent)
+
+
 def penalise_repetition(logits: Tensor, penalty: float, seen: Tensor) -> Tensor:
     """Divide positive logits of seen tokens by the penalty, multiply negative ones (CTRL, arXiv 1909.05858)."""
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
@@ -112,7 +118,8 @@ def keep_min_p(logits: Tensor, min_p: float, min_tokens_to_keep: int) -> Tensor:
 def processed_logits(logits: Tensor, settings: SamplingSettings, seen: Tensor | None = None) -> Tensor:
     """Logits after every active processor but without the temperature-0 convention; float32 or wider.
 
-    Raises ValueError when a repetition penalty is set and the history is not given.
+    Raises:
+        ValueError: a repetition penalty without the history.
     """
     scores = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     if settings.repetition_penalty != 1.0:

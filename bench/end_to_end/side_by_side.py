@@ -1,21 +1,16 @@
-"""Several ways to write the same texts, run beside each other: prompt by prompt, in shuffled order, again and again.
+"""Several loops that write the same texts, run beside each other: prompt by prompt, in shuffled order, again and again.
 
-    ways = ways_to_generate(target, draft, prompts, settings, gamma=4, max_new_tokens=64, seed=0, clock=clock)
-    runs = race(ways, prompts=len(prompts), repeats=3, seed=0)
+    loops = loops_to_compare(target, draft, prompts, settings, gamma=4, max_new_tokens=64, seed=0, clock=clock)
+    runs = run_side_by_side(loops, prompts=len(prompts), repeats=3, seed=0)
     rate_ratio(runs["speculative"], runs["assisted"], weights)         # tokens a second, over all prompts
 
 All at batch 1.  A prompt's seconds are the median of its repeats; ratios pair the prompts: with r the seconds a token,
 
     tokens/s of a over b = Σ_p r_b,p / Σ_p r_a,p          resampled over prompts p, both sides by the same draws
 
-How long a loop spends inside a model's forwards, and how long outside: on the host, drawing, judging, moving data.
-
-    with ForwardTimer(target.model, clock) as timer:
-        decoder.run(…)
-    timer.forwards, timer.inside_s          # outside: the call's seconds − inside_s of both models
-
-Each forward is waited for on both sides, so a device's queue never fills: the split holds, the total is longer than
-that of an undisturbed run.  Masks that a model makes itself count as forward, those made for it do not.
+A `ForwardTimer` says how long a loop spends inside a model's forwards, and how long outside.  Each forward is waited
+for on both sides, so a device's queue never fills: the split holds, the total is longer than that of an undisturbed
+run.  Masks that a model makes itself count as forward, those made for it do not.
 """
 
 from __future__ import annotations
@@ -31,16 +26,18 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from specgauge.bench.decoding.decoded import Decoded
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import Decoded, Text
 from specgauge.bench.end_to_end.baselines import assisted_with_transformers, generate_with_transformers
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, undisturbed
 from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.stats.bootstrap import percentile_interval, ratio_replicates
+
+CONFIDENCE = 0.9
 
 
 class ForwardTimer:
@@ -79,12 +76,9 @@ class ForwardTimer:
         self.inside_s += self.clock.elapsed_s(self._start, end)
 
 
-CONFIDENCE = 0.9
-
-
 @dataclass(frozen=True, kw_only=True)
-class WayRun:
-    """One text written in one way."""
+class LoopRun:
+    """One text written by one loop."""
 
     text: Text
     total_s: float
@@ -93,9 +87,9 @@ class WayRun:
     """Rounds and phases, where the decoder is ours."""
 
 
-Way = Callable[[int], WayRun]
+Loop = Callable[[int], LoopRun]
 """Writes the text of the prompt with this number."""
-Runs = list[list[WayRun]]
+Runs = list[list[LoopRun]]
 """By prompt, then by repeat."""
 
 
@@ -110,7 +104,7 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Where the seconds of one way went, all prompts together."""
+    """Where the seconds of one loop went, all prompts together."""
 
     tokens: int
     total_s: float
@@ -125,7 +119,21 @@ class Split:
         return self.total_s - self.target_s - self.draft_s
 
 
-def ways_to_generate(
+def _timed(clock: Clock, decode: Callable[[], Decoded | list[Text]]) -> LoopRun:
+    """One prompt through a loop of ours, timed from outside like the others."""
+    clock.synchronize()
+    start = clock.mark()
+    found = decode()
+    clock.synchronize()
+    end = clock.mark()
+    clock.synchronize()
+    total_s = clock.elapsed_s(start, end)
+    if isinstance(found, Decoded):
+        return LoopRun(text=found.texts[0], total_s=total_s, decoded=found)
+    return LoopRun(text=found[0], total_s=total_s)
+
+
+def loops_to_compare(
     target: LoadedModel,
     draft: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -135,54 +143,27 @@ def ways_to_generate(
     max_new_tokens: int,
     seed: int,
     clock: Clock,
-) -> dict[str, Way]:
+) -> dict[str, Loop]:
     """Our decoder at γ, transformers assisted at γ, our plain loop, our decoder at γ = 0, transformers' plain loop."""
+    length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
 
-    def decode(number: int, *, gamma: int) -> WayRun:
+    def decode(number: int, *, gamma: int) -> LoopRun:
         decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=seed, clock=clock)
-        return decode_once(decoder, prompts[number], gamma=gamma, max_new_tokens=max_new_tokens, number=number)
+        return _timed(clock, lambda: decoder.run([prompts[number]], gamma=gamma, prompt_numbers=[number], **length))
 
-    def plain(number: int) -> WayRun:
-        clock.synchronize()
-        start = clock.mark()
-        (text,) = generate_plain(
-            target,
-            [prompts[number]],
-            settings,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            prompt_numbers=[number],
-        )
-        clock.synchronize()
-        end = clock.mark()
-        clock.synchronize()
-        return WayRun(text=text, total_s=clock.elapsed_s(start, end))
+    def plain(number: int) -> LoopRun:
+        given = {"seed": seed, "prompt_numbers": [number], **length}
+        return _timed(clock, lambda: generate_plain(target, [prompts[number]], settings, **given))
 
-    def assisted(number: int) -> WayRun:
-        found = assisted_with_transformers(
-            target,
-            draft,
-            prompts[number],
-            settings,
-            gamma=gamma,
-            max_new_tokens=max_new_tokens,
-            seed=seed + number,
-            prompt_number=number,
-            clock=clock,
-        )
-        return WayRun(text=found.texts[0], total_s=found.total_s)
+    def assisted(number: int) -> LoopRun:
+        given = {"seed": seed + number, "prompt_number": number, "clock": clock, **length}
+        found = assisted_with_transformers(target, draft, prompts[number], settings, gamma=gamma, **given)
+        return LoopRun(text=found.texts[0], total_s=found.total_s)
 
-    def generate(number: int) -> WayRun:
-        found = generate_with_transformers(
-            target,
-            [prompts[number]],
-            settings,
-            max_new_tokens=max_new_tokens,
-            seed=seed + number,
-            prompt_numbers=[number],
-            clock=clock,
-        )
-        return WayRun(text=found.texts[0], total_s=found.total_s)
+    def generate(number: int) -> LoopRun:
+        given = {"seed": seed + number, "prompt_numbers": [number], "clock": clock, **length}
+        found = generate_with_transformers(target, [prompts[number]], settings, **given)
+        return LoopRun(text=found.texts[0], total_s=found.total_s)
 
     return {
         "speculative": partial(decode, gamma=gamma),
@@ -193,77 +174,43 @@ def ways_to_generate(
     }
 
 
-def decode_once(
-    decoder: SpeculativeDecoder, prompt: Sequence[int], *, gamma: int, max_new_tokens: int, number: int
-) -> WayRun:
-    """One prompt through our decoder, timed from outside like the others."""
-    clock = decoder.clock
-    clock.synchronize()
-    start = clock.mark()
-    decoded = decoder.run([prompt], gamma=gamma, max_new_tokens=max_new_tokens, prompt_numbers=[number])
-    clock.synchronize()
-    end = clock.mark()
-    clock.synchronize()
-    return WayRun(text=decoded.texts[0], total_s=clock.elapsed_s(start, end), decoded=decoded)
-
-
-def ways_to_start(
-    target: LoadedModel,
-    draft: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    gamma: int,
-    seed: int,
-    clock: Clock,
-) -> dict[str, Way]:
-    """Our decoder up to its first round, with the draft's prefill taking the target's first token along and without."""
-
-    def start(number: int, *, takes_first: bool) -> WayRun:
-        drafter = ModelDrafter(draft, settings, prefill_takes_first_token=takes_first)
-        decoder = SpeculativeDecoder(target, drafter, settings, seed=seed, clock=clock)
-        return decode_once(decoder, prompts[number], gamma=gamma, max_new_tokens=gamma + 2, number=number)
-
-    return {"without": partial(start, takes_first=False), "with": partial(start, takes_first=True)}
-
-
-def race(
-    ways: Mapping[str, Way],
+def run_side_by_side(
+    loops: Mapping[str, Loop],
     *,
     prompts: int,
     repeats: int,
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Runs]:
-    """Every way on every prompt, ``repeats`` times: prompts in shuffled order, the ways of each in shuffled order.
+    """Every loop on every prompt, ``repeats`` times: prompts in shuffled order, the loops of each in shuffled order.
 
-    Each way runs once on the first prompt before anything counts.
+    Each loop runs once on the first prompt before anything counts.
     """
     order = random.Random(seed)
-    runs: dict[str, Runs] = {name: [[] for _ in range(prompts)] for name in ways}
-    for way in ways.values():
-        way(0)
+    runs: dict[str, Runs] = {name: [[] for _ in range(prompts)] for name in loops}
+    for loop in loops.values():
+        loop(0)
     for repeat in range(repeats):
         for done, number in enumerate(order.sample(range(prompts), prompts)):
-            for name in order.sample(list(ways), len(ways)):
-                runs[name][number].append(undisturbed(partial(ways[name], number)))
+            for name in order.sample(list(loops), len(loops)):
+                runs[name][number].append(undisturbed(partial(loops[name], number)))
             if progress is not None:
                 progress(repeat * prompts + done + 1, repeats * prompts)
     return runs
 
 
 def split_times(
-    ways: Mapping[str, Way], target: LoadedModel, draft: LoadedModel, *, prompts: int, clock: Clock
+    loops: Mapping[str, Loop], target: LoadedModel, draft: LoadedModel, *, prompts: int, clock: Clock
 ) -> dict[str, Split]:
-    """Forwards and the seconds in them of every way, beside each other on every prompt.
+    """Forwards and the seconds in them of every loop, beside each other on every prompt.
 
     A pass of its own: timing forwards slows them down.
     """
-    parts: dict[str, list[Split]] = {name: [] for name in ways}
+    parts: dict[str, list[Split]] = {name: [] for name in loops}
     for number in range(prompts):
-        for name, way in ways.items():
+        for name, loop in loops.items():
             with ForwardTimer(target.model, clock) as of_target, ForwardTimer(draft.model, clock) as of_draft:
-                run = way(number)
+                run = loop(number)
             parts[name].append(
                 Split(
                     tokens=len(run.text.tokens),
@@ -291,15 +238,6 @@ def overhead_and_round_s(runs: Runs) -> tuple[FloatArray, FloatArray]:
     times = [[t for run in repeats if run.decoded is not None for t in run.decoded.times] for repeats in runs]
     overhead = [sum(t.t_accept_s + t.t_rest_s for t in prompt) for prompt in times]
     return np.array(overhead), np.array([sum(t.t_round_s for t in prompt) for prompt in times])
-
-
-def start_s(runs: Runs) -> FloatArray:
-    """(P,) seconds of the draft's prefill and the first round's drafts, the median of each prompt's repeats."""
-    found = []
-    for repeats in runs:
-        decoded = [run.decoded for run in repeats if run.decoded is not None and run.decoded.times]
-        found.append(median(d.prefill_draft_s + d.times[0].t_draft_s for d in decoded) if decoded else 0.0)
-    return np.array(found)
 
 
 def rate_ratio(runs: Runs, others: Runs, weights: IntArray) -> Ratio:

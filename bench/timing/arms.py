@@ -16,22 +16,13 @@ Where lookups draft, nothing catches up (no such arm), and
     verify:γ        after a lookup                         as above
     prefill_draft   after nothing                          one mark: the index of the whole context
 
+A real round's lookup first learns what the last round committed, taken as 1 + γ/2 tokens, half of the most that it may
+be, and then looks and hands the drafts to the target's device; each timed lookup starts from that state again.
+
 The target is always fed the text's own tokens, so its cache stays valid for every context; the draft's slots are fed
 their own text again after each chain.
 
 Shapes: B rows, L text tokens, V vocabulary.
-
-Lookups as a round makes them, to be timed: an index that knows the text up to the round before, and then looks.
-
-A real round's lookup first learns what the last round committed, taken as 1 + γ/2 tokens, half of the most that it may
-be, and then looks and hands the drafts to the target's device. Each timed lookup starts from that state again.
-
-    lookups = TimedLookups(NgramConfig(), rows, device)
-    lookups.index(256)                         # what prefilling is to a draft model
-    step = lookups.round(256, gamma=4)         # untimed: back to the state before the round
-    step()                                     # timed
-
-B rows of text.
 """
 
 from __future__ import annotations
@@ -167,7 +158,7 @@ class Workbench:
         """Places of the draft's cache; None where no model drafts."""
         return None if self.lookups is not None else self.draft_cache.capacity
 
-    def _stand(self, context: int) -> list[int]:
+    def _ragged(self, context: int) -> list[int]:
         """Tokens each row holds when a round starts: the longest the context, the others less, as rounds leave them.
 
         Rows that accepted different numbers of drafts need a mask and scattered writes, which a round then pays for.
@@ -246,7 +237,7 @@ class Workbench:
         return timed_marks(clock, [lambda: self._draw(self._feed(True, context, context + 1), settings, 0, True, seen)])
 
     def _sample_chain(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        starts = self._stand(context)
+        starts = self._ragged(context)
         seen = self._seen(False, starts, settings)
         current, rest = self._own(False, starts, 1), self._own(False, starts, self.gamma_max)
 
@@ -276,7 +267,7 @@ class Workbench:
         return marks
 
     def _sample_catch_up(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        starts = self._stand(context)
+        starts = self._ragged(context)
         seen = self._seen(False, starts, settings)
         before = [start - 1 for start in starts]
         both = self._own(False, before, 2)
@@ -286,7 +277,7 @@ class Workbench:
         )
 
     def _sample_verify(self, gamma: int, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        starts = self._stand(context)
+        starts = self._ragged(context)
         seen = self._seen(True, starts, settings)
         fed = self._own(True, starts, gamma + 1)
 

@@ -34,7 +34,7 @@ from specgauge.sweeps.store.writer import OpenRun
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specgauge.bench.decoding.plain import Text
+    from specgauge.bench.decoding.records import Text
     from specgauge.bench.models.pair import LoadedModel, LoadedPair
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.sampling import SamplingConfig

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specgauge.bench.decoding.drafters import NO_LIMIT, Proposal
-from specgauge.bench.decoding.early_stop import GoesOn
+from specgauge.bench.decoding.drafters import NO_LIMIT, EarlyStopCheck, Proposal
 from specgauge.bench.models.pair import LoadedModel
-from tests.bench.conftest import TinyTokenizer
+from tests.bench.conftest import loaded
 
 LogitsOf = Callable[[Tensor, Tensor], Tensor]
 """(B, N, V) logits from (B, N) tokens and positions."""
@@ -53,15 +52,7 @@ def scripted(
     max_context: int | None = None,
 ) -> LoadedModel:
     network: Any = ScriptedNetwork(logits_of, vocabulary, max_context)
-    tokenizer: Any = TinyTokenizer(vocabulary)
-    return LoadedModel(
-        name=name,
-        model=network,
-        tokenizer=tokenizer,
-        device=torch.device("cpu"),
-        max_context=max_context,
-        eos_token_ids=tuple(eos),
-    )
+    return loaded(network, vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
 
 
 def text_of(script: Sequence[int], prompt_tokens: int, vocabulary: int) -> LogitsOf:
@@ -93,7 +84,7 @@ def always(logits: Sequence[float]) -> LogitsOf:
     return lambda tokens, _: row.expand(*tokens.shape, -1).clone()
 
 
-def law(*probs: float) -> LogitsOf:
+def spread(*probs: float) -> LogitsOf:
     """The same distribution everywhere."""
     return always(torch.tensor(probs, dtype=torch.float64).log().tolist())
 
@@ -120,7 +111,7 @@ class GivenDrafter:
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,
-        goes_on: GoesOn | None = None,
+        check: EarlyStopCheck | None = None,
     ) -> Proposal:
         tokens = self.rounds.pop(0) if self.rounds else []
         return Proposal(

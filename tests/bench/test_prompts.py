@@ -108,8 +108,8 @@ def test_forms_may_mix_and_order_stays(write: Write) -> None:
 @pytest.mark.parametrize(
     ("form", "row", "words"),
     [
-        ("jsonl", {"turns": ["a"]}, "found fields turns; needed: 'prompt', 'text' or 'messages'"),
-        ("jsonl", {}, "found fields none; needed: 'prompt', 'text' or 'messages'"),
+        ("jsonl", {"turns": ["a"]}, "expected the field 'prompt', 'text' or 'messages', got turns"),
+        ("jsonl", {}, "expected the field 'prompt', 'text' or 'messages', got none"),
         ("spec-bench", {"prompt": "a"}, "'turns' must be a list with at least one text (Spec-Bench question.jsonl)"),
         ("sharegpt", {"prompt": "a"}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
     ],
@@ -136,19 +136,19 @@ def exactly(text: str) -> str:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("just text", "found text, needed a JSON object"),
-        (["a"], "found a list, needed a JSON object"),
-        (None, "found null, needed a JSON object"),
-        (True, "found true or false, needed a JSON object"),
-        (1.5, "found a number, needed a JSON object"),
-        ({"question": "a", "answer": "b"}, "found fields answer, question; needed: 'prompt', 'text' or 'messages'"),
-        ({"prompt": 3}, "'prompt' must be text, found a number"),
-        ({"prompt": None}, "'prompt' must be text, found null"),
-        ({"prompt": ["a"]}, "'prompt' must be text, found a list"),
-        ({"text": {"a": 1}}, "'text' must be text, found an object"),
+        ("just text", "expected a JSON object, got text"),
+        (["a"], "expected a JSON object, got a list"),
+        (None, "expected a JSON object, got null"),
+        (True, "expected a JSON object, got true or false"),
+        (1.5, "expected a JSON object, got a number"),
+        ({"question": "a", "answer": "b"}, "expected the field 'prompt', 'text' or 'messages', got answer, question"),
+        ({"prompt": 3}, "'prompt': expected text, got a number"),
+        ({"prompt": None}, "'prompt': expected text, got null"),
+        ({"prompt": ["a"]}, "'prompt': expected text, got a list"),
+        ({"text": {"a": 1}}, "'text': expected text, got an object"),
         ({"prompt": ""}, "'prompt' is empty; remove the row or give it text"),
         ({"text": " \n\t"}, "'text' is empty; remove the row or give it text"),
-        ({"prompt": "a", "category": 7}, "'category' must be text, found a number"),
+        ({"prompt": "a", "category": 7}, "'category': expected text, got a number"),
         ({"messages": "Hi"}, "'messages' must be a list of {role, content} objects"),
         ({"messages": ["Hi"]}, "'messages' must be a list of {role, content} objects"),
         ({"messages": [{"role": "user"}]}, "'messages' must be a list of {role, content} objects"),
@@ -161,26 +161,26 @@ def exactly(text: str) -> str:
             {"messages": [{"role": "system", "content": "a"}]},
             "'messages' has nothing of the user before the first answer; remove the row",
         ),
-        ({"messages": [{"role": "user", "content": None}]}, "'messages[0].content' must be text, found null"),
+        ({"messages": [{"role": "user", "content": None}]}, "'messages[0].content': expected text, got null"),
         (
             {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]},
-            "'messages[1].content' must be text, found a list",
+            "'messages[1].content': expected text, got a list",
         ),
-        ({"messages": [{"role": 1, "content": "a"}]}, "'messages[0].role' must be text, found a number"),
+        ({"messages": [{"role": 1, "content": "a"}]}, "'messages[0].role': expected text, got a number"),
         (
             {"messages": [{"role": "user", "content": " "}]},
             "'messages[0].content' is empty; remove the row or give it text",
         ),
         ({"turns": []}, "'turns' must be a list with at least one text (Spec-Bench question.jsonl)"),
         ({"turns": "a"}, "'turns' must be a list with at least one text (Spec-Bench question.jsonl)"),
-        ({"turns": [1]}, "'turns[0]' must be text, found a number"),
+        ({"turns": [1]}, "'turns[0]': expected text, got a number"),
         ({"turns": [""]}, "'turns[0]' is empty; remove the row or give it text"),
         ({"conversations": {}}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
         ({"conversations": ["Hi"]}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
         ({"conversations": [{"from": "human"}]}, "'conversations' must be a list of {from, value} objects (ShareGPT)"),
         (
             {"conversations": [{"from": "human", "value": None}]},
-            "'conversations[0].value' must be text, found null",
+            "'conversations[0].value': expected text, got null",
         ),
     ],
 )
@@ -196,18 +196,18 @@ def test_a_wrong_row_is_named_with_what_was_found(write: Write, row: Any, words:
 @pytest.mark.parametrize(
     ("content", "place", "words"),
     [
-        (b"", "", f"the prompt file is empty; needed: {FORMS}"),
-        (b" \n\n\t\n", "", f"the prompt file is empty; needed: {FORMS}"),
-        (b"\xef\xbb\xbf", "", f"the prompt file is empty; needed: {FORMS}"),
-        (b"[]", "", f"no usable prompt: it has no row; needed: {FORMS}"),
-        (b'{"prompt": "a"}\n\n{"prompt": "b"\n', ":3", f"not valid JSON: Expecting ',' delimiter; needed: {FORMS}"),
-        (b'{"prompt": "a"}\nplain words\n', ":2", f"not valid JSON: Expecting value; needed: {FORMS}"),
-        (b'{\n  "prompt": "a"\n}\n', ":1", "not valid JSON: Expecting property name enclosed in double quotes; needed"),
-        (b'[{"prompt": "a"},\n {"prompt": }]', ":2", f"not valid JSON: Expecting value; needed: {FORMS}"),
-        (b'{"prompt": "a"} {"prompt": "b"}', ":1", f"not valid JSON: Extra data; needed: {FORMS}"),
+        (b"", "", f"the prompt file is empty; expected {FORMS}"),
+        (b" \n\n\t\n", "", f"the prompt file is empty; expected {FORMS}"),
+        (b"\xef\xbb\xbf", "", f"the prompt file is empty; expected {FORMS}"),
+        (b"[]", "", f"no usable prompt: it has no row; expected {FORMS}"),
+        (b'{"prompt": "a"}\n\n{"prompt": "b"\n', ":3", f"not valid JSON: Expecting ',' delimiter; expected {FORMS}"),
+        (b'{"prompt": "a"}\nplain words\n', ":2", f"not valid JSON: Expecting value; expected {FORMS}"),
+        (b'{\n  "prompt": "a"\n}\n', ":1", "not valid JSON: Expecting property name enclosed in double quotes;"),
+        (b'[{"prompt": "a"},\n {"prompt": }]', ":2", f"not valid JSON: Expecting value; expected {FORMS}"),
+        (b'{"prompt": "a"} {"prompt": "b"}', ":1", f"not valid JSON: Extra data; expected {FORMS}"),
         (b'{"prompt": "a"}\n{"prompt": "\xe9"}', ":2", "not UTF-8 text (byte 28); convert the file"),
         ('{"prompt": "a"}'.encode("utf-16"), ":1", "not UTF-8 text (byte 0); convert the file"),
-        (b"\n" + b"[" * 200_000, ":1", f"not usable JSON: nested too deeply; needed: {FORMS}"),
+        (b"\n" + b"[" * 200_000, ":1", f"not usable JSON: nested too deeply; expected {FORMS}"),
         (b'{"prompt": ' + b"9" * 5000 + b"}", ":1", "not usable JSON: Exceeds the limit (4300 digits)"),
         (b'{"prompt": "\\ud83d half"}', ":1", "'prompt' holds half of a surrogate pair, which is no character; write"),
     ],
@@ -258,7 +258,7 @@ def test_the_limit_takes_the_first_prompts(write: Write, limit: int | None, coun
     assert [p.text for p in read_prompts(workload(path, limit=limit))] == [str(number) for number in range(count)]
 
 
-def test_rows_past_the_limit_are_not_judged(write: Write) -> None:
+def test_rows_past_the_limit_are_not_read(write: Write) -> None:
     assert read_prompts(workload(write([{"prompt": "a"}, {"prompt": 1}]), limit=1)) == [plain("a")]
 
 
@@ -287,7 +287,7 @@ def test_nothing_is_told_when_nothing_was_skipped(write: Write) -> None:
 
 def test_only_conversations_to_skip(write: Write) -> None:
     path = write([{"conversations": turns} for turns in SKIPPED])
-    words = f"{path}: no usable prompt: none of its 4 conversations starts with the user; needed: {FORMS}"
+    words = f"{path}: no usable prompt: none of its 4 conversations starts with the user; expected {FORMS}"
     with pytest.raises(ValueError, match=exactly(words)):
         read_prompts(workload(path))
 

@@ -15,10 +15,10 @@ from specgauge.bench.acceptance.lookups import LOOKUP_COLUMNS, measure_lookups, 
 from specgauge.bench.acceptance.teacher_forced import FLOAT_COLUMNS, INTEGER_COLUMNS, measure_acceptance
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.ngram import NgramDrafter
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.end_to_end.end_to_end import drafter_for
-from specgauge.bench.end_to_end.round_check import expected_counts
+from specgauge.bench.end_to_end.text_checks import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.configs.drafts import NgramConfig
 from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_rounds
@@ -206,8 +206,5 @@ def test_the_drafter_of_a_pair(tiny_model: Make) -> None:
         LoadedPair(name="m", target=target, draft=tiny_model(layers=1, name="small")),
         DRAWN,
         draft_sampling="greedy",
-        signals=True,
-        prefill_takes_first_token=True,
     )
-    assert (model.name, vars(model)["certain"], vars(model)["signals"]) == ("small", True, True)
-    assert vars(model)["prefill_takes_first_token"]
+    assert (model.name, vars(model)["certain"]) == ("small", True)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
@@ -73,7 +73,7 @@ def test_a_draft_equal_to_the_target_is_always_accepted(tiny_model: Callable[...
 
 
 def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., LoadedModel]) -> None:
-    """Loaded in turn, the target is gone before the draft comes."""
+    """Loaded one after the other, the target is gone before the draft comes."""
     texts = generate_plain(
         tiny_model(seed=1), PROMPTS, SamplingSettings(), max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2]
     )
@@ -120,7 +120,7 @@ def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[...
     assert frame["overlap_ratio"].notna().all()
 
 
-def test_texts_of_one_token_have_no_judged_position(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_texts_of_one_token_have_no_position(tiny_model: Callable[..., LoadedModel]) -> None:
     text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=(3,), end_reason="eos")
     frame = measure_acceptance(tiny_model(), tiny_model(), [text], SamplingSettings(), batch_size=1, chunk=8)
     assert len(frame) == 0
@@ -139,9 +139,9 @@ def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., L
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [1, 5, 8])
 @pytest.mark.parametrize("who", ["target", "draft"])
-@pytest.mark.parametrize("in_turn", [False, True], ids=["side by side", "in turn"])
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["side by side", "one by one"])
 def test_logits_that_are_no_numbers_are_named(
-    settings: SamplingSettings, value: float, place: int, who: str, in_turn: bool
+    settings: SamplingSettings, value: float, place: int, who: str, one_by_one: bool
 ) -> None:
     """Filling after a shorter text is not looked at: text 4 ends before the place."""
     texts = [
@@ -158,8 +158,8 @@ def test_logits_that_are_no_numbers_are_named(
     }
     target, draft = models["target"], models["draft"]
     options: Any = {"batch_size": 2, "chunk": 3}
-    first: Any = (lambda: target) if in_turn else target
-    second: Any = (lambda: draft) if in_turn else draft
+    first: Any = (lambda: target) if one_by_one else target
+    second: Any = (lambda: draft) if one_by_one else draft
     with pytest.raises(NonFiniteLogitsError) as caught:
         measure_acceptance(first, second, texts, settings, **options)
     assert str(caught.value) == (

@@ -178,7 +178,7 @@ def test_the_forwards_of_an_arm(
     [(1, 9, [9]), (2, 9, [9, 8]), (5, 9, [9, 8, 7, 9, 8]), (4, 2, [2, 1, 1, 2]), (3, 1, [1, 1, 1])],
 )
 def test_rows_stand_as_rounds_leave_them(bench: Bench, batch_size: int, context: int, stands: list[int]) -> None:
-    assert bench(batch_size=batch_size)._stand(context) == stands
+    assert bench(batch_size=batch_size)._ragged(context) == stands
 
 
 @pytest.mark.parametrize("who", ["target", "draft"])
@@ -329,7 +329,7 @@ def test_after_any_arm_both_caches_equal_a_fresh_prefill(bench: Bench, settings:
 
 @pytest.mark.parametrize("context", [1, 12, LARGEST])
 @pytest.mark.parametrize("arm", ARMS)
-def test_after_any_arm_the_next_token_is_judged_as_in_the_whole_text(bench: Bench, arm: str, context: int) -> None:
+def test_after_any_arm_the_next_token_has_the_logits_of_the_whole_text(bench: Bench, arm: str, context: int) -> None:
     opened = bench()
     opened.sample(arm, context, SAMPLED, HostClock())
     for model, cache, text in (

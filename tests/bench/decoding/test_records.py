@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError, broken_logits, refuse_places
-from specgauge.bench.decoding.plain import Text
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text, broken_logits, refuse_places
 
 NAN, INF = torch.nan, torch.inf
 

@@ -1,4 +1,4 @@
-"""The contest: who ran when, what is compared, and that every way writes the same greedy text."""
+"""Loops side by side: who ran when, what is compared, and that every loop writes the same greedy text."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from specgauge.bench.decoding.decoded import Decoded, RoundTimes
-from specgauge.bench.decoding.plain import Text
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import Decoded, RoundTimes, Text
 from specgauge.bench.end_to_end.side_by_side import (
+    ForwardTimer,
+    LoopRun,
     Runs,
-    WayRun,
+    loops_to_compare,
     overhead_and_round_s,
     pooled,
-    race,
     rate_ratio,
+    run_side_by_side,
     seconds_per_token,
     split_times,
-    start_s,
-    ways_to_generate,
-    ways_to_start,
 )
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
@@ -34,9 +34,9 @@ PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
 WEIGHTS = draw_prompts(2, 200, 0)
 
 
-def run(total_s: float, tokens: int = 2, decoded: Decoded | None = None) -> WayRun:
+def run(total_s: float, tokens: int = 2, decoded: Decoded | None = None) -> LoopRun:
     text = Text(prompt=0, repetition=0, prompt_tokens=(1,), tokens=(1,) * tokens, end_reason="length")
-    return WayRun(text=text, total_s=total_s, decoded=decoded)
+    return LoopRun(text=text, total_s=total_s, decoded=decoded)
 
 
 def decoded(prefill_draft_s: float, *rounds: tuple[float, float, float, float]) -> Decoded:
@@ -44,29 +44,31 @@ def decoded(prefill_draft_s: float, *rounds: tuple[float, float, float, float]) 
         RoundTimes(round=i, t_draft_s=a, t_verify_s=b, t_accept_s=c, t_rest_s=d, active_rows=1)
         for i, (a, b, c, d) in enumerate(rounds)
     ]
-    given: dict[str, Any] = {"texts": [], "rows": [], "lossless": True, "why_not_lossless": None}
+    given: dict[str, Any] = {"texts": [], "rows": [], "why_not_lossless": None}
     return Decoded(times=times, prefill_target_s=9.0, prefill_draft_s=prefill_draft_s, decode_s=9.0, **given)
 
 
-def test_every_way_meets_every_prompt_in_every_repeat_and_warms_up_once() -> None:
+def test_every_loop_meets_every_prompt_in_every_repeat_and_warms_up_once() -> None:
     calls: list[tuple[str, int]] = []
 
-    def way(name: str) -> Callable[[int], WayRun]:
-        def go(number: int) -> WayRun:
+    def loop(name: str) -> Callable[[int], LoopRun]:
+        def go(number: int) -> LoopRun:
             calls.append((name, number))
             return run(float(len(calls)))
 
         return go
 
     told: list[tuple[int, int]] = []
-    ways = {name: way(name) for name in "abc"}
-    runs = race(ways, prompts=4, repeats=2, seed=3, progress=lambda done, total: told.append((done, total)))
+    loops = {name: loop(name) for name in "abc"}
+    runs = run_side_by_side(
+        loops, prompts=4, repeats=2, seed=3, progress=lambda done, total: told.append((done, total))
+    )
     assert calls[:3] == [("a", 0), ("b", 0), ("c", 0)]
     counted = calls[3:]
     assert Counter(counted) == {(name, number): 2 for name in "abc" for number in range(4)}
     for block in range(8):
         trio = counted[3 * block : 3 * block + 3]
-        assert len({number for _, number in trio}) == 1, "all ways of a prompt stand beside each other"
+        assert len({number for _, number in trio}) == 1, "all loops of a prompt stand beside each other"
         assert {name for name, _ in trio} == {"a", "b", "c"}
     assert len({tuple(name for name, _ in counted[3 * block : 3 * block + 3]) for block in range(8)}) > 1
     assert told == [(done, 8) for done in range(1, 9)]
@@ -90,27 +92,26 @@ def test_one_prompt_has_no_interval() -> None:
     assert (found.value, found.low, found.high) == (1.5, None, None)
 
 
-def test_overhead_and_starts_are_read_off_the_rounds() -> None:
+def test_overhead_is_read_off_the_rounds() -> None:
     first = decoded(1.0, (4.0, 2.0, 0.25, 0.5), (3.0, 2.0, 0.25, 0.0))
     second = decoded(3.0, (6.0, 2.0, 0.0, 0.0))
     runs: Runs = [[run(1.0, decoded=first), run(1.0, decoded=second)], [run(1.0, decoded=decoded(2.0))]]
     overhead, rounds = overhead_and_round_s(runs)
     assert overhead.tolist() == [1.0, 0.0]
     assert rounds.tolist() == [20.0, 0.0]
-    assert start_s(runs).tolist() == [7.0, 0.0]
 
 
-def test_all_ways_write_the_same_greedy_text(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_all_loops_write_the_same_greedy_text(tiny_model: Callable[..., LoadedModel]) -> None:
     target, draft = tiny_model(scale=0.3), tiny_model(seed=1, scale=0.3)
     device = FakeDevice()
     clock = FakeClock(device)
     for loaded in (target, draft):
         loaded.model.register_forward_hook(lambda *_: device.launch(1.0))
-    ways = ways_to_generate(target, draft, PROMPTS, GREEDY, gamma=2, max_new_tokens=6, seed=0, clock=clock)
+    loops = loops_to_compare(target, draft, PROMPTS, GREEDY, gamma=2, max_new_tokens=6, seed=0, clock=clock)
     for number in range(2):
-        texts = [way(number).text for way in ways.values()]
+        texts = [loop(number).text for loop in loops.values()]
         assert [text.tokens for text in texts] == [texts[0].tokens] * 5
-    splits = split_times(ways, target, draft, prompts=2, clock=clock)
+    splits = split_times(loops, target, draft, prompts=2, clock=clock)
     assert (splits["plain"].target_forwards, splits["plain"].draft_forwards) == (12, 0)
     assert (splits["generate"].target_forwards, splits["generate"].tokens) == (12, 12)
     for split in splits.values():
@@ -119,12 +120,28 @@ def test_all_ways_write_the_same_greedy_text(tiny_model: Callable[..., LoadedMod
         assert split.outside_s == 0.0
 
 
-def test_taking_the_first_token_along_saves_a_draft_forward(tiny_model: Callable[..., LoadedModel]) -> None:
-    target, draft, device = tiny_model(), tiny_model(seed=1), FakeDevice()
-    clock = FakeClock(device, marks_on_host=False)
-    draft.model.register_forward_hook(lambda *_: device.launch(1.0))
-    ways = ways_to_start(target, draft, PROMPTS, GREEDY, gamma=3, seed=0, clock=clock)
-    runs = race(ways, prompts=2, repeats=1, seed=0)
-    assert start_s(runs["without"]).tolist() == [4.0, 4.0]
-    assert start_s(runs["with"]).tolist() == [3.0, 3.0]
-    assert all(repeats[0].decoded.rows[0].gamma == 3 for repeats in runs["with"] if repeats[0].decoded)
+def test_seconds_in_forwards_are_waited_for_and_others_are_not_counted(
+    tiny_model: Callable[..., LoadedModel], fake_device: FakeDevice, fake_clock: FakeClock
+) -> None:
+    target = tiny_model()
+
+    def work(*_: object) -> None:
+        fake_device.launch(0.5)
+
+    target.model.get_input_embeddings().register_forward_hook(work)
+    with ForwardTimer(target.model, fake_clock) as timer:
+        fake_device.launch(2.0)
+        generate_plain(target, [[1, 2, 3]], GREEDY, max_new_tokens=4, seed=0, prompt_numbers=[0])
+        fake_device.launch(2.0)
+    assert timer.forwards == 4
+    assert timer.inside_s == pytest.approx(2.0)
+    target.model(input_ids=torch.tensor([[1]]))
+    assert timer.forwards == 4
+
+
+def test_a_failure_inside_removes_the_hooks(tiny_model: Callable[..., LoadedModel], fake_clock: FakeClock) -> None:
+    target = tiny_model()
+    with pytest.raises(RuntimeError, match="broken"), ForwardTimer(target.model, fake_clock) as timer:
+        raise RuntimeError("broken")
+    target.model(input_ids=torch.tensor([[1]]))
+    assert timer.forwards == 0

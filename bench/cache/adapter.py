@@ -1,0 +1,164 @@
+"""transformers' cache interface, from 5.0 on: what a layer must answer, what a forward takes, what a model says.
+
+No other module knows that interface.  `BufferLayer` stores what a layer computes in buffers of ours, `run_model` is the
+forward over them, and the questions to a configuration are here as well.
+
+Shapes: B batch, N new tokens, K key/value heads, S slots, D head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+
+Masks = Tensor | dict[str, Tensor | None] | None
+
+
+class BufferLayer(CacheLayerMixin):
+    """One layer's keys and values, (B, K, S, D) each; what a forward may see of them is up to the subclass."""
+
+    is_sliding = False
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def size(self) -> tuple[int, int, int]:
+        """(tokens held before this forward, slots that its mask covers, slots in all)."""
+        raise NotImplementedError
+
+    @property
+    def both(self) -> tuple[Tensor, Tensor]:
+        """(keys, values), once they are allocated."""
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
+    def scatter(self, key_states: Tensor, value_states: Tensor, positions: Tensor) -> None:
+        """Write (B, K, N, D) states at (B, N) positions."""
+        keys, values = self.both
+        rows = torch.arange(positions.shape[0], device=keys.device)[:, None]
+        keys[rows, :, positions] = key_states.transpose(1, 2)
+        values[rows, :, positions] = value_states.transpose(1, 2)
+
+    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:  # noqa: ARG002
+        """Tokens held (only read by models that ignore position ids)."""
+        return self.size()[0]
+
+    def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:  # noqa: ARG002
+        """(slots, offset 0); masks are made by us, so transformers never needs more."""
+        return self.size()[1], 0
+
+    def get_max_length(self) -> int:
+        """The capacity in tokens (name used by newer releases)."""
+        return self.size()[2]
+
+    def get_max_cache_shape(self) -> int:
+        """The capacity in tokens (name used by older releases)."""
+        return self.size()[2]
+
+
+class TracedLayer(BufferLayer):
+    """Buffers as a traced forward sees them: written at the rows' positions, read as a whole."""
+
+    def __init__(self, keys: Tensor, values: Tensor, positions: Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self.is_initialized = keys, values, True
+        self._positions = positions.to(keys.device)
+
+    def size(self) -> tuple[int, int, int]:
+        """As if the buffers were full after this forward."""
+        slots = self.both[0].shape[2]
+        return slots - self._positions.shape[1], slots, slots
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing: the buffers are there."""
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        *args: Any,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
+        """Write the states; return the whole buffers."""
+        self.scatter(key_states, value_states, self._positions)
+        return self.both
+
+
+def cache_of(layers: Sequence[BufferLayer]) -> Cache:
+    """The layers as a forward takes them."""
+    return Cache(layers=list(layers))
+
+
+def run_model(
+    model: PreTrainedModel, tokens: Tensor, *, layers: Cache, mask: Masks, positions: Tensor, keep: int
+) -> Tensor:
+    """(B, keep or N, V) logits of (B, N) tokens at (B, N) positions; keep 0 keeps all."""
+    output = model(
+        input_ids=tokens,
+        attention_mask=mask,
+        position_ids=positions,
+        use_cache=True,
+        logits_to_keep=keep,
+        **{_cache_argument(model): layers},
+    )
+    logits: Tensor = output.logits
+    return logits
+
+
+def _cache_argument(model: PreTrainedModel) -> str:
+    """The forward's name for the cache: ``cache`` in newer transformers releases, ``past_key_values`` in older ones."""
+    name: str | None = getattr(model, "_specgauge_cache_argument", None)
+    if name is None:
+        name = "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
+        model._specgauge_cache_argument = name  # type: ignore[assignment]
+    return name
+
+
+def layer_masks(model: PreTrainedModel, full: Tensor | None, sliding: Tensor | None) -> Masks:
+    """What a model with a sliding window takes: the window's mask, or one mask for each kind of attention layer."""
+    if "full_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
+        return {"full_attention": full, "sliding_attention": sliding}
+    return sliding
+
+
+def layer_count(model: PreTrainedModel) -> int:
+    """Layers that keep keys and values."""
+    return int(model.config.get_text_config().num_hidden_layers)
+
+
+def sliding_window(model: PreTrainedModel) -> int | None:
+    """The window in tokens of the layers that have one; None where no layer has."""
+    config = model.config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if window is None or getattr(config, "use_sliding_window", True) is False:
+        return None
+    return int(window) if kinds is None or "sliding_attention" in kinds else None
+
+
+def refuse_cache_that_cannot_roll_back(config: Any, name: str, model: PreTrainedModel | None = None) -> None:
+    """Refuse a configuration, or a model of it, whose state cannot be rolled back by moving a length.
+
+    Raises:
+        ValueError: an encoder-decoder model, or one with a recurrent state.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"{name}: encoder-decoder models are not supported; use a decoder-only model")
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    found = sorted(kinds - _ATTENTION_LAYERS)
+    if not found and getattr(model, "_is_stateful", False):
+        found = [type(model).__name__]
+    if found:
+        raise ValueError(
+            f"{name}: its state ({', '.join(found)}) cannot be rolled back after a rejected draft, so it cannot decode "
+            f"speculatively; use a model with attention layers only ({', '.join(sorted(_ATTENTION_LAYERS))})"
+        )
