@@ -34,7 +34,7 @@ from specgauge.bench.acceptance.teacher_forced import (
     sorted_frame,
     text_batches,
 )
-from specgauge.bench.decoding.ngram import NgramIndex
+from specgauge.bench.decoding.drafters import NgramIndex
 from specgauge.bench.decoding.plain import pad_right
 from specgauge.bench.decoding.records import Text, refuse_places
 from specgauge.bench.decoding.sampling import are_no_numbers, probabilities

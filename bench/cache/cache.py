@@ -29,12 +29,12 @@ from specgauge.bench.cache.adapter import (
     BufferLayer,
     Masks,
     cache_of,
+    for_all_layers,
     layer_count,
     layer_masks,
     run_model,
     sliding_window,
 )
-from specgauge.bench.cache.attention import for_all_layers
 
 CAPACITY_STEP = 64
 

@@ -29,10 +29,9 @@ from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache
 from specgauge.bench.decoding.drafters import Drafter, EarlyStopCheck, EarlyStopChecks, ModelDrafter, Proposal
-from specgauge.bench.decoding.draws import Draws, History
 from specgauge.bench.decoding.plain import Interleavable, first_logits, new_rows, uninterrupted
 from specgauge.bench.decoding.records import Decoded, GammaLimit, NonFiniteLogitsError, RoundTimes, Row, RowRound
-from specgauge.bench.decoding.sampling import draw
+from specgauge.bench.decoding.sampling import Draws, History, draw
 from specgauge.bench.decoding.verification import RowOutcome, Verifier, verify_block
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for

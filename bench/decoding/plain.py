@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.draws import Draws
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Row, Text
-from specgauge.bench.decoding.sampling import NO_TOKEN, next_tokens, seen_tokens
+from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, next_tokens, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.sampling import SamplingSettings

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward
 from specgauge.bench.decoding.drafters import Proposal
-from specgauge.bench.decoding.draws import Draws
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
+    Draws,
     are_no_numbers,
     draw,
     lowest_argmax,

@@ -33,7 +33,7 @@ from transformers.generation.logits_process import (
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding.plain import new_rows
 from specgauge.bench.decoding.records import Row, Text
 from specgauge.bench.models.load_errors import quiet_loading

@@ -9,15 +9,13 @@ the interval, or where greedy texts differ by more than rounding.
 
     speculative over assisted >= 1.10       plain over generate >= 1.0       ε share of a round <= 5 %
 
-A second pass counts forwards and the seconds inside them, so that a gain can be split into fewer or faster forwards and
-less time outside.  On a machine that others load, `--processor-seconds` counts this process's own seconds on one core.
+On a machine that others load, `--processor-seconds` counts this process's own seconds on one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -31,13 +29,11 @@ from specgauge.bench.end_to_end.side_by_side import (
     CONFIDENCE,
     Ratio,
     Runs,
-    Split,
     loops_to_compare,
     overhead_and_round_s,
     pooled,
     rate_ratio,
     run_side_by_side,
-    split_times,
 )
 from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.environment import use_threads
@@ -98,7 +94,6 @@ class Comparison:
     lines: list[Line]
     checks: dict[str, TextCheck]
     """Empty where texts are drawn."""
-    splits: dict[str, Split]
     runs: dict[str, Runs]
 
     @property
@@ -107,15 +102,6 @@ class Comparison:
         missed = any(line.verdict == "missed" for line in self.lines)
         return not missed and not any(check.failures for check in self.checks.values())
 
-    def gain(self) -> dict[str, float]:
-        """What the decoder saves over assisted generation in the timed-forward pass, in seconds, and where.
-
-        ``outside_share`` is the part of the gain that is host work rather than forwards: 1 if forwards cost the same.
-        """
-        ours, theirs = self.splits["speculative"], self.splits["assisted"]
-        gain, outside = theirs.total_s - ours.total_s, theirs.outside_s - ours.outside_s
-        return {"gain_s": gain, "outside_s": outside, "outside_share": outside / gain if gain else math.nan}
-
     def text(self) -> str:
         """The tables."""
         ratios = [
@@ -123,23 +109,12 @@ class Comparison:
             | {"high": line.ratio.high, "target": line.target, "": line.verdict}
             for line in self.lines
         ]
-        splits = []
-        for name, split in self.splits.items():
-            tokens = sum(len(run.text.tokens) for repeats in self.runs[name] for run in repeats)
-            row = {
-                "loop": name,
-                "tokens/s": tokens / sum(run.total_s for repeats in self.runs[name] for run in repeats),
-            }
-            row |= {"target forwards": split.target_forwards, "draft forwards": split.draft_forwards}
-            seconds = {"target": split.target_s, "draft": split.draft_s, "outside": split.outside_s}
-            splits.append(row | {f"{part} ms/token": 1e3 * value / split.tokens for part, value in seconds.items()})
-        gain = self.gain()
-        blocks = [
-            _table(ratios),
-            _table(splits),
-            f"gain over assisted with forwards timed: {gain['gain_s']:.3g} s, of which outside the models "
-            f"{gain['outside_s']:.3g} s ({gain['outside_share']:.0%})",
-        ]
+        rates = []
+        for name, prompts in self.runs.items():
+            runs = [run for repeats in prompts for run in repeats]
+            tokens, seconds = sum(len(run.text.tokens) for run in runs), sum(run.total_s for run in runs)
+            rates.append({"loop": name, "tokens": tokens, "seconds": seconds, "tokens/s": tokens / seconds})
+        blocks = [_table(ratios), _table(rates)]
         if not self.checks:
             return "\n\n".join([*blocks, "texts are drawn, each loop from its own random numbers: not compared"])
         texts = [
@@ -161,10 +136,6 @@ class Comparison:
                 for line in self.lines
             ],
             "texts": {name: asdict(check) for name, check in self.checks.items()},
-            "splits": {name: {**asdict(split), "outside_s": split.outside_s} for name, split in self.splits.items()},
-            "gain_over_assisted": {
-                name: value if math.isfinite(value) else None for name, value in self.gain().items()
-            },
             "runs": {
                 name: [
                     {"prompt": number, "tokens": len(run.text.tokens), "total_s": run.total_s}
@@ -266,7 +237,6 @@ def measure(options: argparse.Namespace) -> Comparison:
     return Comparison(
         lines=ratios(runs, options.seed),
         checks=check_texts(target, runs, settings),
-        splits=split_times(loops, target, draft, prompts=min(len(prompts), options.split_prompts), clock=clock),
         runs=runs,
     )
 
@@ -288,7 +258,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--top-p", type=float, default=None)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--split-prompts", type=int, default=8, help="prompts of the pass that times forwards")
     parser.add_argument(
         "--processor-seconds", action="store_true", help="this process's own seconds on one core, not the clock's"
     )

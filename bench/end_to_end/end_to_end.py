@@ -29,8 +29,7 @@ from functools import partial
 import numpy as np
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import Interleavable, interleave, plain_steps
 from specgauge.bench.decoding.records import Text
 from specgauge.bench.device import free_memory, is_out_of_memory

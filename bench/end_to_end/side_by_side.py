@@ -7,24 +7,18 @@
 All at batch 1.  A prompt's seconds are the median of its repeats; ratios pair the prompts: with r the seconds a token,
 
     tokens/s of a over b = Σ_p r_b,p / Σ_p r_a,p          resampled over prompts p, both sides by the same draws
-
-A `ForwardTimer` says how long a loop spends inside a model's forwards, and how long outside.  Each forward is waited
-for on both sides, so a device's queue never fills: the split holds, the total is longer than that of an undisturbed
-run.  Masks that a model makes itself count as forward, those made for it do not.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
@@ -38,42 +32,6 @@ from specgauge.model.sampling import SamplingSettings
 from specgauge.model.stats.bootstrap import percentile_interval, ratio_replicates
 
 CONFIDENCE = 0.9
-
-
-class ForwardTimer:
-    """Counts a model's forwards while the context lasts, and adds up their seconds."""
-
-    def __init__(self, model: nn.Module, clock: Clock) -> None:
-        self.model, self.clock = model, clock
-        self.forwards, self.inside_s = 0, 0.0
-        self._start: Any = None
-        self._hooks: list[Any] = []
-
-    def __enter__(self) -> ForwardTimer:
-        """Start counting."""
-        self._hooks = [
-            self.model.register_forward_pre_hook(self._begin),
-            self.model.register_forward_hook(self._end),
-        ]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop counting, whatever happened."""
-        for hook in self._hooks:
-            hook.remove()
-
-    def _begin(self, *_: Any) -> None:
-        self.clock.synchronize()
-        self._start = self.clock.mark()
-
-    def _end(self, *_: Any) -> None:
-        self.clock.synchronize()
-        end = self.clock.mark()
-        self.clock.synchronize()
-        self.forwards += 1
-        self.inside_s += self.clock.elapsed_s(self._start, end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,23 +58,6 @@ class Ratio:
     value: float
     low: float | None
     high: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """Where the seconds of one loop went, all prompts together."""
-
-    tokens: int
-    total_s: float
-    target_forwards: int
-    draft_forwards: int
-    target_s: float
-    draft_s: float
-
-    @property
-    def outside_s(self) -> float:
-        """Seconds outside both models."""
-        return self.total_s - self.target_s - self.draft_s
 
 
 def _timed(clock: Clock, decode: Callable[[], Decoded | list[Text]]) -> LoopRun:
@@ -197,35 +138,6 @@ def run_side_by_side(
             if progress is not None:
                 progress(repeat * prompts + done + 1, repeats * prompts)
     return runs
-
-
-def split_times(
-    loops: Mapping[str, Loop], target: LoadedModel, draft: LoadedModel, *, prompts: int, clock: Clock
-) -> dict[str, Split]:
-    """Forwards and the seconds in them of every loop, beside each other on every prompt.
-
-    A pass of its own: timing forwards slows them down.
-    """
-    parts: dict[str, list[Split]] = {name: [] for name in loops}
-    for number in range(prompts):
-        for name, loop in loops.items():
-            with ForwardTimer(target.model, clock) as of_target, ForwardTimer(draft.model, clock) as of_draft:
-                run = loop(number)
-            parts[name].append(
-                Split(
-                    tokens=len(run.text.tokens),
-                    total_s=run.total_s,
-                    target_forwards=of_target.forwards,
-                    draft_forwards=of_draft.forwards,
-                    target_s=of_target.inside_s,
-                    draft_s=of_draft.inside_s,
-                )
-            )
-    names = [field.name for field in fields(Split)]
-    return {
-        name: Split(**{field: sum(getattr(split, field) for split in splits) for field in names})
-        for name, splits in parts.items()
-    }
 
 
 def seconds_per_token(runs: Runs) -> FloatArray:

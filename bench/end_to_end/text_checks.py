@@ -20,10 +20,9 @@ import torch
 
 from specgauge.bench.acceptance.lookups import pair_acceptance
 from specgauge.bench.cache.cache import forward, new_cache
-from specgauge.bench.decoding.draws import History
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
-from specgauge.bench.decoding.sampling import processed_logits
+from specgauge.bench.decoding.sampling import History, processed_logits
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.acceptance.texts import pad_texts

@@ -18,8 +18,7 @@ import torch
 from torch.nn import Module, ModuleList
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from specgauge.bench.cache.adapter import refuse_cache_that_cannot_roll_back
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
 from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.device import distinct_devices
 from specgauge.bench.models.agreement import take_over_attention

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.ngram import IndexState, NgramDrafter
+from specgauge.bench.decoding.drafters import IndexState, NgramDrafter
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
     lowest_argmax,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.blocks import BlockRecord
 

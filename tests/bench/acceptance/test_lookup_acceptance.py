@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specgauge.bench.acceptance.lookups import LOOKUP_COLUMNS, measure_lookups, pair_acceptance, starts_of
 from specgauge.bench.acceptance.teacher_forced import FLOAT_COLUMNS, INTEGER_COLUMNS, measure_acceptance
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import NgramDrafter
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.end_to_end.end_to_end import drafter_for

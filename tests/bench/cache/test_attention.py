@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES, attention_forward, for_all_layers
+from specgauge.bench.cache.adapter import ATTENTION_NAMES, attention_forward, for_all_layers
 
 MODULE = torch.nn.Identity()
 BATCH, WIDTH = 3, 8

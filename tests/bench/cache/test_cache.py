@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.cache.adapter import refuse_cache_that_cannot_roll_back
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
 from specgauge.bench.cache.cache import capacity_bucket, forward, new_cache
 from tests.bench.decoding.test_decoder_families import FAMILIES, VOCABULARY, network
 

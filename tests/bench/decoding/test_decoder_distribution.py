@@ -20,11 +20,10 @@ from scipy.stats import chi2
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding import verification
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.sampling import draw
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.checks import FloatArray

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.models.pair import LoadedModel

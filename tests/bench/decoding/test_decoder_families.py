@@ -24,7 +24,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.plain import generate_plain

@@ -11,8 +11,7 @@ import torch
 from scipy.stats import binom
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings, uniforms

@@ -15,11 +15,10 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, confidence
-from specgauge.bench.decoding.draws import Draws
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter, confidence
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import Decoded
+from specgauge.bench.decoding.sampling import Draws
 from specgauge.bench.models.pair import LoadedModel, first_layers
 from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
 from specgauge.model.policies.policy import GammaPolicy, HeuristicPolicy

@@ -13,8 +13,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LM
 
 from specgauge.bench.cache.cache import RowCache, forward, new_cache
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import ModelDrafter, confidence
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import ModelDrafter, NgramDrafter, confidence
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.models.pair import LoadedModel, first_layers
 from specgauge.model.sampling import SamplingSettings

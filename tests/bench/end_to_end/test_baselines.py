@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.end_to_end.baselines import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.bench.cache.cache import forward
-from specgauge.bench.decoding.ngram import NgramDrafter, NgramIndex
+from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arms
 from specgauge.bench.timing.arms import TimedLookups, Workbench, committed_by_a_round
