@@ -117,20 +117,30 @@ def exactly(text: str) -> str:
     return f"^{re.escape(text)}$"
 
 
-LISTENED = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]
+def under(name: str, *values: Any) -> list[dict[str, Any]]:
+    return [{name: value} for value in values]
+
+
+def message(role: Any, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
 ROWS: list[Any] = [
     *("just text", ["a"], None, True, 1.5, {"question": "a", "answer": "b"}),
-    *({"prompt": value} for value in (3, None, ["a"], "")),
-    *({"text": value} for value in ({"a": 1}, " \n\t")),
+    *under("prompt", 3, None, ["a"], ""),
+    *under("text", {"a": 1}, " \n\t"),
     {"prompt": "a", "category": 7},
-    *({"messages": value} for value in ("Hi", ["Hi"], [{"role": "user"}], [], LISTENED)),
-    *({"messages": [{"role": "system", "content": "a"}, *more]} for more in ([], [{"role": "user", "content": [3]}])),
-    *({"messages": [{"role": role, "content": text}]} for role, text in (("user", None), (1, "a"), ("user", " "))),
-    *({"turns": value} for value in ([], "a", [1], [""])),
-    *({"conversations": value} for value in ({}, ["Hi"], [{"from": "human"}], [{"from": "human", "value": None}])),
+    *under("messages", "Hi", ["Hi"], [{"role": "user"}], [], [message("assistant", "a"), message("user", "b")]),
+    *under("messages", [message("system", "a")], [message("system", "a"), message("user", [3])]),
+    *under("messages", [message("user", None)], [message(1, "a")], [message("user", " ")]),
+    *under("turns", [], "a", [1], [""]),
+    *under("conversations", {}, ["Hi"], [{"from": "human"}], [{"from": "human", "value": None}]),
 ]
 FORMS: list[tuple[Any, Any]] = [
-    *(("jsonl", {"turns": ["a"]}), ("jsonl", {}), ("spec-bench", {"prompt": "a"}), ("sharegpt", {"prompt": "a"})),
+    ("jsonl", {"turns": ["a"]}),
+    ("jsonl", {}),
+    ("spec-bench", {"prompt": "a"}),
+    ("sharegpt", {"prompt": "a"}),
 ]
 FILES = [
     *(b"", b" \n\n\t\n", b"\xef\xbb\xbf", b"[]"),

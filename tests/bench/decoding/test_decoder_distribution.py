@@ -35,7 +35,7 @@ from tests.bench.scripted import after, scripted
 TOKENS = 4
 SETTINGS = SamplingSettings(temperature=0.9, top_p=0.95)
 PROMPT = (1,)
-MANY, SEEDED = 20_000, 4_000
+MANY, SEEDED = 10_000, 4_000
 PASSES, CAUGHT = 1e-4, 1e-6
 
 
@@ -125,7 +125,7 @@ def p_values(gamma: int, texts: list[tuple[int, ...]]) -> tuple[float, float]:
 
 @cache
 def many(gamma: int) -> list[tuple[int, ...]]:
-    """What the decoder writes, two batches of 10,000 rows."""
+    """What the decoder writes, one batch of 10,000 rows."""
     return continuations(gamma, count=MANY, rows=10_000)
 
 
