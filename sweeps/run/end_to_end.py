@@ -362,7 +362,7 @@ class Verification:
             benches[cell.key] = self._warm(loaded, cell, block, batch)
             self.progress.set_aside(time.monotonic() - started)
         own = benches[cell.key]
-        took_turns = own.bench.takes_turns
+        interleaved = own.bench.interleaves
         arms = shuffled(self._arms_of_block(own.arms, block), seed=self.run.config.seed, block=block)
         runs = own.bench.run(
             arms,
@@ -372,7 +372,7 @@ class Verification:
             policies=own.policies(batch.half),
             window=max(self.run.config.grid.gamma),
         )
-        if took_turns and not own.bench.takes_turns:
+        if interleaved and not own.bench.interleaves:
             self.progress.say(f"{cell.words}: no memory for the caches of all arms at once; they run one after another")
         found = [runs[arm] for arm in arms]
         log.append(
