@@ -137,7 +137,7 @@ class CellTimer:
                 device_s=taken.device_s,
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
-                    "capacity_target": bench.target_cache.capacity,
+                    "capacity_target": bench.target_capacity,
                     "capacity_draft": bench.draft_capacity,
                     **self.notes_of(cell, taken.compilation),
                 },

@@ -290,7 +290,7 @@ def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None
     for context in (40, 130):
         for arm in ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "prefill_target", "prefill_draft"):
             bench.sample(arm, context, GREEDY, HostClock())
-    of_target, of_draft = bench.target_cache, bench.draft_cache
+    of_target, of_draft = bench.target.cache, bench.draft.cache
     assert isinstance(of_target, StaticCache)
     assert isinstance(of_draft, StaticCache)
     assert set(of_target.buffers.shapes) == {(new, 0, bucket) for new in (1, 2, 3) for bucket in (64, 192)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,7 +54,7 @@ class ScriptedBench:
     device: Any
     batch_size: int
     times: Times
-    target_cache: Any = field(default_factory=lambda: SimpleNamespace(capacity=64))
+    target_capacity: int = 64
     draft_capacity: int = 64
 
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:

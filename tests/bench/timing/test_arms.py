@@ -61,8 +61,8 @@ class Log:
         real = forward
 
         def logged(model: Any, cache: Any, tokens: Tensor, *, keep: int = 0) -> Tensor:
-            who = {id(bench.target.model): "target", id(bench.draft.model): "draft"}[id(model)]
-            assert cache is (bench.target_cache if who == "target" else bench.draft_cache)
+            who = {id(bench.target.model.model): "target", id(bench.draft.model.model): "draft"}[id(model)]
+            assert cache is (bench.target.cache if who == "target" else bench.draft.cache)
             self.lines.append((who, tokens.shape[1], max(cache.lengths)))
             self.behind.append([max(cache.lengths) - length for length in cache.lengths])
             self.tokens.append(tokens.clone())
@@ -122,9 +122,9 @@ def test_every_row_holds_exactly_the_length_of_tokens(prompts: list[list[int]], 
 
 def test_a_workbench_holds_the_largest_round(bench: Bench) -> None:
     opened = bench(batch_size=2)
-    assert opened.target_text.shape == opened.draft_text.shape == (2, LARGEST + GAMMA_MAX + 1)
-    assert torch.equal(opened.target_text, timing_rows(PROMPTS, 2, LARGEST + GAMMA_MAX + 1))
-    assert opened.target_cache.lengths == opened.draft_cache.lengths == [LARGEST + GAMMA_MAX + 1] * 2
+    assert opened.target.text.shape == opened.draft.text.shape == (2, LARGEST + GAMMA_MAX + 1)
+    assert torch.equal(opened.target.text, timing_rows(PROMPTS, 2, LARGEST + GAMMA_MAX + 1))
+    assert opened.target.cache.lengths == opened.draft.cache.lengths == [LARGEST + GAMMA_MAX + 1] * 2
 
 
 # What each arm feeds, and what is inside the clock
@@ -206,7 +206,7 @@ def test_the_forwards_of_a_prefill(
 
 def test_the_target_is_fed_the_text_and_the_draft_its_own_tokens(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = bench()
-    text = opened.target_text
+    text = opened.target.text
     for arm, positions in [
         ("decode", [(6, 7), (7, 8)]),
         ("draft_catch_up", [(7, 8), (6, 8)]),
@@ -234,10 +234,10 @@ def test_the_chain_feeds_what_the_draft_drew(
     log = Log(opened, monkeypatch)
     opened.sample("draft", 7, settings, log)
     for row in range(3):
-        text = opened.draft_text[row : row + 1, : 8 - row]
+        text = opened.draft.text[row : row + 1, : 8 - row]
         for step in range(1, GAMMA_MAX):
-            seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.vocabulary_rows)
-            logits = fresh_logits(opened.draft, text)[:, -1]
+            seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.model.vocabulary_rows)
+            logits = fresh_logits(opened.draft.model, text)[:, -1]
             drawn = next_tokens(logits, settings, opened.uniforms[step - 1, row : row + 1], seen)
             assert log.tokens[1 + step][row].tolist() == drawn.tolist()
             text = torch.cat([text, drawn[:, None]], dim=1)
@@ -247,7 +247,7 @@ def test_the_chain_feeds_what_the_draft_drew(
 def test_a_draft_whose_logits_are_no_numbers_is_timed_all_the_same(bench: Bench, settings: SamplingSettings) -> None:
     """What it would draft is nobody's here; why it has no acceptance is told where that is measured."""
     opened = bench()
-    opened.draft.model.register_forward_hook(
+    opened.draft.model.model.register_forward_hook(
         lambda _, __, output: output.__setitem__("logits", output["logits"] * torch.nan)
     )
     for arm in ("draft", "draft_catch_up", "prefill_draft"):
@@ -278,7 +278,7 @@ def test_verifying_ends_with_every_row_of_probabilities(
     opened.sample(f"verify:{gamma}", 7, SAMPLED, HostClock())
     opened.sample(f"verify:{gamma}", 7, GREEDY, HostClock())
     probs, tokens = rows
-    whole = fresh_logits(opened.target, opened.target_text)
+    whole = fresh_logits(opened.target.model, opened.target.text)
     expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
     assert probs.shape == (3, gamma + 1, 11)
     torch.testing.assert_close(probs.sum(-1), torch.ones(3, gamma + 1, dtype=torch.float64))
@@ -303,7 +303,7 @@ def test_verifying_penalises_by_the_history_of_each_row_of_logits(
     (found,) = histories
     for row in range(3):
         for step in range(gamma + 1):
-            before = opened.target_text[row, : [3, 2, 2][row] + step].tolist()
+            before = opened.target.text[row, : [3, 2, 2][row] + step].tolist()
             assert set(found[row, step].nonzero()[:, 0].tolist()) == set(before)
 
 
@@ -323,8 +323,8 @@ def test_after_any_arm_both_caches_equal_a_fresh_prefill(bench: Bench, settings:
     opened, prefilled = bench(), bench()
     for arm, context in [(arm, context) for context in (LARGEST, 3, 12) for arm in ARMS]:
         opened.sample(arm, context, settings, HostClock())
-        assert_same_tensors(opened.target_cache, prefilled.target_cache, LARGEST + GAMMA_MAX + 1)
-        assert_same_tensors(opened.draft_cache, prefilled.draft_cache, LARGEST + GAMMA_MAX + 1)
+        assert_same_tensors(opened.target.cache, prefilled.target.cache, LARGEST + GAMMA_MAX + 1)
+        assert_same_tensors(opened.draft.cache, prefilled.draft.cache, LARGEST + GAMMA_MAX + 1)
 
 
 @pytest.mark.parametrize("context", [1, 12, LARGEST])
@@ -333,8 +333,8 @@ def test_after_any_arm_the_next_token_has_the_logits_of_the_whole_text(bench: Be
     opened = bench()
     opened.sample(arm, context, SAMPLED, HostClock())
     for model, cache, text in (
-        (opened.target, opened.target_cache, opened.target_text),
-        (opened.draft, opened.draft_cache, opened.draft_text),
+        (opened.target.model, opened.target.cache, opened.target.text),
+        (opened.draft.model, opened.draft.cache, opened.draft.text),
     ):
         cache.set_lengths(LARGEST)
         with torch.inference_mode():
@@ -353,8 +353,8 @@ def test_a_context_of_one_token(bench: Bench) -> None:
 
 def test_the_draft_is_never_fed_an_id_it_has_no_row_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = bench(draft_vocabulary=6)
-    assert int(opened.target_text.max()) == 10
-    assert torch.equal(opened.draft_text, torch.where(opened.target_text < 6, opened.target_text, 0))
+    assert int(opened.target.text.max()) == 10
+    assert torch.equal(opened.draft.text, torch.where(opened.target.text < 6, opened.target.text, 0))
     log = Log(opened, monkeypatch)
     for settings in (GREEDY, SAMPLED, PENALISED):
         for arm in ARMS:

@@ -45,8 +45,7 @@ class FakeBench:
     def __init__(self, device: Any, batch_size: int, fail: Callable[[str, int, int], Exception | None]) -> None:
         self.device, self.batch_size, self.fail = device, batch_size, fail
         self.shapes: set[tuple[str, int, float]] = set()
-        self.target_cache = type("Cache", (), {"capacity": 64})()
-        self.draft_capacity = 64
+        self.target_capacity = self.draft_capacity = 64
 
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
         error = self.fail(arm, self.batch_size, context)

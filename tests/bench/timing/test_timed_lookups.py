@@ -98,7 +98,7 @@ class Log:
         look, start = NgramDrafter.propose, NgramDrafter.start
 
         def logged(model: Any, cache: Any, tokens: Any, *, keep: int = 0) -> Any:
-            assert model is bench.target.model
+            assert model is bench.target.model.model
             self.lines.append(("target", tokens.shape[1], cache.lengths[0]))
             return forward(model, cache, tokens, keep=keep)
 
