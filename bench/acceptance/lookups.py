@@ -99,15 +99,19 @@ def measure_lookups(
         NonFiniteLogitsError: the target's logits are not numbers.
     """
     batches = text_batches(texts, batch_size)
-    columns: dict[str, list[Any]] = {name: [] for name in _FILLED}
+    rows: list[tuple[Any, ...]] = []
     for done, batch in enumerate(batches):
         starts = [list(starts_of(text, ngram, gamma_max)) for text in batch]
         of_tokens, of_rejected = _target_probs(target, batch, starts, settings, chunk)
         for text, found, token_probs, rejected_probs in zip(batch, starts, of_tokens, of_rejected, strict=True):
-            _append(columns, text, found, token_probs, rejected_probs)
+            for position, start in enumerate(found):
+                at = (text.prompt, text.repetition, position, len(text.prompt_tokens) + position)
+                offered = (start.proposed, start.matching, start.ngram)
+                probs = (token_probs[position], rejected_probs[position])
+                rows.append((*at, text.tokens[position + 1], *offered, *probs, text.end_reason))
         if progress is not None:
             progress(done + 1, len(batches))
-    return _frame(columns)
+    return _frame(pd.DataFrame(rows, columns=list(_FILLED)))
 
 
 def _target_probs(
@@ -156,31 +160,9 @@ def _gathered(probs: Tensor, places: Sequence[tuple[int, int, int]]) -> list[flo
     return found
 
 
-def _append(
-    columns: dict[str, list[Any]],
-    text: Text,
-    starts: Sequence[Start],
-    token_probs: Sequence[float],
-    rejected_probs: Sequence[float],
-) -> None:
-    """The rows of one text."""
-    count = len(starts)
-    columns["prompt"] += [text.prompt] * count
-    columns["repetition"] += [text.repetition] * count
-    columns["position"] += range(count)
-    columns["context"] += range(len(text.prompt_tokens), len(text.prompt_tokens) + count)
-    columns["token"] += text.tokens[1:]
-    columns["target_prob"] += token_probs
-    columns["proposed_length"] += [start.proposed for start in starts]
-    columns["match_length"] += [start.matching for start in starts]
-    columns["lookup_match"] += [start.ngram for start in starts]
-    columns["rejected_target_prob"] += rejected_probs
-    columns["end_reason"] += [text.end_reason] * count
-
-
-def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+def _frame(filled: pd.DataFrame) -> pd.DataFrame:
     """The rows sorted by prompt, repetition and position, with a draft model's columns null."""
-    frame = sorted_frame(columns, _WHOLE, _PROBABILITIES, ("prompt", "repetition", "position"))
+    frame = sorted_frame(filled, _WHOLE, _PROBABILITIES, ("prompt", "repetition", "position"))
     frame.loc[frame["target_prob"] == 0.0, "target_prob"] = math.nan
     frame["draft_argmax"] = pd.array([None] * len(frame), dtype="Int32")
     for name in FLOAT_COLUMNS:

@@ -125,7 +125,7 @@ def measure_rollouts(
     batches = text_batches(texts, batch_size)
     for text in (text for batch in batches for text in batch):
         check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
-    columns: dict[str, list[Any]] = {name: [] for name in (*_WHOLE, *_FLOAT)}
+    rows: list[tuple[int | float, ...]] = []
     for done, batch in enumerate(batches):
         cache = text_cache(draft, batch)
         rejected = _rejected(target, draft, batch, drafting, cache, seed=seed, chunk=chunk)
@@ -135,10 +135,11 @@ def measure_rollouts(
             for start in _starts(draft, text, index, rejected[index], starts_per_text, depth, seed)
         ]
         for first in range(0, len(starts), batch_size):
-            _follow(draft, batch, starts[first : first + batch_size], drafting, cache, seed, columns)
+            _follow(draft, batch, starts[first : first + batch_size], drafting, cache, seed, rows)
         if progress is not None:
             progress(done + 1, len(batches))
-    return sorted_frame(columns, _WHOLE, _FLOAT, ("prompt", "repetition", "start", "depth"))
+    frame = pd.DataFrame(rows, columns=[*_WHOLE, *_FLOAT])
+    return sorted_frame(frame, _WHOLE, _FLOAT, ("prompt", "repetition", "start", "depth"))
 
 
 def rejected_draft_masses(
@@ -228,7 +229,7 @@ def _follow(
     drafting: Drafting,
     held: RowCache,
     seed: int,
-    columns: dict[str, list[Any]],
+    rows: list[tuple[int | float, ...]],
 ) -> None:
     """Feed each chain step by step from a copy of its text's cache; append the rows of the steps inside the context."""
     device, last = draft.device, max(start.steps for start in starts)
@@ -249,13 +250,8 @@ def _follow(
                 continue
             if tops[row] != tops[row]:
                 raise NonFiniteLogitsError(draft.name, chains[row].prompt, start.position + depth)
-            columns["prompt"].append(chains[row].prompt)
-            columns["repetition"].append(chains[row].repetition)
-            columns["start"].append(start.position)
-            columns["depth"].append(depth)
-            columns["token"].append(fed[row])
-            columns["top_prob"].append(tops[row])
-            columns["entropy_nats"].append(entropies[row])
+            found = (start.position, depth, fed[row], tops[row], entropies[row])
+            rows.append((chains[row].prompt, chains[row].repetition, *found))
         if depth == last:
             break
         if seen is not None:

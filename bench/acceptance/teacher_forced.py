@@ -51,12 +51,10 @@ def text_batches(texts: Sequence[Text], batch_size: int) -> list[Sequence[Text]]
     return [longer[first : first + batch_size] for first in range(0, len(longer), batch_size)]
 
 
-def sorted_frame(
-    columns: dict[str, list[Any]], whole: Sequence[str], real: Sequence[str], order: Sequence[str]
-) -> pd.DataFrame:
+def sorted_frame(frame: pd.DataFrame, whole: Sequence[str], real: Sequence[str], order: Sequence[str]) -> pd.DataFrame:
     """The rows with ``whole`` columns as int32 and ``real`` ones as float64, sorted by ``order``."""
-    frame = pd.DataFrame(columns).astype(dict.fromkeys(whole, "int32") | dict.fromkeys(real, "float64"))
-    return frame.sort_values(list(order), kind="stable").reset_index(drop=True)
+    typed = frame.astype(dict.fromkeys(whole, "int32") | dict.fromkeys(real, "float64"))
+    return typed.sort_values(list(order), kind="stable").reset_index(drop=True)
 
 
 def text_cache(model: LoadedModel, texts: Sequence[Text]) -> RowCache:
@@ -228,7 +226,7 @@ def measure_acceptance(
                 columns[column].extend(values)
             if progress is not None:
                 progress(done, len(batches))
-    frame = sorted_frame(columns, INTEGER_COLUMNS, FLOAT_COLUMNS, ("prompt", "repetition", "position"))
+    frame = sorted_frame(pd.DataFrame(columns), INTEGER_COLUMNS, FLOAT_COLUMNS, ("prompt", "repetition", "position"))
     frame.loc[frame["target_prob"] == 0.0, ["target_prob", "draft_prob"]] = np.nan
     return frame
 

@@ -23,6 +23,7 @@ Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -124,16 +125,8 @@ class EndToEnd:
         tokens = min(self.max_new_tokens, rounds * (gamma + 1) + WARM_UP_TOKENS)
         if self.pair.target.mode != "eager":
             tokens = self.max_new_tokens  # another number would need other buckets
-        short = EndToEnd(
-            self.pair,
-            self.settings,
-            max_new_tokens=tokens,
-            seed=self.seed,
-            draft_sampling=self.draft_sampling,
-            acceptance_rule=self.acceptance_rule,
-            forced_rates=self.forced,
-            clock=self.clock,
-        )
+        short = copy(self)
+        short.max_new_tokens = tokens
         policies = {} if fixed is not None else {arm: EveryGamma(gamma_max)}
         short._together([arm], _Asked(prompts=prompts, numbers=range(len(prompts)), policies=policies))
 
