@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.decoding.drafters import NO_LIMIT, EarlyStopCheck, Proposal
+from specgauge.bench.decoding.records import Text
 from specgauge.bench.models.pair import LoadedModel
 from tests.bench.conftest import loaded
 
@@ -92,6 +93,17 @@ def spread(*probs: float) -> LogitsOf:
 def after(table: Tensor) -> LogitsOf:
     """Logits by the last token, from a (V, V) table."""
     return lambda tokens, _: table[tokens]
+
+
+def written(tokens: Sequence[int], number: int = 0, *, prompt: Sequence[int] = (1, 2), eos: bool = False) -> Text:
+    """A text that somebody wrote after a prompt."""
+    return Text(
+        prompt=number,
+        repetition=0,
+        prompt_tokens=tuple(prompt),
+        tokens=tuple(tokens),
+        end_reason="eos" if eos else "length",
+    )
 
 
 class GivenDrafter:

@@ -24,7 +24,7 @@ from specgauge.configs.drafts import NgramConfig
 from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_rounds
 from specgauge.model.acceptance.texts import pad_texts
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.scripted import broken_at, scripted
+from tests.bench.scripted import broken_at, scripted, written
 
 GREEDY, DRAWN = SamplingSettings(temperature=0.0), SamplingSettings(temperature=0.7)
 PENALISED = SamplingSettings(temperature=0.7, repetition_penalty=1.3)
@@ -34,13 +34,7 @@ Make = Callable[..., LoadedModel]
 
 
 def text(prompt: Sequence[int], tokens: Sequence[int], number: int = 0, *, eos: bool = False) -> Text:
-    return Text(
-        prompt=number,
-        repetition=0,
-        prompt_tokens=tuple(prompt),
-        tokens=tuple(tokens),
-        end_reason="eos" if eos else "length",
-    )
+    return written(tokens, number, prompt=prompt, eos=eos)
 
 
 def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:

@@ -15,7 +15,7 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import lowest_argmax, probabilities, processed_logits, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.scripted import always, scripted, spread
+from tests.bench.scripted import always, scripted, spread, written
 
 Make = Callable[..., LoadedModel]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -27,7 +27,7 @@ WAYS = [("ratio", "same"), ("match", "same"), ("ratio", "greedy")]
 
 
 def text(tokens: tuple[int, ...], prompt: int = 0) -> Text:
-    return Text(prompt=prompt, repetition=0, prompt_tokens=(0,), tokens=tokens, end_reason="length")
+    return written(tokens, prompt, prompt=(0,))
 
 
 def texts_of(target: LoadedModel, settings: SamplingSettings, new: int = 12) -> list[Text]:

@@ -12,11 +12,11 @@ import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
 from specgauge.bench.decoding.plain import generate_plain
-from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
+from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.scripted import broken_at, scripted, text_of
+from tests.bench.scripted import broken_at, scripted, text_of, written
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 7]
 CHAINS = [
@@ -97,7 +97,7 @@ def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., Load
 
 def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Callable[..., LoadedModel]) -> None:
     target, draft = tiny_model(seed=1, vocabulary=14), tiny_model(seed=2, vocabulary=11)
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 13, 2), tokens=(3, 12, 4, 5), end_reason="length")
+    text = written((3, 12, 4, 5), 0, prompt=(1, 13, 2))
     frame = measure_acceptance(target, draft, [text], SamplingSettings(), batch_size=1, chunk=8)
     proposed, after_it, later = frame["draft_prob"].tolist()
     assert proposed == 0.0
@@ -113,7 +113,7 @@ def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[...
     greedy = SamplingSettings(temperature=0.0)
     (own,) = generate_plain(target, [[1, 2]], greedy, max_new_tokens=3, seed=0, prompt_numbers=[0])
     other = (own.tokens[0], (own.tokens[1] + 1) % 11, 5)
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=other, end_reason="length")
+    text = written(other, 0, prompt=(1, 2))
     frame = measure_acceptance(target, tiny_model(seed=2), [text], greedy, batch_size=1, chunk=8)
     assert frame["target_prob"].isna().tolist()[0]
     assert frame["draft_prob"].isna().tolist()[0]
@@ -121,14 +121,14 @@ def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[...
 
 
 def test_texts_of_one_token_have_no_position(tiny_model: Callable[..., LoadedModel]) -> None:
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=(3,), end_reason="eos")
+    text = written((3,), 0, prompt=(1, 2), eos=True)
     frame = measure_acceptance(tiny_model(), tiny_model(), [text], SamplingSettings(), batch_size=1, chunk=8)
     assert len(frame) == 0
     assert "overlap_ratio" in frame
 
 
 def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
-    text = Text(prompt=7, repetition=0, prompt_tokens=(1,) * 30, tokens=(3, 4, 5), end_reason="length")
+    text = written((3, 4, 5), 7, prompt=(1,) * 30)
     with pytest.raises(ValueError, match=r"draft: prompt 7 has 30 tokens and 3 more .* takes 32"):
         measure_acceptance(
             tiny_model(), tiny_model(max_context=32, name="draft"), [text], SamplingSettings(), batch_size=1, chunk=8
@@ -144,10 +144,7 @@ def test_logits_that_are_no_numbers_are_named(
     settings: SamplingSettings, value: float, place: int, who: str, one_by_one: bool
 ) -> None:
     """Filling after a shorter text is not looked at: text 4 ends before the place."""
-    texts = [
-        Text(prompt=number, repetition=0, prompt_tokens=(1, 2), tokens=tuple(range(3, 3 + count)), end_reason="length")
-        for number, count in ((4, place), (9, 9), (11, 9))
-    ]
+    texts = [written(range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
     models = {
         name: scripted(
             broken_at(place, value) if name == who else text_of(range(3, 12), 2, 12),

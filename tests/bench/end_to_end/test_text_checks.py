@@ -16,7 +16,7 @@ from specgauge.bench.end_to_end.text_checks import TIE_THRESHOLDS, Divergence, d
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.validate import RoundCheck, round_check
-from tests.bench.scripted import always, broken_at, scripted, text_of
+from tests.bench.scripted import always, broken_at, scripted, text_of, written
 
 PROMPTS = [[1 + number % 7, 2 + number % 5, 3] for number in range(60)]
 NEW = 20
@@ -63,16 +63,13 @@ def test_logits_that_are_no_numbers_are_named_by_the_texts_own_prompt() -> None:
         target=scripted(text_of(range(3, 12), 2, 12), vocabulary=12),
         draft=scripted(broken_at(5, torch.nan), vocabulary=12, name="pair 'x' draft"),
     )
-    texts = [
-        Text(prompt=number, repetition=0, prompt_tokens=(1, 2), tokens=tuple(range(3, 3 + count)), end_reason="length")
-        for number, count in ((30, 4), (20, 4), (40, 9), (50, 9))
-    ]
+    texts = [written(range(3, 3 + count), number) for number, count in ((30, 4), (20, 4), (40, 9), (50, 9))]
     with pytest.raises(NonFiniteLogitsError, match="pair 'x' draft: prompt 40: the logits of token 5 of its text"):
         expected_counts(pair, texts, SamplingSettings(), gammas=[2], window=2, max_new_tokens=9)
 
 
 def text(tokens: tuple[int, ...], prompt: int = 0) -> Text:
-    return Text(prompt=prompt, repetition=0, prompt_tokens=(0,), tokens=tokens, end_reason="length")
+    return written(tokens, prompt, prompt=(0,))
 
 
 def first_divergence(logits: list[float], dtype: torch.dtype, plain: Any, other: Any) -> Divergence:

@@ -19,6 +19,7 @@ from specgauge.bench.timing.arms import Workbench, timing_rows
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import LoggingClock
 
 GREEDY = SamplingSettings(temperature=0.0)
 SAMPLED = SamplingSettings(temperature=0.9, top_k=8)
@@ -49,13 +50,11 @@ def bench(tiny_model: Callable[..., LoadedModel]) -> Bench:
     return make
 
 
-class Log:
+class Log(LoggingClock):
     """What happens in order: forwards, marks and synchronisations."""
 
-    marks_on_host = False
-
     def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lines: list[Any] = []
+        super().__init__()
         self.tokens: list[Tensor] = []
         self.behind: list[list[int]] = []
         real = forward
@@ -70,16 +69,6 @@ class Log:
 
         monkeypatch.setattr(arms, "forward", logged)
         monkeypatch.setattr(arms, "prefill", logged)
-
-    def synchronize(self) -> None:
-        self.lines.append("wait")
-
-    def mark(self) -> int:
-        self.lines.append("mark")
-        return self.lines.count("mark")
-
-    def elapsed_s(self, start: int, end: int) -> float:
-        return float(end - start)
 
 
 def own(text: Tensor, start: int, stop: int, behind: Sequence[int] = (0, 1, 2)) -> Tensor:

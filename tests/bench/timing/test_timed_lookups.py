@@ -21,6 +21,7 @@ from specgauge.configs.drafts import NgramConfig
 from specgauge.configs.precision import PrecisionConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import LoggingClock
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 1, 3, 5, 7], [2]]
@@ -88,13 +89,11 @@ def bench(tiny_model: Make) -> Workbench:
         )
 
 
-class Log:
+class Log(LoggingClock):
     """What happens in order: target forwards, lookups, marks and synchronisations."""
 
-    marks_on_host = False
-
     def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lines: list[Any] = []
+        super().__init__()
         look, start = NgramDrafter.propose, NgramDrafter.start
 
         def logged(model: Any, cache: Any, tokens: Any, *, keep: int = 0) -> Any:
@@ -113,16 +112,6 @@ class Log:
         monkeypatch.setattr(arms, "forward", logged)
         monkeypatch.setattr(NgramDrafter, "propose", logged_look)
         monkeypatch.setattr(NgramDrafter, "start", logged_start)
-
-    def synchronize(self) -> None:
-        self.lines.append("wait")
-
-    def mark(self) -> int:
-        self.lines.append("mark")
-        return self.lines.count("mark")
-
-    def elapsed_s(self, start: int, end: int) -> float:
-        return float(end - start)
 
 
 def test_each_lookup_is_timed_alone_after_a_target_step(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
