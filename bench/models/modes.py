@@ -63,7 +63,7 @@ def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
 
 
 def pair_in_mode(pair: LoadedPair, mode: Mode) -> LoadedPair:
-    """The same pair, the forwards of its models in ``mode``; raises ValueError as `in_mode` does."""
+    """The same pair, the forwards of its models in ``mode``; raises as `in_mode`."""
     target, draft = in_mode(pair.target, mode), None if pair.draft is None else in_mode(pair.draft, mode)
     return replace(pair, target=target, draft=draft)
 

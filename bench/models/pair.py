@@ -136,7 +136,7 @@ class LoadedPair:
 
 
 def _source(spec: ModelConfig, role: str, name: str) -> str:
-    """The path or hub id to load from; raises ValueError for a path that is not there."""
+    """The path or hub id to load from, which must be there where it is a path."""
     if spec.model == "embedded":
         folder = EMBEDDED / role
         if not (folder / "config.json").exists():
@@ -344,7 +344,7 @@ def first_layers(target: LoadedModel, layers: int) -> LoadedModel:
     ]
     if len(paths) != 1:
         raise ValueError(
-            f"{target.name}: found {len(paths)} lists of {every} layers in {type(target.model).__name__}; "
+            f"{target.name}: expected one list of {every} layers in {type(target.model).__name__}, got {len(paths)}; "
             "its first layers cannot serve as a draft, name a draft model"
         )
     view: Module = _view(target, target.model, paths[0].split("."), layers)

@@ -162,52 +162,36 @@ def test_the_embedded_pair_lies_in_the_package(checkpoint: Path, monkeypatch: py
     )
 
 
-@pytest.mark.parametrize("path", ["/no/such/directory", "./none", "../none/none", "~/none", "none", "a/b/c"])
-def test_a_directory_that_is_not_there(path: str) -> None:
-    assert refusal(path) == (
-        f"'{path}' is neither a directory nor a hub id of the form organisation/model; "
-        "check the path, or write 'embedded' for the shipped pair"
-    )
+def test_every_path_and_option_that_cannot_be_loaded_gets_its_line(
+    checkpoint: Path,
+    copied: Path,
+    tmp_path: Path,
+    snapshot: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "empty").mkdir()
+    lines = []
 
+    def refuse(what: str, path: Path | str, **settings: Any) -> None:
+        line = refusal(path, **settings).replace(str(path), "PATH").replace(torch.__version__, "VERSION")
+        lines.append(f"{what}: {line}\n")
 
-def test_a_file_in_place_of_a_directory(checkpoint: Path) -> None:
-    path = checkpoint / "config.json"
-    assert refusal(path) == f"'{path}' is a file, not a model directory; for GGUF name its folder, set gguf_file"
-
-
-def test_a_directory_without_a_model(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == (
-        f"'{tmp_path}' is not a model directory: it has no config.json; "
-        "name the directory that has it, or set gguf_file"
-    )
-
-
-@pytest.mark.parametrize(
-    ("there", "found"), [([], "found no .gguf file"), (["b.gguf", "a.gguf", "c.bin"], "a.gguf, b.gguf")]
-)
-def test_a_gguf_file_that_is_not_there(copied: Path, there: list[str], found: str) -> None:
-    for name in there:
+    for path in ("/no/such/directory", "./none", "../none/none", "~/none", "none", "a/b/c"):
+        refuse(path, path)
+    refuse("a file", checkpoint / "config.json")
+    refuse("a directory without a model", tmp_path / "empty")
+    refuse("no GGUF file", copied, gguf_file="x.gguf")
+    for name in ("b.gguf", "a.gguf", "c.bin"):
         (copied / name).touch()
-    assert refusal(copied, gguf_file="x.gguf") == (
-        f"no 'x.gguf' in '{copied}'; set gguf_file to one that is there: {found}"
-    )
+    refuse("other GGUF files", copied, gguf_file="x.gguf")
+    refuse("attention that cannot mask rows", checkpoint, attention="flash_attention_2")
+    for device in ("cuda", "cuda:0", "cuda:7"):
+        refuse(f"device {device}", checkpoint, device=device)
+    snapshot("bench_pair_errors", "".join(lines))
 
 
 # Options
-
-
-def test_an_attention_that_cannot_mask_rows(checkpoint: Path) -> None:
-    assert refusal(checkpoint, attention="flash_attention_2") == (
-        "attention: expected sdpa or eager, which mask every row at its own length, got 'flash_attention_2'"
-    )
-
-
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
-def test_a_device_that_is_not_there(checkpoint: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert refusal(checkpoint, device=device) == (
-        f"device '{device}' was asked for, but torch {torch.__version__} sees no CUDA device; use device: auto or cpu"
-    )
 
 
 def test_devices_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,16 @@ def run(
     return measure
 
 
+def spent(journal: Any, cell_id: str, blocks: int, *, device_s: float = 100.0) -> None:
+    """Blocks of every arm that say little and took long."""
+    for arm in ARMS:
+        for block in range(min(blocks, PREFILL_BLOCKS) if is_prefill(arm) else blocks):
+            samples = [[1.0], [9.0]]
+            journal.record(
+                BlockRecord(cell_id=cell_id, arm=arm, block=block, status="ok", samples_s=samples, device_s=device_s)
+            )
+
+
 def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: Any) -> None:
     run([cell(1, 32)])
     decode = memory_journal.blocks("draw-1-32", "decode")
@@ -172,45 +182,22 @@ def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_jo
 
 
 def test_seconds_spent_end_a_batch_size_after_the_least_blocks(run: Any, memory_journal: Any) -> None:
-    for arm in ARMS:
-        for block in range(2):
-            memory_journal.record(
-                BlockRecord(
-                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
-                )
-            )
+    spent(memory_journal, "draw-1-32", 2)
     run([cell(1, 32)], min_blocks=3, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
 
 
 def test_seconds_spent_count_where_more_blocks_are_asked_for_than_a_prefill_has(run: Any, memory_journal: Any) -> None:
     least = PREFILL_BLOCKS + 2
-    for arm in ARMS:
-        for block in range(PREFILL_BLOCKS if is_prefill(arm) else least):
-            memory_journal.record(
-                BlockRecord(
-                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
-                )
-            )
+    spent(memory_journal, "draw-1-32", least)
     run([cell(1, 32)], min_blocks=least, max_blocks=least + 5, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == list(range(least))
 
 
 def test_a_cell_whose_own_seconds_are_spent_stops_alone(run: Any, memory_journal: Any) -> None:
     """The fake device's times are exact, so only uncertainty put in by hand keeps a cell going."""
-    for context in (32, 64):
-        for arm in ARMS:
-            for block in range(3):
-                memory_journal.record(
-                    BlockRecord(
-                        cell_id=f"draw-1-{context}",
-                        arm=arm,
-                        block=block,
-                        status="ok",
-                        samples_s=[[1.0], [9.0]],
-                        device_s=100.0 if context == 32 else 0.0,
-                    )
-                )
+    spent(memory_journal, "draw-1-32", 3)
+    spent(memory_journal, "draw-1-64", 3, device_s=0.0)
     run([cell(1, 32), cell(1, 64)], max_blocks=5, max_cell_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
     assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2, 3, 4]
@@ -222,9 +209,7 @@ def test_the_least_blocks_come_before_a_cells_own_seconds(run: Any, memory_journ
 
 
 def test_a_cell_given_up_with_few_blocks_keeps_no_other_going_beyond_its_seconds(run: Any, memory_journal: Any) -> None:
-    for arm in ARMS:
-        block = BlockRecord(cell_id="draw-1-32", arm=arm, block=0, status="ok", samples_s=[[1.0]], device_s=100.0)
-        memory_journal.record(block)
+    spent(memory_journal, "draw-1-32", 1)
     memory_journal.record(BlockRecord(cell_id="draw-1-32", arm="decode", block=1, status="killed"))
     run([cell(1, 32), cell(1, 64)], relative_ci=0.5, confidence=0.999999, block_samples=1, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2]
