@@ -1,16 +1,13 @@
-"""The arms of a cell: what is timed (decode, draft, verify γ, …) and what is decoded end to end, by name.
+"""The arms of a cell: what is timed (decode, draft, verify, …) and what is decoded end to end, text <-> `Arm`.
 
-decode, draft, draft_catch_up, verify:<gamma>      the parts of a round; a lookup has nothing to catch up with
-prefill_target, prefill_draft                      timed beside them; no part of a round's speed-up
+decode, draft, draft_catch_up, verify:γ    the costs of a round; a lookup has nothing to catch up with
+prefill_target, prefill_draft              timed beside them; no part of a round's speed-up
+plain, loop, generate                      baselines: our plain loop, the speculative loop at γ = 0, transformers'
+speculate:γ                                the decoder at γ
+adaptive:policy                            the decoder under a policy that chooses γ from round to round
 
-arm_names([1, 2])      # ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "prefill_target", …)
-
-Names of the arms that are decoded end to end, and what they have in common.
-
-plain, loop, generate     baselines: our plain loop, the speculative loop at γ = 0, transformers' generate
-speculate:γ               the decoder at γ
-adaptive:policy           the decoder under a policy that chooses γ from round to round
-
+>>> Arm.parse("verify:3"), str(Arm(kind="speculate", gamma=3))
+(Arm(kind='verify', gamma=3, policy=None), 'speculate:3')
 >>> end_to_end_arms([2, 3], ["svip"])
 ('plain', 'loop', 'generate', 'speculate:2', 'speculate:3', 'adaptive:svip')
 """
@@ -19,6 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 
 DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
 """Arms that run the draft; all others run the target."""
@@ -27,9 +26,74 @@ PREFILL_BLOCKS = 5
 """Blocks in which a prefill is timed at most, one sample each: it is long, and does not enter a round's speed-up."""
 
 
+PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
+OF_PLAIN = (LOOP, GENERATE)
+"""What plain decoding itself is held against."""
+BASELINES = (PLAIN, *OF_PLAIN)
+_FORM = re.compile(
+    rf"(?P<kind>decode|draft|draft_catch_up|{'|'.join((*PREFILL_ARMS, *BASELINES))})"
+    r"|(?P<by_gamma>verify|speculate):(?P<gamma>[1-9][0-9]*)"
+    r"|(?P<by_policy>adaptive):(?P<policy>[a-z][a-z0-9_]*)",
+    flags=re.ASCII,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One arm; `str` gives the text of journals and tables, `parse` takes it."""
+
+    kind: str
+    """`decode`, `verify`, `speculate`, …: the text up to a colon."""
+    gamma: int | None = None
+    """γ of verify and speculate, 0 of baselines; None where there is none, or a policy chooses it."""
+    policy: str | None = None
+    """Of an adaptive arm."""
+
+    @classmethod
+    @cache
+    def parse(cls, text: str) -> Arm:
+        """The arm that a text names.
+
+        Raises:
+            ValueError: it names none.
+        """
+        match = _FORM.fullmatch(text)
+        if match is None:
+            allowed = ("decode", *DRAFT_ARMS[:2], "verify:<gamma>", *PREFILL_ARMS, *BASELINES)
+            raise ValueError(
+                f"arm: expected {', '.join(allowed)}, speculate:<gamma> or adaptive:<policy>, got {text!r}"
+            )
+        if match["by_gamma"]:
+            return cls(kind=match["by_gamma"], gamma=int(match["gamma"]))
+        if match["by_policy"]:
+            return cls(kind=match["by_policy"], policy=match["policy"])
+        return cls(kind=match["kind"], gamma=0 if match["kind"] in BASELINES else None)
+
+    def __str__(self) -> str:
+        """Its text."""
+        choice = self.policy if self.policy is not None else self.gamma or None
+        return self.kind if choice is None else f"{self.kind}:{choice}"
+
+
 def verify_arm(gamma: int) -> str:
     """The arm that times a target forward of `gamma` + 1 tokens."""
-    return f"verify:{gamma}"
+    return str(Arm(kind="verify", gamma=int(gamma)))
+
+
+def verify_gammas(arms: Iterable[str]) -> tuple[int, ...]:
+    """γ of those of some arms that time a verification, rising."""
+    parsed = [Arm.parse(arm) for arm in arms]
+    return tuple(sorted(arm.gamma for arm in parsed if arm.kind == "verify" and arm.gamma is not None))
+
+
+def speculate_arm(gamma: int) -> str:
+    """The arm that decodes with `gamma` drafts a round."""
+    return str(Arm(kind="speculate", gamma=int(gamma)))
+
+
+def adaptive_arm(policy: str) -> str:
+    """The arm that decodes under a policy."""
+    return str(Arm(kind="adaptive", policy=policy))
 
 
 def round_arms(gammas: Iterable[int], *, catches_up: bool = True) -> tuple[str, ...]:
@@ -48,44 +112,10 @@ def is_prefill(arm: str) -> bool:
     return arm in PREFILL_ARMS
 
 
-PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
-OF_PLAIN = (LOOP, GENERATE)
-"""What plain decoding itself is held against."""
-BASELINES = (PLAIN, *OF_PLAIN)
 SAME, TIE, DIFFERS = "same", "tie", "differs"
 """How a greedy text stands to the plain loop's: the same; leaves it where rounding decides; leaves it elsewhere."""
-_SPECULATE, _ADAPTIVE = "speculate:", "adaptive:"
-_POLICY = re.compile(rf"{_ADAPTIVE}([a-z][a-z0-9_]*)")
-
-
-def speculate_arm(gamma: int) -> str:
-    """The arm that decodes with `gamma` drafts a round."""
-    return f"{_SPECULATE}{gamma}"
-
-
-def adaptive_arm(policy: str) -> str:
-    """The arm that decodes under a policy."""
-    return f"{_ADAPTIVE}{policy}"
 
 
 def end_to_end_arms(gammas: Iterable[int], policies: Iterable[str] = ()) -> tuple[str, ...]:
     """All baselines, then one arm for every gamma and every policy."""
     return (*BASELINES, *map(speculate_arm, gammas), *map(adaptive_arm, policies))
-
-
-def arm_policy(arm: str) -> str | None:
-    """The policy of an arm; None where γ is fixed."""
-    match = _POLICY.fullmatch(arm)
-    return None if match is None else match[1]
-
-
-def arm_gamma(arm: str) -> int | None:
-    """γ of an arm: 0 for baselines, None where a policy chooses it; ValueError for a name that is no arm."""
-    if arm in BASELINES:
-        return 0
-    if arm_policy(arm) is not None:
-        return None
-    number = arm.removeprefix(_SPECULATE)
-    if number == arm or not (number.isascii() and number.isdigit()) or int(number) < 1:
-        raise ValueError(f"arm {arm!r}: allowed: {', '.join(BASELINES)}, {_SPECULATE}<gamma>, {_ADAPTIVE}<policy>")
-    return int(number)

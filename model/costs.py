@@ -1,12 +1,13 @@
-"""Cost tables: measured times by (batch, context, gamma), looked up with a tag that says how each is known.
+"""What a round costs: `RoundCosts`, where it comes from (`CostSource`), and the table measured costs are looked up in.
 
-Between measured batches and contexts values are interpolated linearly in each (bilinear: exact for weights plus cache,
+    T_decode, C(gamma), T_verify(gamma), Delta_2, epsilon       seconds, each with its provenance
+
+Between measured batch sizes and contexts a table interpolates linearly in each (bilinear: exact for weights plus cache,
 a + b B + c s + d B s), so a table that rises stays rising and nodes keep their exact values.  Beyond the largest node
 the last slope goes on, never downwards; below the smallest the edge is kept.  Gamma is different: T_verify has cliffs,
-so a value between measured gammas is a guess, tagged and marked `across_gamma`.  Out come `CostsAt`: arrays of seconds
-beside arrays of `Known`.
+so a value between measured gammas is a guess, whose provenance is `ASSUMED`.
 
-    cost_tables(cells)["embedded", "eager"].at(batch_size=8, context=[512, 700], gammas=[1, 2, 3])
+    cost_table("small, eager", {Point(batch_size=1, context=512): costs, …}).costs(8, [512, 700], [1, 2, 3])
 
 What a round's drafts cost by the kind of drafter; tokens per round and S treat all kinds alike.
 
@@ -22,15 +23,17 @@ Draft trees are refused: a tree verifies more tokens than the gamma + 1 of a cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, positive_times_s, times_s, whole_numbers
-from specgauge.model.provenance import Known
+from specgauge.model.checks import FloatArray, IntArray, positive_times_s, times_s, whole_numbers
+from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Point
 
 KINDS = ("autoregressive", "parallel", "lookup")
 
@@ -127,172 +130,163 @@ def draft_kind(name: str, t_draft_s: float | Sequence[float], *, heads: int | No
     )
 
 
-_ALL_MEASURED: IntArray = np.zeros((1, 1), dtype=np.int64)
-
-
 @dataclass(frozen=True, kw_only=True)
-class CostCell:
-    """What was measured at one (pair, mode, batch, context), in seconds; a missing arm is None or an absent key."""
+class RoundCosts:
+    """Seconds of the parts of a round, by gamma; the only type of costs, whatever they were taken from.
 
-    pair: str
-    mode: str
-    batch_size: int
-    context: int
-    t_decode_s: float | None = None
-    t_draft_chain_s: Sequence[float] = ()
-    """C(1), C(2), … C(gamma_max)."""
-    t_draft_catch_up_s: float | None = None
-    t_verify_s: Mapping[int, float] = field(default_factory=dict)
-    """T_verify by gamma."""
-    t_overhead_s: Mapping[int, float] = field(default_factory=dict)
-    """epsilon by gamma; empty when no decoder has measured it."""
+    (…) are any leading axes: none, cells (batch x context), or 1 + R rows with the estimate first and R bootstrap
+    replicates after it.  A part that was not measured is NaN.
 
-
-@dataclass(frozen=True, kw_only=True)
-class CostsAt:
-    """Costs at broadcast (batch, context) of shape (…), by gamma (…, G); tags are int arrays of `Known`."""
+    A replay of whole texts pays for rounds of 0 … gamma_max drafts one by one and adds Delta_2 itself: its seconds are
+    `specgauge.model.speedup.round_times_by_drafts_s(costs)`, of costs of every gamma 1 … gamma_max at one point.
+    """
 
     gammas: IntArray
+    """(G,) drafts of a round, rising, above 0."""
     t_decode_s: FloatArray
+    """(…) T_decode: one target forward of one token per sequence."""
     t_draft_total_s: FloatArray
-    t_draft_catch_up_s: FloatArray
-    """Shape (…); 0 where no cell measured it."""
+    """(…, G) C(gamma): the whole chain of drafts."""
     t_verify_s: FloatArray
-    t_overhead_s: FloatArray | None
-    """Shape (…, G); None when no cell measured it: what follows is then optimistic."""
-    known: IntArray
-    """The weakest of decode, draft and verify, shape (…, G)."""
-    overhead_known: IntArray | None
-    across_gamma: BoolArray
-    """Where T_verify (or epsilon) was guessed from other gammas, shape (…, G)."""
+    """(…, G) T_verify(gamma): one target forward of gamma + 1 tokens per sequence."""
+    t_draft_catch_up_s: FloatArray | None = None
+    """(…) Delta_2, the excess of a first draft step that feeds two tokens; None where there is nothing to catch up."""
+    t_overhead_s: FloatArray | None = None
+    """(…, G), or what broadcasts to it: epsilon, below 0 where parts were timed slowly; None where no decoder has
+    measured it: it then counts as 0, and a speed-up is optimistic."""
+    provenance: IntArray
+    """(…, G), or what broadcasts to it: `Provenance` of decode, draft and verify, the weakest of them."""
+
+    @property
+    def is_optimistic(self) -> bool:
+        """Whether epsilon is unknown."""
+        return self.t_overhead_s is None
+
+    def only(self, gammas: ArrayLike) -> RoundCosts:
+        """The same for some of its gammas, in their order; ValueError for another gamma."""
+        columns = [self.gammas.tolist().index(gamma) for gamma in np.atleast_1d(gammas).tolist()]
+
+        def chosen(values: FloatArray) -> FloatArray:
+            return np.broadcast_to(values, self.t_verify_s.shape)[..., columns]
+
+        return replace(
+            self,
+            gammas=self.gammas[columns],
+            t_draft_total_s=chosen(self.t_draft_total_s),
+            t_verify_s=chosen(self.t_verify_s),
+            t_overhead_s=None if self.t_overhead_s is None else chosen(self.t_overhead_s),
+            provenance=np.broadcast_to(self.provenance, self.t_verify_s.shape)[..., columns],
+        )
+
+
+class CostSource(Protocol):
+    """Whatever tells what rounds cost: a table of measured cells, the roofline, an engine's files, a live server."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        ...
+
+    def costs(self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike) -> RoundCosts:
+        """Costs at every broadcast (batch size, context) of shape (…) and every gamma (G,).
+
+        Raises:
+            ValueError: a batch size or gamma below 1, a negative context, or a part the source knows nothing of.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostTable:
-    """The measured costs of one (pair, mode); missing cells are NaN.  B batch sizes, S contexts, K gammas."""
+    """Measured cells over batch size and context; B batch sizes, S contexts, gammas 1 … K."""
 
-    pair: str
-    mode: str
+    name: str
     batch_sizes: IntArray
     contexts: IntArray
-    t_decode_s: FloatArray
-    """(B, S)."""
-    t_draft_chain_s: FloatArray
-    """(B, S, K): C(1) … C(K)."""
-    t_draft_catch_up_s: FloatArray
-    """(B, S)."""
-    verify_gammas: IntArray
-    t_verify_s: FloatArray
-    """(B, S, len(verify_gammas))."""
-    overhead_gammas: IntArray
-    t_overhead_s: FloatArray
-    """(B, S, len(overhead_gammas))."""
+    cells: RoundCosts
+    """(B, S), NaN where a part was not measured."""
 
-    def at(
-        self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike, *, draft: DraftKind | None = None
-    ) -> CostsAt:
-        """Costs at every broadcast (batch, context) of shape (…) and every gamma (G,).
+    def costs(self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike) -> RoundCosts:
+        """Costs at every broadcast (batch, context) of shape (…) and every gamma (G,); Delta_2 is 0 if no cell has it.
 
-        `draft` replaces the measured chain by a cost function of gamma, known as assumed.
-
-        Raises ValueError for a batch or gamma below 1, a negative context, and for a quantity no cell measured.
+        Raises:
+            ValueError: a batch or gamma below 1, a negative context, or a quantity that no cell measured.
         """
         rows = whole_numbers("batch_size", batch_size, minimum=1)
         context_array = whole_numbers("context", context, minimum=0)
         drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
         shape = np.broadcast_shapes(rows.shape, context_array.shape)
-        where = _Places(
+        points = _Points(
             table=self,
             batch=np.broadcast_to(rows, shape).ravel(),
             context=np.broadcast_to(context_array, shape).ravel(),
             shape=shape,
         )
-        decode, decode_known = where.surface("t_decode_s", self.t_decode_s)
-        if draft is None:
-            draft_total, draft_known = where.chain(drafts)
-        else:
-            draft_total = np.broadcast_to(draft.total_s(drafts), (*shape, drafts.size))
-            draft_known = np.full(draft_total.shape, int(Known.ASSUMED))
-        verify, verify_known, across = where.by_gamma("t_verify_s", self.t_verify_s, self.verify_gammas, drafts)
+        decode, decode_from = points.surface("t_decode_s", self.cells.t_decode_s)
+        draft_total, draft_from = points.chain(drafts)
+        verify, verify_from = points.verify(drafts)
         catch_up = np.zeros(shape)
-        if np.any(np.isfinite(self.t_draft_catch_up_s)):
-            catch_up, _ = where.surface("t_draft_catch_up_s", self.t_draft_catch_up_s)
-        overhead = overhead_known = None
-        if self.overhead_gammas.size:
-            overhead, overhead_known, across_too = where.by_gamma(
-                "t_overhead_s", self.t_overhead_s, self.overhead_gammas, drafts
-            )
-            across = across | across_too
-        return CostsAt(
+        measured = self.cells.t_draft_catch_up_s
+        if measured is not None and np.any(np.isfinite(measured)):
+            catch_up, _ = points.surface("t_draft_catch_up_s", measured)
+        return RoundCosts(
             gammas=drafts,
             t_decode_s=decode,
             t_draft_total_s=draft_total,
-            t_draft_catch_up_s=catch_up,
             t_verify_s=verify,
-            t_overhead_s=overhead,
-            known=np.maximum(np.maximum(decode_known[..., np.newaxis], draft_known), verify_known),
-            overhead_known=overhead_known,
-            across_gamma=across,
+            t_draft_catch_up_s=catch_up,
+            provenance=np.maximum(np.maximum(decode_from[..., np.newaxis], draft_from), verify_from),
         )
 
 
-def cost_tables(cells: Iterable[CostCell]) -> dict[tuple[str, str], CostTable]:
-    """Sort cells into one table for each (pair, mode).
+def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
+    """Cells without leading axes, at least one, as a table; a cell may lack parts (NaN) and gammas.
 
-    Raises ValueError for a cell given twice and for times that are not above 0 (drafts and overheads: not below).
+    Raises:
+        ValueError: no cell, or times that are not above 0 (drafts: below 0).
     """
-    groups: dict[tuple[str, str], list[CostCell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.pair, cell.mode), []).append(cell)
-    return {key: _table(*key, group) for key, group in groups.items()}
-
-
-def _table(pair: str, mode: str, cells: Sequence[CostCell]) -> CostTable:
-    batch_sizes = np.unique(whole_numbers("batch_size", [c.batch_size for c in cells], minimum=1))
-    contexts = np.unique(whole_numbers("context", [c.context for c in cells], minimum=0))
-    verify_gammas = np.unique(np.array([g for c in cells for g in c.t_verify_s], dtype=np.int64))
-    overhead_gammas = np.unique(np.array([g for c in cells for g in c.t_overhead_s], dtype=np.int64))
+    if not cells:
+        raise ValueError(f"{name}: found no cell, allowed: at least one")
+    batch_sizes = np.unique(whole_numbers("batch_size", [point.batch_size for point in cells], minimum=1))
+    contexts = np.unique(whole_numbers("context", [point.context for point in cells], minimum=0))
+    deepest = max(int(costs.gammas.max()) for costs in cells.values())
     shape = (batch_sizes.size, contexts.size)
     decode, catch_up = np.full(shape, np.nan), np.full(shape, np.nan)
-    chain = np.full((*shape, max(len(c.t_draft_chain_s) for c in cells)), np.nan)
-    verify = np.full((*shape, verify_gammas.size), np.nan)
-    overhead = np.full((*shape, overhead_gammas.size), np.nan)
-    seen: set[tuple[int, int]] = set()
-    for cell in cells:
-        place = (int(np.searchsorted(batch_sizes, cell.batch_size)), int(np.searchsorted(contexts, cell.context)))
-        name = f"cell {pair}, {mode}, batch {cell.batch_size}, context {cell.context}"
-        if place in seen:
-            raise ValueError(f"{name}: found twice, allowed: once; give medians over blocks, not the blocks")
-        seen.add(place)
-        if cell.t_decode_s is not None:
-            decode[place] = positive_times_s(f"{name}: t_decode_s", cell.t_decode_s)
-        if cell.t_draft_catch_up_s is not None:
-            catch_up[place] = times_s(f"{name}: t_draft_catch_up_s", cell.t_draft_catch_up_s)
-        chain[place][: len(cell.t_draft_chain_s)] = times_s(f"{name}: t_draft_chain_s", list(cell.t_draft_chain_s))
-        for gamma, seconds in cell.t_verify_s.items():
-            at = int(np.searchsorted(verify_gammas, gamma))
-            verify[place][at] = positive_times_s(f"{name}: t_verify_s at gamma {gamma}", seconds)
-        for gamma, seconds in cell.t_overhead_s.items():
-            overhead[place][int(np.searchsorted(overhead_gammas, gamma))] = numbers(
-                f"{name}: t_overhead_s at gamma {gamma}", seconds
-            )
+    chain, verify = np.full((*shape, deepest), np.nan), np.full((*shape, deepest), np.nan)
+    for point, costs in cells.items():
+        at = int(np.searchsorted(batch_sizes, point.batch_size)), int(np.searchsorted(contexts, point.context))
+        where, columns = f"{name}, batch {point.batch_size}, context {point.context}", costs.gammas - 1
+        decode[at] = _known_times_s(f"{where}: t_decode_s", costs.t_decode_s, above_0=True)
+        chain[at][columns] = _known_times_s(f"{where}: t_draft_total_s", costs.t_draft_total_s)
+        verify[at][columns] = _known_times_s(f"{where}: t_verify_s", costs.t_verify_s, above_0=True)
+        if costs.t_draft_catch_up_s is not None:
+            catch_up[at] = _known_times_s(f"{where}: t_draft_catch_up_s", costs.t_draft_catch_up_s)
     return CostTable(
-        pair=pair,
-        mode=mode,
+        name=name,
         batch_sizes=batch_sizes,
         contexts=contexts,
-        t_decode_s=decode,
-        t_draft_chain_s=chain,
-        t_draft_catch_up_s=catch_up,
-        verify_gammas=verify_gammas,
-        t_verify_s=verify,
-        overhead_gammas=overhead_gammas,
-        t_overhead_s=overhead,
+        cells=RoundCosts(
+            gammas=np.arange(1, deepest + 1),
+            t_decode_s=decode,
+            t_draft_total_s=chain,
+            t_verify_s=verify,
+            t_draft_catch_up_s=catch_up,
+            provenance=_ALL_MEASURED[0],
+        ),
     )
 
 
+_ALL_MEASURED: IntArray = np.full((1, 1), int(Provenance.MEASURED), dtype=np.int64)
+
+
+def _known_times_s(name: str, values: FloatArray, *, above_0: bool = False) -> FloatArray:
+    """`values` as they are, those that are not NaN checked."""
+    (positive_times_s if above_0 else times_s)(name, np.where(np.isnan(values), 1.0, values))
+    return values
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Places:
+class _Points:
     """The flattened (batch, context) points of one lookup; N of them, `shape` before flattening."""
 
     table: CostTable
@@ -300,25 +294,19 @@ class _Places:
     context: IntArray
     shape: tuple[int, ...]
 
-    def unmeasured(self, name: str) -> ValueError:
-        """The error for a quantity that no cell of the table has."""
-        return ValueError(
-            f"{name}: found no measured cell of pair {self.table.pair}, mode {self.table.mode}, allowed: at least one"
-        )
-
     def surface(self, name: str, values: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Interpolate values (B, S) with holes at every place: seconds and `Known`, each of `shape`."""
+        """Interpolate values (B, S) with holes at every point: seconds and `Provenance`, each of `shape`."""
         if not np.any(np.isfinite(values)):
-            raise self.unmeasured(name)
+            raise ValueError(f"{name}: found no measured cell of {self.table.name}, allowed: at least one")
         lines = np.full((values.shape[0], self.batch.size), np.nan)
-        trust = np.full(lines.shape, int(Known.EXTRAPOLATED) + 1)
+        trust = np.full(lines.shape, int(Provenance.EXTRAPOLATED) + 1)
         for b, line in enumerate(values):
             measured = np.isfinite(line)
             if np.any(measured):
                 nodes = line[measured][:, np.newaxis]
                 lines[b], trust[b] = _along(self.table.contexts[measured], nodes, _ALL_MEASURED, self.context)
-        seconds, known = np.empty(self.batch.size), np.empty(self.batch.size, dtype=np.int64)
-        trusted = trust <= Known.INTERPOLATED
+        seconds, origin = np.empty(self.batch.size), np.empty(self.batch.size, dtype=np.int64)
+        trusted = trust <= Provenance.INTERPOLATED
         patterns, members = np.unique(trusted, axis=1, return_inverse=True)
         for p in range(patterns.shape[1]):
             here = np.flatnonzero(members.ravel() == p)
@@ -326,54 +314,51 @@ class _Places:
             inside = np.zeros(here.size, dtype=np.bool_)
             if good.size:
                 inside = (self.batch[here] >= good[0]) & (self.batch[here] <= good[-1])
-            for places, rows in ((here[inside], patterns[:, p]), (here[~inside], np.isfinite(lines[:, here[0]]))):
-                if places.size:
-                    seconds[places], known[places] = _along(
-                        self.table.batch_sizes[rows], lines[rows][:, places], trust[rows][:, places], self.batch[places]
+            for points, rows in ((here[inside], patterns[:, p]), (here[~inside], np.isfinite(lines[:, here[0]]))):
+                if points.size:
+                    seconds[points], origin[points] = _along(
+                        self.table.batch_sizes[rows], lines[rows][:, points], trust[rows][:, points], self.batch[points]
                     )
-        return seconds.reshape(self.shape), known.reshape(self.shape)
+        return seconds.reshape(self.shape), origin.reshape(self.shape)
 
     def chain(self, drafts: IntArray) -> tuple[FloatArray, IntArray]:
         """C(gamma) of every gamma, (…, G); past the measured chain its last step goes on, extrapolated."""
-        chain = self.table.t_draft_chain_s
-        depth = chain.shape[-1]
-        if depth == 0:
-            raise self.unmeasured("t_draft_chain_s")
-        wanted = {int(k) for k in np.minimum(drafts, depth)}
-        found = {k: self.surface("t_draft_chain_s", chain[..., k - 1]) for k in wanted}
+        chain = self.table.cells.t_draft_total_s
+        depth = int(np.isfinite(chain).any(axis=(0, 1)).sum())
+        wanted = {int(k) for k in np.minimum(drafts, max(depth, 1))}
+        found = {k: self.surface("t_draft_total_s", chain[..., k - 1]) for k in wanted}
         if np.any(drafts > depth):
-            last, known = found[depth]
-            before = self.surface("t_draft_chain_s", chain[..., depth - 2])[0] if depth > 1 else np.zeros(self.shape)
+            last, origin = found[depth]
+            before = self.surface("t_draft_total_s", chain[..., depth - 2])[0] if depth > 1 else np.zeros(self.shape)
             step = np.maximum(last - before, 0.0)
             for k in {int(g) for g in drafts if g > depth}:
-                found[k] = (last + (k - depth) * step, np.maximum(known, Known.EXTRAPOLATED))
+                found[k] = (last + (k - depth) * step, np.maximum(origin, Provenance.EXTRAPOLATED))
         return (
             np.stack([found[int(g)][0] for g in drafts], axis=-1),
             np.stack([found[int(g)][1] for g in drafts], axis=-1),
         )
 
-    def by_gamma(
-        self, name: str, values: FloatArray, measured: IntArray, drafts: IntArray
-    ) -> tuple[FloatArray, IntArray, BoolArray]:
-        """Values (B, S, M) at every gamma: measured gammas as they are, others linear between them and marked."""
-        if measured.size == 0:
-            raise self.unmeasured(name)
-        surfaces = [self.surface(name, values[..., m]) for m in range(measured.size)]
+    def verify(self, drafts: IntArray) -> tuple[FloatArray, IntArray]:
+        """T_verify of every gamma, (…, G): measured gammas as they are, others on lines between them, assumed."""
+        values = self.table.cells.t_verify_s
+        columns = np.flatnonzero(np.isfinite(values).any(axis=(0, 1)))
+        surfaces = [self.surface("t_verify_s", values[..., m]) for m in (columns if columns.size else [0])]
+        measured = columns + 1
         nodes = np.stack([s.ravel() for s, _ in surfaces])
         trust = np.stack([k.ravel() for _, k in surfaces])
-        seconds, known = [], []
+        seconds, origins = [], []
         for gamma in drafts:
-            value, tag = _along(measured, nodes, trust, np.full(nodes.shape[1], gamma))
+            value, origin = _along(measured, nodes, trust, np.full(nodes.shape[1], gamma))
             seconds.append(value.reshape(self.shape))
-            known.append(tag.reshape(self.shape))
-        across = np.broadcast_to(~np.isin(drafts, measured), (*self.shape, drafts.size))
-        return np.stack(seconds, axis=-1), np.stack(known, axis=-1), across
+            guessed = np.full(self.shape, int(Provenance.ASSUMED))
+            origins.append(origin.reshape(self.shape) if gamma in measured else guessed)
+        return np.stack(seconds, axis=-1), np.stack(origins, axis=-1)
 
 
 def _along(nodes: IntArray, values: FloatArray, trust: IntArray, at: IntArray) -> tuple[FloatArray, IntArray]:
     """Linear interpolation along one axis: nodes (M,) rising, values and trust (M, N) or (M, 1), at (N,).
 
-    A result is known as its weakest node, and at best interpolated off the nodes, extrapolated outside them.
+    A result is as good as its weakest node, and at best interpolated off the nodes, extrapolated outside them.
     """
     values = np.broadcast_to(values, (nodes.size, at.size))
     trust = np.broadcast_to(trust, values.shape)
@@ -388,6 +373,6 @@ def _along(nodes: IntArray, values: FloatArray, trust: IntArray, at: IntArray) -
     seconds = np.where(at > nodes[-1], above, np.where(at < nodes[0], values[0], inside))
     on_low, on_high = at == nodes[low], at == nodes[high]
     tag = np.maximum(np.where(on_high & ~on_low, 0, trust[low, column]), np.where(on_low, 0, trust[high, column]))
-    off = np.where(on_low | on_high, int(Known.MEASURED), int(Known.INTERPOLATED))
-    out = np.where((at < nodes[0]) | (at > nodes[-1]), int(Known.EXTRAPOLATED), off)
+    off = np.where(on_low | on_high, int(Provenance.MEASURED), int(Provenance.INTERPOLATED))
+    out = np.where((at < nodes[0]) | (at > nodes[-1]), int(Provenance.EXTRAPOLATED), off)
     return np.asarray(seconds, dtype=np.float64), np.asarray(np.maximum(tag, out), dtype=np.int64)

@@ -1,12 +1,11 @@
-"""epsilon, the time a round takes beyond its parts: implied by one measured speed-up, or fitted to many.
+"""epsilon, the time a round takes beyond its costs: implied by one measured speed-up, or fitted to many.
 
-    implied    epsilon = Omega T_decode / S_measured - C - T_verify
-    fitted     one epsilon for each group, minimising sum_rows (S(epsilon) / S_measured - 1)^2,
-               S(epsilon) = Omega T_decode / (T_parts + epsilon)
+    implied    epsilon = T_round - (C + pi Delta_2 + T_verify),    T_round = Omega T_decode / S_measured
+    fitted     one epsilon for each group, minimising sum_rows (S(epsilon) / S_measured - 1)^2
 
 with the errors of S in sample and leave-one-out (a row predicted with the epsilon of the others in its group).
 
-    fit_overhead(tokens_per_round, t_decode_s=…, t_parts_s=…, speedup_measured=…, groups=["A100", "A100", "H100"])
+    fit_overhead(tokens_per_round, t_decode_s=…, t_costs_s=…, t_verify_s=…, speedup_measured=…, groups=["A100", "H100"])
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, positive_times_s
-from specgauge.model.speedup import accepted_draft_tokens, speedup
+from specgauge.model.speedup import speedup, with_overhead_s
 
 _STEPS = 1000
 
@@ -53,13 +52,11 @@ class OverheadFit:
     """NaN in groups of one row."""
 
 
-def implied_overhead_s(
-    tokens_per_round: ArrayLike, *, t_decode_s: ArrayLike, t_parts_s: ArrayLike, speedup_measured: ArrayLike
-) -> FloatArray:
-    """The epsilon that turns the parts of a round into the measured speed-up; negative where S was underpredicted."""
-    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
-    round_s = omega * positive_times_s("t_decode_s", t_decode_s) / _measured(speedup_measured)
-    return np.asarray(round_s - positive_times_s("t_parts_s", t_parts_s), dtype=np.float64)
+def implied_overhead_s(*, t_round_s: ArrayLike, t_costs_s: ArrayLike) -> FloatArray:
+    """What a measured round takes beyond C + pi Delta_2 + T_verify; negative where those were timed slowly."""
+    return np.asarray(
+        positive_times_s("t_round_s", t_round_s) - positive_times_s("t_costs_s", t_costs_s), dtype=np.float64
+    )
 
 
 def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> FloatArray:
@@ -71,33 +68,41 @@ def fit_overhead(
     tokens_per_round: ArrayLike,
     *,
     t_decode_s: ArrayLike,
-    t_parts_s: ArrayLike,
+    t_costs_s: ArrayLike,
+    t_verify_s: ArrayLike,
     speedup_measured: ArrayLike,
     groups: Sequence[str],
 ) -> OverheadFit:
     """Fit one epsilon to each group by least squares on the relative error of S; all arguments are (N,).
 
-    `t_parts_s` is C + T_verify (with the catch-up, if any).  An epsilon may come out negative.
+    `t_costs_s` is C + pi Delta_2 + T_verify, of which `t_verify_s` is the least a round takes.  An epsilon may
+    come out negative.
 
-    Raises ValueError for no rows, lengths that differ, and measured speed-ups that are not above 0.
+    Raises:
+        ValueError: no rows, lengths that differ, or measured speed-ups that are not above 0.
     """
-    parts, measured = positive_times_s("t_parts_s", t_parts_s), _measured(speedup_measured)
+    costs, measured = positive_times_s("t_costs_s", t_costs_s), _measured(speedup_measured)
     labels = np.asarray([str(g) for g in groups])
-    without = speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=parts)
-    if labels.size == 0 or not parts.shape == measured.shape == without.shape == labels.shape:
+    without = speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=costs)
+    if labels.size == 0 or not costs.shape == measured.shape == without.shape == labels.shape:
         raise ValueError(
             f"groups: found {labels.size} for {without.size} predicted and {measured.size} measured speed-ups, "
             "allowed: one of each for every row, and at least one row"
         )
-    round_s = without * parts / measured
+    round_s = without * costs / measured
     overhead, left_out = np.empty(labels.size), np.full(labels.size, np.nan)
     for group in np.unique(labels):
         rows = np.flatnonzero(labels == group)
         everyone = np.ones((1, rows.size))
-        overhead[rows] = _least_squares(round_s[rows], parts[rows], everyone)[0]
+        overhead[rows] = _least_squares(round_s[rows], costs[rows], everyone)[0]
         if rows.size > 1:
-            left_out[rows] = _least_squares(round_s[rows], parts[rows], 1.0 - np.eye(rows.size))
-    predicted, loo = without * parts / (parts + overhead), without * parts / (parts + left_out)
+            left_out[rows] = _least_squares(round_s[rows], costs[rows], 1.0 - np.eye(rows.size))
+
+    def speedups(t_overhead_s: FloatArray) -> FloatArray:
+        t_round_s = with_overhead_s(costs, t_verify_s, np.nan_to_num(t_overhead_s))
+        return speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=t_round_s)
+
+    predicted, loo = speedups(overhead), np.where(np.isnan(left_out), np.nan, speedups(left_out))
     errors, loo_errors = np.abs(predicted / measured - 1), np.abs(loo / measured - 1)
     summaries = []
     for group in dict.fromkeys(labels.tolist()):
@@ -136,7 +141,7 @@ def _measured(values: ArrayLike) -> FloatArray:
     return measured
 
 
-def _least_squares(round_s: FloatArray, parts_s: FloatArray, weights: FloatArray) -> FloatArray:
+def _least_squares(round_s: FloatArray, costs_s: FloatArray, weights: FloatArray) -> FloatArray:
     """argmin over epsilon of sum_n w_n (round_n / (parts_n + epsilon) - 1)^2, one for each row of weights (M, N).
 
     Newton's method on the derivative, damped so that every round keeps a positive time; where the second derivative is
@@ -144,7 +149,7 @@ def _least_squares(round_s: FloatArray, parts_s: FloatArray, weights: FloatArray
     """
     overhead = np.zeros(weights.shape[0])
     for _ in range(_STEPS):
-        total = parts_s + overhead[:, np.newaxis]
+        total = costs_s + overhead[:, np.newaxis]
         ratio = round_s / total
         slope = np.sum(weights * (ratio - 1) * -ratio / total, axis=1)
         gauss = np.sum(weights * (ratio / total) ** 2, axis=1)

@@ -1,8 +1,8 @@
-"""How a number is known, so that no estimate passes for a measurement.
+"""Where a number comes from: measured, interpolated, extrapolated, predicted or assumed.
 
-The order is that of trust: a figure made of several is known as its weakest part is (the maximum).
+A joint result is as good as its weakest part, which is the largest number.
 
-    >>> Known.MEASURED.weaker(Known.EXTRAPOLATED).label
+    >>> max(Provenance.MEASURED, Provenance.EXTRAPOLATED).label
     'extrapolated'
 """
 
@@ -12,20 +12,19 @@ import math
 from enum import IntEnum
 from typing import SupportsFloat
 
-import numpy as np
-from numpy.typing import ArrayLike
 
-
-class Known(IntEnum):
-    """How a value came about."""
+class Provenance(IntEnum):
+    """How a value came about; larger is weaker."""
 
     MEASURED = 0
-    """Taken at this very place."""
+    """Taken at this very point."""
     INTERPOLATED = 1
-    """Between places measured, or at a gamma below the one drafted at."""
+    """Between points measured, or at a gamma below the one drafted at."""
     EXTRAPOLATED = 2
     """Beyond what was measured."""
-    ASSUMED = 3
+    PREDICTED = 3
+    """Computed from a model of the machine, such as its roofline."""
+    ASSUMED = 4
     """Follows from a model nobody checked here: one alpha for every position, one T_verify for every gamma."""
 
     @property
@@ -33,17 +32,8 @@ class Known(IntEnum):
         """The word printed and written to files."""
         return self.name.lower()
 
-    def weaker(self, other: Known) -> Known:
-        """The less trusted of the two."""
-        return max(self, other)
-
 
 def finite_or_none(value: SupportsFloat) -> float | None:
     """A number as it stands in JSON and in records: None where it is NaN or infinite, which is unknown."""
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-def labels(known: ArrayLike) -> list[str]:
-    """The words for an array of `Known` values, flattened in C order."""
-    return [Known(int(value)).label for value in np.asarray(known).ravel()]

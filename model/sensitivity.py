@@ -1,8 +1,9 @@
 """Where speculation starts and stops paying: break-even points, requirements, limits and sensitivities of S.
 
-    S(alpha) = Omega(alpha, gamma) * T_decode / (C + pi(alpha) * Delta_2 + T_verify + epsilon)
+    S(alpha) = Omega(alpha, gamma) * T_decode / T_round(alpha, gamma)       `specgauge.model.speedup`, i.i.d. acceptance
 
-solved for alpha or for the draft's cost, taken to its limits, and differentiated.  Everything broadcasts.
+solved for alpha or for the draft's cost, taken to its limits, and differentiated.  An alpha broadcasts against (…, G)
+of the costs; results have that shape.
 Source of the limiting cases: Leviathan et al., arXiv 2211.17192, theorems 3.8 and 3.11.
 
     >>> round(float(alpha_from_tokens_per_round(3.41, 3)), 3)
@@ -11,58 +12,30 @@ Source of the limiting cases: Leviathan et al., arXiv 2211.17192, theorems 3.8 a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import (
-    FloatArray,
-    numbers,
-    positive_numbers,
-    positive_times_s,
-    probabilities,
-    times_s,
-    whole_numbers,
-)
-from specgauge.model.speedup import accepted_draft_tokens, catch_up_probability, speedup, tokens_per_round_iid
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.checks import FloatArray, numbers, positive_numbers, probabilities, times_s, whole_numbers
+from specgauge.model.costs import RoundCosts
+from specgauge.model.provenance import Provenance
+from specgauge.model.speedup import accepted_draft_tokens, round_times_s, speedups, tokens_per_round_iid
 
 _GRID = np.linspace(0.0, 1.0, 257)
 _HALVINGS = 54
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundParts:
-    """The parts of a round of fixed gamma, in seconds; every field broadcasts against the others.
-
-    `t_overhead_s` None means that no decoder has measured it: it counts as 0 and what follows is optimistic.
-    """
-
-    gamma: ArrayLike
-    t_decode_s: ArrayLike
-    t_draft_total_s: ArrayLike
-    t_verify_s: ArrayLike
-    t_draft_catch_up_s: ArrayLike = 0.0
-    batch_size: ArrayLike = 1
-    t_overhead_s: ArrayLike | None = None
-
-    def fixed_s(self) -> FloatArray:
-        """C + T_verify + epsilon: what a round takes whatever is accepted."""
-        overhead = 0.0 if self.t_overhead_s is None else numbers("t_overhead_s", self.t_overhead_s)
-        t_draft_total = times_s("t_draft_total_s", self.t_draft_total_s)
-        return positive_times_s("t_round_s", t_draft_total + times_s("t_verify_s", self.t_verify_s) + overhead)
-
-    def round_s(self, alpha: ArrayLike) -> FloatArray:
-        """T_round under i.i.d. acceptance at rate alpha, where A_gamma = alpha^gamma."""
-        rate = probabilities("alpha", alpha)
-        full = rate ** whole_numbers("gamma", self.gamma, minimum=1)
-        catch_up = times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
-        return np.asarray(self.fixed_s() + catch_up_probability(full, self.batch_size) * catch_up, dtype=np.float64)
-
-    def speedup(self, alpha: ArrayLike) -> FloatArray:
-        """S under i.i.d. acceptance at rate alpha."""
-        omega = tokens_per_round_iid(alpha, self.gamma)
-        return speedup(omega, t_decode_s=self.t_decode_s, t_round_s=self.round_s(alpha))
+def acceptance_iid(alpha: ArrayLike, gammas: ArrayLike) -> Acceptance:
+    """Acceptance where every draft passes with probability alpha (…, G) whatever came before: A_gamma = alpha^gamma."""
+    rate, drafts = probabilities("alpha", alpha), np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
+    return Acceptance(
+        gammas=drafts,
+        tokens_per_round=tokens_per_round_iid(rate, drafts),
+        full_acceptance=np.asarray(rate**drafts, dtype=np.float64),
+        provenance=np.full(drafts.size, int(Provenance.ASSUMED)),
+    )
 
 
 def alpha_from_tokens_per_round(tokens_per_round: ArrayLike, gamma: ArrayLike) -> FloatArray:
@@ -93,50 +66,43 @@ def refuse_more_than_a_chain(name: str, tokens_per_round: ArrayLike, gamma: Arra
         )
 
 
-def required_alpha(wanted_speedup: ArrayLike, parts: RoundParts) -> FloatArray:
-    """The smallest i.i.d. alpha at which S reaches `wanted_speedup`; NaN where even a perfect draft does not.
+def speedup_iid(alpha: ArrayLike, costs: RoundCosts, *, batch_size: int = 1) -> FloatArray:
+    """S under i.i.d. acceptance at rate alpha (…, G)."""
+    return speedups(costs, acceptance_iid(alpha, costs.gammas), batch_size=batch_size)
+
+
+def required_alpha(wanted_speedup: float, costs: RoundCosts, *, batch_size: int = 1) -> FloatArray:
+    """The smallest i.i.d. alpha at which S reaches `wanted_speedup`, (…, G); NaN where even a perfect draft does not.
 
     0 where S is reached with nothing accepted.  Searched on a grid of 1/256 and halved down to float64 (the catch-up
     after full rounds can make S fall again near alpha = 1, so the first crossing is looked for).
     """
     wanted = positive_numbers("wanted_speedup", wanted_speedup)
-    on_grid = RoundParts(
-        **{name: np.expand_dims(np.asarray(value), -1) for name, value in vars(parts).items() if value is not None}
-    )
-    reached = on_grid.speedup(_GRID) >= wanted[..., np.newaxis]
-    first = np.argmax(reached, axis=-1)
+    shape = costs.t_verify_s.shape
+    on_grid = speedup_iid(_GRID.reshape(-1, *(1,) * len(shape)), costs, batch_size=batch_size)
+    reached = np.broadcast_to(on_grid >= wanted, (_GRID.size, *shape))
+    first = np.argmax(reached, axis=0)
     high, low = _GRID[first], _GRID[np.maximum(first - 1, 0)]
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        enough = parts.speedup(middle) >= wanted
+        enough = speedup_iid(middle, costs, batch_size=batch_size) >= wanted
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.asarray(np.where(np.any(reached, axis=-1), high, np.nan), dtype=np.float64)
+    return np.asarray(np.where(np.any(reached, axis=0), high, np.nan), dtype=np.float64)
 
 
-def break_even_alpha(parts: RoundParts) -> FloatArray:
+def break_even_alpha(costs: RoundCosts, *, batch_size: int = 1) -> FloatArray:
     """The smallest i.i.d. alpha at which speculation costs nothing, S = 1; NaN where no alpha does."""
-    return required_alpha(1.0, parts)
+    return required_alpha(1.0, costs, batch_size=batch_size)
 
 
-def break_even_draft_total_s(
-    tokens_per_round: ArrayLike,
-    *,
-    t_decode_s: ArrayLike,
-    t_verify_s: ArrayLike,
-    t_draft_catch_up_s: ArrayLike = 0.0,
-    full_acceptance: ArrayLike = 0.0,
-    batch_size: ArrayLike = 1,
-    t_overhead_s: ArrayLike | None = None,
-) -> FloatArray:
-    """The C(gamma) at which S = 1: Omega * T_decode - T_verify - pi * Delta_2 - epsilon, in seconds.
+def break_even_draft_total_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: int = 1) -> FloatArray:
+    """The C(gamma) at which S = 1, (…, G) seconds: Omega * T_decode less what a round takes with a free draft.
 
     Negative where even a free draft does not pay.  Divided by gamma it is the break-even cost of one draft step.
     """
-    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
-    overhead = 0.0 if t_overhead_s is None else numbers("t_overhead_s", t_overhead_s)
-    catch_up = catch_up_probability(full_acceptance, batch_size) * times_s("t_draft_catch_up_s", t_draft_catch_up_s)
-    left = omega * positive_times_s("t_decode_s", t_decode_s) - times_s("t_verify_s", t_verify_s) - catch_up - overhead
-    return np.asarray(left, dtype=np.float64)
+    free = replace(costs, t_draft_total_s=np.zeros_like(costs.t_draft_total_s))
+    plain_s = acceptance.tokens_per_round * costs.t_decode_s[..., np.newaxis]
+    return np.asarray(plain_s - round_times_s(free, acceptance, batch_size=batch_size), dtype=np.float64)
 
 
 def operations_factor(tokens_per_round: ArrayLike, gamma: ArrayLike, draft_operations_ratio: ArrayLike) -> FloatArray:
@@ -170,14 +136,15 @@ class SpeedupLimits:
     """T_verify = T_decode, Leviathan's assumption."""
 
 
-def speedup_limits(alpha: ArrayLike, parts: RoundParts) -> SpeedupLimits:
-    """The three limits of S at this alpha and these parts."""
-    free_draft = RoundParts(**{**vars(parts), "t_draft_total_s": 0.0, "t_draft_catch_up_s": 0.0})
-    free_verification = RoundParts(**{**vars(parts), "t_verify_s": parts.t_decode_s})
+def speedup_limits(alpha: ArrayLike, costs: RoundCosts, *, batch_size: int = 1) -> SpeedupLimits:
+    """The three limits of S at this alpha and these costs."""
+    nothing = np.zeros_like(costs.t_draft_total_s)
+    free_draft = replace(costs, t_draft_total_s=nothing, t_draft_catch_up_s=None)
+    free_verification = replace(costs, t_verify_s=costs.t_decode_s[..., np.newaxis] + nothing)
     return SpeedupLimits(
-        free_draft=free_draft.speedup(alpha),
-        perfect_draft=parts.speedup(1.0),
-        free_verification=free_verification.speedup(alpha),
+        free_draft=speedup_iid(alpha, free_draft, batch_size=batch_size),
+        perfect_draft=speedup_iid(1.0, costs, batch_size=batch_size),
+        free_verification=speedup_iid(alpha, free_verification, batch_size=batch_size),
     )
 
 
@@ -192,28 +159,31 @@ class Sensitivities:
     per_t_verify_s: FloatArray
     """dS/dT_verify, equal to dS/dC and dS/depsilon."""
     per_t_decode_s: FloatArray
-    """dS/dT_decode, the round's parts held fixed."""
+    """dS/dT_decode, the costs of a round held fixed."""
 
 
-def sensitivities(alpha: ArrayLike, parts: RoundParts, *, draft_steps: ArrayLike | None = None) -> Sensitivities:
-    """The derivatives of S at this alpha and these parts; `draft_steps` is gamma unless one pass drafts everything.
+def sensitivities(
+    alpha: ArrayLike, costs: RoundCosts, *, batch_size: int = 1, draft_steps: ArrayLike | None = None
+) -> Sensitivities:
+    """The derivatives of S at this alpha and these costs; `draft_steps` is gamma unless one pass drafts everything.
 
     dS/dalpha = (Omega' T_round - Omega T_round') T_decode / T_round^2, with Omega' = sum_i i alpha^(i-1) and
     T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the parts of a round.
     """
-    rate = probabilities("alpha", alpha)
-    drafts = whole_numbers("gamma", parts.gamma, minimum=1)
-    rows = whole_numbers("batch_size", parts.batch_size, minimum=1)
+    rate, drafts = probabilities("alpha", alpha), costs.gammas
+    rows = whole_numbers("batch_size", batch_size, minimum=1)
     steps = drafts if draft_steps is None else whole_numbers("draft_steps", draft_steps, minimum=0)
-    t_round, s = parts.round_s(rate), parts.speedup(rate)
-    omega = tokens_per_round_iid(rate, drafts)
+    accepted = acceptance_iid(rate, drafts)
+    t_round, s = round_times_s(costs, accepted, batch_size=rows), speedups(costs, accepted, batch_size=rows)
     full_slope = drafts * rate ** (drafts - 1)
-    round_slope = np.asarray(parts.t_draft_catch_up_s) * rows * (1 - rate**drafts) ** (rows - 1) * full_slope
+    catch_up = np.zeros(()) if costs.t_draft_catch_up_s is None else costs.t_draft_catch_up_s[..., np.newaxis]
+    round_slope = catch_up * rows * (1 - rate**drafts) ** (rows - 1) * full_slope
+    omega = accepted.tokens_per_round
     return Sensitivities(
         per_alpha=np.asarray(s * (_omega_slope(rate, drafts) / omega - round_slope / t_round), dtype=np.float64),
         per_t_draft_s=np.asarray(-s * steps / t_round, dtype=np.float64),
         per_t_verify_s=np.asarray(-s / t_round, dtype=np.float64),
-        per_t_decode_s=np.asarray(s / np.asarray(parts.t_decode_s), dtype=np.float64),
+        per_t_decode_s=np.asarray(s / costs.t_decode_s[..., np.newaxis], dtype=np.float64),
     )
 
 

@@ -1,11 +1,14 @@
 """The speed-up of speculative decoding: tokens per round over time per round, against plain decoding.
 
     Omega(gamma) = 1 + sum_{i<=gamma} A_i                 tokens a round commits, bonus or replacement included
-    T_round      = C(gamma) + pi * Delta_2 + T_verify(gamma) + epsilon
+    T_round      = max(C(gamma) + pi * Delta_2 + T_verify(gamma) + epsilon, T_verify(gamma))
     S(gamma)     = Omega(gamma) * T_decode / T_round      gamma = 0 is plain decoding, S = 1
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
-one in which some row accepted everything.  Everything broadcasts over arrays; out come arrays of the broadcast shape.
+one in which some row accepted everything.  No round is shorter than its verification: an epsilon below 0, which a fit
+gives where the parts were timed slowly, takes away at most C + pi * Delta_2.  This is the only place where any of these
+is computed; `round_times_s` and `speedups` take the types (`RoundCosts`, `Acceptance`), the others plain arrays.
+Everything broadcasts; out come arrays of the broadcast shape.
 
     >>> omega = tokens_per_round_iid(0.8, 5)
     >>> t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=0.04108)
@@ -20,6 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import (
     BoolArray,
     FloatArray,
@@ -31,6 +35,7 @@ from specgauge.model.checks import (
     times_s,
     whole_numbers,
 )
+from specgauge.model.costs import RoundCosts
 
 RECOMMENDED_TOLERANCE = 0.01
 _ROUNDING = 1e-9
@@ -91,8 +96,7 @@ def catch_up_probability(full_acceptance: ArrayLike, batch_size: ArrayLike = 1) 
     A batch takes the two-token step as soon as one of its rows accepted everything; rows are taken as independent.
     """
     full = probabilities("full_acceptance", full_acceptance)
-    rows = whole_numbers("batch_size", batch_size, minimum=1)
-    return np.asarray(np.where(rows == 1, full, 1.0 - (1.0 - full) ** rows), dtype=np.float64)
+    return _catch_up_probability(full, whole_numbers("batch_size", batch_size, minimum=1))
 
 
 def round_time_s(
@@ -104,7 +108,7 @@ def round_time_s(
     batch_size: ArrayLike = 1,
     t_overhead_s: ArrayLike | None = None,
 ) -> FloatArray:
-    """T_round = C(gamma) + pi * Delta_2 + T_verify(gamma) + epsilon, in seconds; all arguments broadcast.
+    """T_round in seconds, from its parts as numbers; all arguments broadcast.
 
     Args:
         t_draft_total_s: C(gamma), the whole chain of drafts of a round.
@@ -115,19 +119,24 @@ def round_time_s(
         t_overhead_s: epsilon, may be negative when fitted; None when no decoder has measured it. It then counts as 0,
             and the speed-up it leads to is optimistic.
 
-    Raises ValueError for negative times, for probabilities outside [0, 1] and for a round that takes no time.
+    Raises:
+        ValueError: negative times, probabilities outside [0, 1], a round that takes no time.
     """
-    t_round = times_s("t_draft_total_s", t_draft_total_s) + times_s("t_verify_s", t_verify_s)
     catch_up = times_s("t_draft_catch_up_s", t_draft_catch_up_s)
+    follows: FloatArray = np.zeros(())
     if np.any(catch_up > 0):
         if full_acceptance is None:
             raise ValueError(
                 "full_acceptance: found none beside t_draft_catch_up_s, allowed: A_gamma in [0, 1], "
                 "since the catch-up follows fully accepted rounds only"
             )
-        t_round = t_round + catch_up_probability(full_acceptance, batch_size) * catch_up
-    if t_overhead_s is not None:
-        t_round = t_round + numbers("t_overhead_s", t_overhead_s)
+        follows = catch_up_probability(full_acceptance, batch_size)
+    t_round = _round_time_s(
+        times_s("t_draft_total_s", t_draft_total_s),
+        follows * catch_up,
+        times_s("t_verify_s", t_verify_s),
+        None if t_overhead_s is None else numbers("t_overhead_s", t_overhead_s),
+    )
     return positive_times_s("t_round_s", t_round)
 
 
@@ -136,11 +145,99 @@ def speedup(tokens_per_round: ArrayLike, *, t_decode_s: ArrayLike, t_round_s: Ar
 
     Theorem 3.8 of Leviathan et al., arXiv 2211.17192, is its case T_verify = T_decode, epsilon = 0.
 
-    Raises ValueError for fewer tokens per round than 1 and for times that are not above 0.
+    Raises:
+        ValueError: fewer tokens per round than 1, or times that are not above 0.
     """
-    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
-    t_decode = positive_times_s("t_decode_s", t_decode_s)
-    return np.asarray(omega * (t_decode / positive_times_s("t_round_s", t_round_s)), dtype=np.float64)
+    accepted_draft_tokens(tokens_per_round)
+    return _speedup(
+        np.asarray(tokens_per_round, dtype=np.float64),
+        positive_times_s("t_decode_s", t_decode_s),
+        positive_times_s("t_round_s", t_round_s),
+    )
+
+
+def round_times_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> FloatArray:
+    """T_round of every gamma of `costs`, (…, G); `acceptance` has the same gammas, batch_size broadcasts to (…).
+
+    Replicates of A_gamma that a small sample throws outside [0, 1] count as 0 or 1; what is NaN stays NaN.
+
+    Raises:
+        ValueError: a round that takes no time.
+    """
+    catch_up_s: FloatArray | None = None
+    if costs.t_draft_catch_up_s is not None:
+        rows = whole_numbers("batch_size", batch_size, minimum=1)[..., np.newaxis]
+        follows = _catch_up_probability(np.clip(acceptance.full_acceptance, 0.0, 1.0), rows)
+        catch_up_s = follows * costs.t_draft_catch_up_s[..., np.newaxis]
+    return _positive(_round_time_s(costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s))
+
+
+def speedups(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> FloatArray:
+    """S of every gamma of `costs`, (…, G), shapes and errors as `round_times_s`.
+
+    Replicates of Omega count within [1, gamma + 1], all that a round can commit; what is NaN stays NaN.
+    """
+    omega = np.clip(acceptance.tokens_per_round, 1.0, acceptance.gammas + 1.0)
+    t_round = round_times_s(costs, acceptance, batch_size=batch_size)
+    return _speedup(omega, costs.t_decode_s[..., np.newaxis], t_round)
+
+
+def round_times_by_drafts_s(costs: RoundCosts) -> FloatArray:
+    """T_round of 0, 1, … gamma_max drafts without Delta_2, (…, 1 + G), from costs of every gamma 1 … gamma_max.
+
+    A round of 0 drafts is a plain step inside the speculative loop, T_verify(0) = T_decode: epsilon is in it too.
+    """
+    decode = costs.t_decode_s[..., np.newaxis]
+    draft = np.concatenate([np.zeros_like(decode), costs.t_draft_total_s], axis=-1)
+    verify = np.concatenate([decode, costs.t_verify_s], axis=-1)
+    overhead = costs.t_overhead_s
+    if overhead is not None:  # that of one draft for none
+        overhead = np.broadcast_to(overhead, costs.t_verify_s.shape)
+        overhead = np.concatenate([overhead[..., :1], overhead], axis=-1)
+    return _positive(_round_time_s(draft, None, verify, overhead))
+
+
+def with_overhead_s(t_costs_s: ArrayLike, t_verify_s: ArrayLike, t_overhead_s: ArrayLike | None) -> FloatArray:
+    """T_round from the sum of its costs C + pi Delta_2 + T_verify, such as a mean over rounds; arguments broadcast."""
+    overhead = None if t_overhead_s is None else numbers("t_overhead_s", t_overhead_s)
+    return _with_overhead_s(times_s("t_costs_s", t_costs_s), times_s("t_verify_s", t_verify_s), overhead)
+
+
+def measured_speedup(
+    tokens: ArrayLike, seconds: ArrayLike, *, plain_tokens: ArrayLike, plain_seconds: ArrayLike
+) -> FloatArray:
+    """S as decoded: tokens a second over those of plain decoding; all arguments broadcast, seconds above 0."""
+    own, plain = np.asarray(tokens) / np.asarray(seconds), np.asarray(plain_tokens) / np.asarray(plain_seconds)
+    return np.asarray(own / plain, dtype=np.float64)
+
+
+def _catch_up_probability(full: FloatArray, rows: IntArray) -> FloatArray:
+    return np.asarray(np.where(rows == 1, full, 1.0 - (1.0 - full) ** rows), dtype=np.float64)
+
+
+def _round_time_s(
+    draft_s: FloatArray, catch_up_s: FloatArray | None, verify_s: FloatArray, overhead_s: FloatArray | None
+) -> FloatArray:
+    costs_s = draft_s + verify_s
+    if catch_up_s is not None:
+        costs_s = costs_s + catch_up_s
+    return _with_overhead_s(costs_s, verify_s, overhead_s)
+
+
+def _with_overhead_s(costs_s: FloatArray, verify_s: FloatArray, overhead_s: FloatArray | None) -> FloatArray:
+    if overhead_s is None:
+        return costs_s
+    return np.asarray(np.maximum(costs_s + overhead_s, verify_s), dtype=np.float64)
+
+
+def _speedup(omega: FloatArray, t_decode_s: FloatArray, t_round_s: FloatArray) -> FloatArray:
+    return np.asarray(omega * t_decode_s / t_round_s, dtype=np.float64)
+
+
+def _positive(t_round_s: FloatArray) -> FloatArray:
+    if bool((t_round_s <= 0).any()):
+        raise ValueError("t_round_s: found a round of no time; allowed are costs that add up to over 0")
+    return t_round_s
 
 
 def time_per_token_s(tokens_per_round: ArrayLike, *, t_round_s: ArrayLike) -> FloatArray:

@@ -31,6 +31,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
@@ -38,13 +40,12 @@ from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, perc
 from specgauge.model.text_table import text_table
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
-from specgauge.sweeps.analysis.rounds import SharedParts, answer_cell
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.rounds import SharedCosts, estimate_cell
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells, settings_of
-from specgauge.sweeps.store.readers import environment_value
 from specgauge.sweeps.store.rundir import PROMPTS, Run
-from specgauge.sweeps.store.writer import MACHINE_KEYS
+from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
@@ -114,8 +115,9 @@ def _prompts(run: Run, pair: str) -> list[str]:
 
 def differences(first: Run, second: Run) -> Iterator[str]:
     """What differs in machine, versions, and how the models of one name are loaded, in words."""
-    for name in MACHINE_KEYS:
-        one, two = (environment_value(run.environment, name) for run in (first, second))
+    now = machine_of(second.environment)
+    for name, one in machine_of(first.environment).items():
+        two = now[name]
         if one != two:
             yield f"{name}: {one}, {two}"
     others = {pair.name: pair for pair in second.config.pairs}
@@ -268,15 +270,15 @@ class _Figures:
 def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[Place, _Figures]:
     """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
     drawn = _with_seed(run, block_seed)
-    config, shared = drawn.config, SharedParts(drawn.config)
+    config, shared = drawn.config, SharedCosts(drawn.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(_with_seed(run, prompt_seed), {}, pairs=pairs))
+    found = list(run_settings(_with_seed(run, prompt_seed), {}, pairs=pairs))
     decoded = DecodedCells.read(drawn, cells, found)
     result: dict[Place, _Figures] = {}
-    for way in found:
-        for cell in cells_of(way, cells):
+    for setting in found:
+        for cell in cells_of(setting, cells):
             if cell.arms["decode"].status == "ok":
-                result[Place(**way.key(cell.cell))] = _cell_figures(config, way, cell, decoded, shared)
+                result[Place(**setting.columns(cell.cell))] = _cell_figures(config, setting, cell, decoded, shared)
     return result
 
 
@@ -284,20 +286,21 @@ def _with_seed(run: Run, seed: int) -> Run:
     return replace(run, config=run.config.model_copy(update={"seed": seed}))
 
 
-def _cell_figures(config: Config, way: Way, cell: CellTimings, decoded: DecodedCells, shared: SharedParts) -> _Figures:
-    rounds, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
-    answer = None
-    if rounds is not None:
-        overhead_s = None if overhead is None else overhead.t_overhead_s
-        answer = answer_cell(config, cell, rounds, t_overhead_s=overhead_s, shared=shared)
+def _cell_figures(
+    config: Config, setting: RunSetting, cell: CellTimings, decoded: DecodedCells, shared: SharedCosts
+) -> _Figures:
+    acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
+    estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
     plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
-    if answer is None:
+    if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
-        trouble = f"{status}: {reason}" if status != "ok" else way.reason or TOO_SHORT
+        trouble = f"{status}: {reason}" if status != "ok" else setting.reason or TOO_SHORT
         return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
-    gamma = answer.doubt.recommended_gamma
-    speculative = plain * answer.speedups[:, answer.gammas.index(gamma)]
-    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead is None)
+    found = estimate.speedup
+    gamma = found.recommended_gamma
+    index = found.gammas.tolist().index(gamma)
+    speculative = plain * np.concatenate([found.speedup[index : index + 1], found.replicates[:, index]])
+    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead_s is None)
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:

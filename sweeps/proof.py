@@ -8,7 +8,7 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
     acceptance    in at least 13 of 16 cells the error at the recommended γ lies inside its 95 % interval
     choice        the recommended γ has at least 98.5 % of the speed of the best measured γ, known to ± 1.5 % on these
                   prompts; where each was decoded once, the wider interval over prompts is taken
-    policies      adaptive ones decoded beside them (`verify.policies`): S of their replay is within 3 % of S measured
+    policies      adaptive ones decoded beside them (`validate.policies`): S of their replay is within 3 % of S measured
                   on average, and in no cell is the interval of that error wholly beyond ± 3 %
 
 Speeds of two γ are compared over the texts that all γ wrote in a block: each text has the target's law, whatever γ
@@ -32,17 +32,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers
+from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.settings import ways
+from specgauge.sweeps.analysis.settings import run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import cell_of
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,10 +113,12 @@ def prove(run: Run) -> Iterator[CellProof]:
     """
     predictions = predict(run)
     if not predictions.verification:
-        remedy = "give the configuration a verify section" if run.config.verify is None else "run it again, it goes on"
+        remedy = (
+            "give the configuration a validate section" if run.config.validation is None else "run it again, it goes on"
+        )
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
     cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    decoded = DecodedCells.read(run, cells, list(ways(run, {})))
+    decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
     for key, blocks in decoded.blocks.items():
         rows = [row for row in predictions.verification if cell_of(row) == astuple(key)]
@@ -254,9 +256,9 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     widths = [choice.half_width_of_others if choice.half_width is None else choice.half_width for choice in choices]
     known = [width for width in widths if width is not None]
     widest = max(known) if known and len(known) == len(widths) else None
-    doubt = "unknown: raise verify.repetitions" if widest is None else f"± {100 * widest:.2f} %"
+    doubt = "unknown: raise validate.repetitions" if widest is None else f"± {100 * widest:.2f} %"
     where = "" if all_compared else f"compared in {len(choices)} of {len(cells)} cells; "
-    found = "decode it beside others, verify.gamma: recommended"
+    found = "decode it beside others, validate.gamma: recommended"
     if choices:
         found = (
             f"at least {100 * least:.2f} % of the best measured γ (at least {100 * LEAST_OF_BEST:g}), known on these "
@@ -322,7 +324,7 @@ def main(arguments: Iterable[str]) -> int:
     try:
         cells = [cell for path in paths for cell in prove(Run.open(path))]
         if not cells:
-            raise ValueError(f"{paths[0]}: no cell was decoded at full width; raise verify.prompts")
+            raise ValueError(f"{paths[0]}: no cell was decoded at full width; raise validate.prompts")
     except ValueError as error:
         print(f"specgauge: {error}", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
 """`specgauge recommend`: what a run recommends for one place or all, also under a latency limit. No torch.
 
     answers = recommend(Run.open(path), batch_size=4, context=256, sampling="greedy", max_itl_s=0.05)
-    print(answers_text(answers))                 # or answers_json(answers)
+    print(recommendations_text(answers))                 # or recommendations_json(answers)
 
 `max_itl_s` bounds T_round, since the tokens of a round arrive together: γ whose round takes longer cannot win, and the
 decision is taken again among the others. Where the γ of an answer was decoded end to end, the speed-up measured stands
@@ -18,14 +18,14 @@ from functools import cached_property
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
-from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.speedup import nearest_gamma
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import recommendation
-from specgauge.sweeps.analysis.rounds import answer_cell
-from specgauge.sweeps.analysis.settings import cells_of, ways
+from specgauge.sweeps.analysis.rounds import estimate_cell
+from specgauge.sweeps.analysis.settings import cells_of, run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
-from specgauge.sweeps.analysis.validation import VerificationSummary, cell_of, summarise
+from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
 
@@ -33,7 +33,7 @@ _TITLE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Recommendations:
     """The recommendations asked for, as the mappings of recommendation.yaml."""
 
     entries: tuple[Mapping[str, Any], ...]
@@ -42,12 +42,12 @@ class Answers:
     """Of the intervals."""
     warnings: tuple[Mapping[str, Any], ...]
     verification: tuple[Mapping[str, Any], ...] = ()
-    """The rows of verification.csv that match, whatever their γ."""
+    """The rows of validation.csv that match, whatever their γ."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
 
     @property
-    def summary(self) -> VerificationSummary | None:
+    def summary(self) -> ValidationSummary | None:
         """What decoding these places end to end found; None where none was."""
         return summarise(self.verification)
 
@@ -83,7 +83,7 @@ def recommend(
     batch_size: int | None = None,
     context: int | None = None,
     max_itl_s: float | None = None,
-) -> Answers:
+) -> Recommendations:
     """The recommendations of `run` that match; None matches everything.
 
     Raises:
@@ -99,12 +99,12 @@ def recommend(
             one for one in found if all(value is None or one.get(name) == value for name, value in wanted.items())
         )
 
-    return Answers(
+    return Recommendations(
         entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
         warnings=run.warnings,
-        verification=matching(run.verification()),
+        verification=matching(run.validation()),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -143,18 +143,15 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
     """Every recommendation taken again, with rounds over the limit out of the contest."""
     positive_times_s("max_itl_s", max_itl_s)
     cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    found = list(ways(run, {}))
+    found = list(run_settings(run, {}))
     decoded = DecodedCells.read(run, cells, found)
-    for way in found:
-        for cell in cells_of(way, cells):
-            rounds, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
-            answer = None
-            if rounds is not None:
-                overhead_s = None if overhead is None else overhead.t_overhead_s
-                answer = answer_cell(run.config, cell, rounds, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
-            entry = recommendation(way, cell, answer)
-            if answer is not None and (shortest_s := float(answer.t_round_s.min())) > max_itl_s:
-                entry["reason"] = _out_of_reach(shortest_s, float(answer.parts.t_decode_s[0]), max_itl_s)
+    for setting in found:
+        for cell in cells_of(setting, cells):
+            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
+            estimate = estimate_cell(run.config, cell, acceptance, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
+            entry = recommendation(setting, cell, estimate)
+            if estimate is not None and (shortest_s := float(estimate.t_round_s.min())) > max_itl_s:
+                entry["reason"] = _out_of_reach(shortest_s, float(estimate.costs.t_decode_s[0]), max_itl_s)
             yield entry
 
 
@@ -167,7 +164,7 @@ def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:
     )
 
 
-def answers_json(answers: Answers) -> str:
+def recommendations_json(answers: Recommendations) -> str:
     """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`, and
 
     `label`: that of every known speed-up, null where they differ or have none (each recommendation has its own);
@@ -188,7 +185,7 @@ def answers_json(answers: Answers) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _more(answers: Answers, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _more(answers: Recommendations, entry: Mapping[str, Any]) -> dict[str, Any]:
     row = answers.measured(entry)
     names = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
     return {
@@ -207,7 +204,7 @@ def _label(entry: Mapping[str, Any]) -> str | None:
     return OPTIMISTIC if _is_known(entry) and entry.get("t_overhead_s") is None else None
 
 
-def answers_text(answers: Answers) -> str:
+def recommendations_text(answers: Recommendations) -> str:
     """The recommendations in lines, grouped by pair and way of sampling, warnings after them."""
     lines: list[str] = []
     title = ""
@@ -217,7 +214,7 @@ def answers_text(answers: Answers) -> str:
             lines += [*([""] if lines else []), heading]
             title = heading
         lines.append(f"  {entry_text(entry, answers.confidence, answers.nearest_measured(entry))}")
-    lines += ["", *_standing(answers)]
+    lines += ["", *_reliability(answers)]
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
     if answers.warnings:
@@ -243,7 +240,7 @@ def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
     return f"{other}measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}{requests}"
 
 
-def _standing(answers: Answers) -> Iterable[str]:
+def _reliability(answers: Recommendations) -> Iterable[str]:
     """How far the speed-ups can be relied on: where ε is unknown, and what decoding end to end found."""
     known = [entry for entry in answers.entries if _is_known(entry)]
     optimistic = sum(_label(entry) is not None for entry in known)
@@ -266,9 +263,9 @@ def _standing(answers: Answers) -> Iterable[str]:
         yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} places."
 
 
-def answer_text(run: Run) -> str:
+def run_text(run: Run) -> str:
     """All that a run recommends, in lines."""
-    return answers_text(recommend(run))
+    return recommendations_text(recommend(run))
 
 
 def title_text(entry: Mapping[str, Any]) -> str:
@@ -285,7 +282,7 @@ def title_text(entry: Mapping[str, Any]) -> str:
 def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[str, Any] | None = None) -> str:
     """One recommendation in a line a person can act on.
 
-    measured: the row of verification.csv that decoded its γ, or one near it, which is then named.
+    measured: the row of validation.csv that decoded its γ, or one near it, which is then named.
     """
     place = f"batch size {entry['batch_size']}, context {entry['context']}: "
     value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
-from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
-from specgauge.model.replay.rounds import RoundCosts
+from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.text_table import printable, rounded, text_table
 from specgauge.sweeps.analysis.decoded import DecodedCells
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import read_tuned
+from specgauge.sweeps.store.tables import read_tuned
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
@@ -67,54 +67,58 @@ def replay_run(
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
     config = run.config
     timed = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(run, {}, pairs=None if pair is None else [pair]))
+    found = list(run_settings(run, {}, pairs=None if pair is None else [pair]))
     decoded, tuned = DecodedCells.read(run, timed, found), read_tuned(run.path)
     replayed = []
-    for way, cell in _wanted(found, timed, sampling, batch_size, context):
+    for setting, cell in _wanted(found, timed, sampling, batch_size, context):
         if progress is not None:
-            progress(_place(way.key(cell.cell)))
-        overhead = decoded.overhead(way, cell)
-        t_overhead_s = None if overhead is None else float(overhead.t_overhead_s[0])
-        place = tuned.get(way.decoded_key(cell.cell))
+            progress(_place(setting.columns(cell.cell)))
+        overhead_s = decoded.overhead_s(setting, cell)
+        t_overhead_s = None if overhead_s is None else float(overhead_s[0])
+        place = tuned.get(setting.decoded_key(cell.cell))
         t_look_s = None if place is None else place.t_look_s
-        costs = round_costs(cell, t_overhead_s, t_look_s or 0.0)
-        result, reason = _replayed(run, way, costs, cell.cell.context, replicates, makers)
+        costs = replay_costs(cell, t_overhead_s, t_look_s or 0.0)
+        result, reason = _replayed(run, setting, costs, cell.cell.context, replicates, makers)
         replayed.append(
             ReplayedCell(
-                key=way.key(cell.cell), result=result, reason=reason, t_overhead_s=t_overhead_s, t_look_s=t_look_s
+                key=setting.columns(cell.cell),
+                result=result,
+                reason=reason,
+                t_overhead_s=t_overhead_s,
+                t_look_s=t_look_s,
             )
         )
     return replayed
 
 
 def _wanted(
-    found: list[Way],
+    found: list[RunSetting],
     timed: tuple[CellTimings, ...],
     sampling: str | None,
     batch_size: int | None,
     context: int | None,
-) -> Iterator[tuple[Way, CellTimings]]:
-    for way in found:
-        for cell in cells_of(way, timed):
-            matches = (sampling, way.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
+) -> Iterator[tuple[RunSetting, CellTimings]]:
+    for setting in found:
+        for cell in cells_of(setting, timed):
+            matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
             if all(wanted is None or wanted == own for wanted, own in matches):
-                yield way, cell
+                yield setting, cell
 
 
 def _replayed(
     run: Run,
-    way: Way,
-    costs: RoundCosts | None,
+    setting: RunSetting,
+    costs: ReplayCosts | None,
     context: int,
     replicates: int,
     makers: Mapping[str, PolicyMaker],
 ) -> tuple[ReplayResult | None, str]:
     """The result, or why there is none."""
-    if way.texts is None:
-        return None, way.reason
+    if setting.texts is None:
+        return None, setting.reason
     if costs is None:
         return None, NO_COSTS
-    texts = replayed_texts(run, way, context=context, gamma_max=costs.gamma_max)
+    texts = replayed_texts(run, setting, context=context, gamma_max=costs.gamma_max)
     if len(set(texts.prompts.tolist())) < 2:
         return None, FEW_PROMPTS
     config = run.config
@@ -151,7 +155,9 @@ def replays_text(replays: list[ReplayedCell]) -> str:
     if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
         notes.append(f"Every S is {OPTIMISTIC}.")
     if any(cell.result is not None and cell.t_look_s is None for cell in replays):
-        notes.append("What it costs to look at a draft before the next is left out; a run with verify.policies has it.")
+        notes.append(
+            "What it costs to look at a draft before the next is left out; a run with validate.policies has it."
+        )
     if any(cell.result is not None and cell.result.off_path == "assumed" for cell in replays):
         notes.append(
             "What a draft says after a rejected one is assumed; to record it: --set acceptance.rollouts=8 in a new run."

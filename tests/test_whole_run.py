@@ -16,7 +16,7 @@ from specgauge.bench.models.pair import EMBEDDED
 from specgauge.cli.main import main
 from specgauge.configs.loader import load_config
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.validation_file import read_verification
+from specgauge.sweeps.store.schema import ValidationRow
 
 if not (EMBEDDED / "target" / "config.json").exists():
     pytest.skip("the embedded weights are not in this checkout", allow_module_level=True)
@@ -33,8 +33,8 @@ SMALL = (
     "precision.max_blocks=2",
     "precision.block_samples=1",
     "acceptance.rollouts=2",
-    "verify.gamma=[1,3]",
-    "verify.policies=[heuristic,renewal]",
+    "validate.gamma=[1,3]",
+    "validate.policies=[heuristic,renewal]",
 )
 ARMS = {"plain", "loop", "generate", "speculate:1", "speculate:3", "adaptive:heuristic", "adaptive:renewal"}
 
@@ -57,14 +57,14 @@ def test_everything_is_measured_and_decoded(whole: Path) -> None:
     assert set(requests["arm"]) == ARMS
     assert set(requests["sampling"]) == {"greedy", "t1"}
     assert (requests["tokens"].map(len) <= 10).all()
-    rows = finished.verification()
+    rows = finished.validation()
     assert {(row["sampling"], row["gamma"]) for row in rows} == {(s, g) for s in ("greedy", "t1") for g in (1, 3)}
     assert all(row["lossless"] and row["speedup_measured"] > 0 for row in rows)
     assert all(row["t_overhead_s"] is not None and row["cost_error"] is not None for row in rows)
 
 
 def test_greedy_texts_are_the_targets(whole: Path) -> None:
-    for row in Run.open(whole).verification():
+    for row in Run.open(whole).validation():
         if row["sampling"] == "greedy":
             assert (row["texts_same"] + row["texts_tied"], row["texts_differ"]) == (4, 0)
         else:
@@ -102,15 +102,15 @@ def test_the_report_and_the_answers_are_written(whole: Path, capsys: pytest.Capt
 
 def test_lookups_take_the_same_way(tmp_path: Path) -> None:
     greedy = "sampling=[{name: greedy, temperature: 0}]"
-    path = run(tmp_path / "run", "pairs[0].draft=ngram", greedy, "acceptance.rollouts=0", "verify.policies=[renewal]")
-    rows = read_verification(path / "verification.csv")
-    assert [(row["gamma"], row.get("policy")) for row in rows] == [(1, None), (3, None), (None, "renewal")]
-    assert all(row["speedup_measured"] > 0 for row in rows)
+    path = run(tmp_path / "run", "pairs[0].draft=ngram", greedy, "acceptance.rollouts=0", "validate.policies=[renewal]")
+    rows = Run.open(path).rows(ValidationRow)
+    assert [(row.gamma, row.policy) for row in rows] == [(1, None), (3, None), (None, "renewal")]
+    assert all(row.speedup_measured is not None for row in rows)
 
 
 def test_the_quickstart_decodes_the_recommended_gamma_and_its_neighbours() -> None:
     config = load_config("quickstart")
-    assert config.verify is not None
-    assert config.verify.gamma == "recommended"
-    assert config.verify.max_seconds is not None
-    assert config.verify.max_seconds <= 90
+    assert config.validation is not None
+    assert config.validation.gamma == "recommended"
+    assert config.validation.max_seconds is not None
+    assert config.validation.max_seconds <= 90

@@ -39,7 +39,7 @@ from specgauge.bench.decoding.plain import pad_right
 from specgauge.bench.decoding.records import Text, refuse_places
 from specgauge.bench.decoding.sampling import are_no_numbers, probabilities
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
 
 LOOKUP_COLUMNS = ("proposed_length", "match_length", "lookup_match", "rejected_target_prob")

@@ -22,7 +22,7 @@ from specgauge.bench.cache.cache import capacity_bucket
 from specgauge.bench.decoding.plain import PlainDecoded
 from specgauge.bench.decoding.records import Decoded, RowRound, Text
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.model.arms import arm_gamma
+from specgauge.model.arms import Arm
 
 MOST_OF_FREE = 0.5
 """Share of the free memory that caches may take: logits and what else a round needs come on top."""
@@ -109,7 +109,7 @@ def request_of(
     """The record of one row's text."""
     return Request(
         arm=arm,
-        gamma=arm_gamma(arm),
+        gamma=Arm.parse(arm).gamma,
         row=row,
         prompt=text.prompt,
         repetition=text.repetition,

@@ -49,7 +49,7 @@ from specgauge.bench.end_to_end.text_checks import ExpectedCounts, divergences, 
 from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed
-from specgauge.model.arms import DIFFERS, GENERATE, PLAIN, SAME, TIE, arm_gamma
+from specgauge.model.arms import DIFFERS, GENERATE, PLAIN, SAME, TIE, Arm
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.policies.policy import GammaPolicy, decodes_plainly
 from specgauge.model.sampling import SamplingSettings
@@ -116,7 +116,7 @@ class EndToEnd:
         Where forwards are compiled or captured, all of an arm's are before the call.
         gamma_max: the most drafts that an adaptive arm may ask for; every γ up to it is met.
         """
-        fixed, longest = arm_gamma(arm), max(len(prompt) for prompt in prompts)
+        fixed, longest = Arm.parse(arm).gamma, max(len(prompt) for prompt in prompts)
         gamma = gamma_max if fixed is None else fixed
         self.decoder.compile(
             batch_size=len(prompts), prompt_tokens=longest, gamma=gamma, max_new_tokens=self.max_new_tokens
@@ -171,10 +171,10 @@ class EndToEnd:
         )
         asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
         found = self._against_plain(undisturbed(lambda: self._every(arms, asked)))
-        gammas = sorted(gamma for arm in arms if (gamma := arm_gamma(arm)))
+        gammas = sorted(gamma for arm in arms if (gamma := Arm.parse(arm).gamma))
         if self.forced is not None or not gammas:
             return found
-        speculating = [arm for arm in arms if arm_gamma(arm)]
+        speculating = [arm for arm in arms if Arm.parse(arm).gamma]
         expected = expected_counts(
             self.pair,
             [text for arm in speculating for text in found[arm].texts],
@@ -254,7 +254,7 @@ class EndToEnd:
                 clock=self.clock,
             )
             return run_of_plain(plain, arm)
-        gamma = arm_gamma(arm) if policy is None else policy
+        gamma = Arm.parse(arm).gamma if policy is None else policy
         assert gamma is not None, f"{arm}: no policy"
         decoder = self._decoder() if self.interleaves else self.decoder
         decoded = yield from decoder.rounds(

@@ -24,8 +24,7 @@ from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import History, processed_logits
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_rounds
-from specgauge.model.acceptance.texts import pad_texts
+from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings
 

@@ -47,7 +47,7 @@ from specgauge.bench.cache.adapter import (
 from specgauge.bench.cache.cache import RowCache, RowLayer, capacity_bucket, on_host, prefill
 from specgauge.bench.device import is_out_of_memory
 from specgauge.bench.models.load_errors import one_line
-from specgauge.configs.variants import Mode
+from specgauge.configs.fields import Mode
 
 BACKEND = "inductor"
 """What torch.compile compiles with."""

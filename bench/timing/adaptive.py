@@ -25,13 +25,13 @@ from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, TimingCell
 from specgauge.bench.timing.cell_timer import CellState, CellTimer
 from specgauge.bench.timing.clock import Clock, clock_for
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
-from specgauge.model.costs import CostCell
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.costs import RoundCosts
+from specgauge.model.search.candidates import SearchQuestion, SearchSettings
 from specgauge.model.search.levels import ArmLevels, BlockSummary, summarise_block
-from specgauge.model.search.race import SearchSettings
-from specgauge.model.search.search import SEARCH_NOTE, Step, cost_cell, expected_levels, next_step
+from specgauge.model.search.search import SEARCH_NOTE, Step, expected_levels, next_step, searched_costs
+from specgauge.model.settings import Point
 
 
 @dataclass(kw_only=True)
@@ -46,7 +46,7 @@ class AdaptiveCellTimer(CellTimer):
     _summaries: dict[tuple[str, str, int], BlockSummary] = field(init=False, default_factory=dict)
     _reason: str = field(init=False, default="opening")
     _expected: dict[str, ArmLevels | None] = field(init=False, default_factory=dict)
-    _around: list[tuple[str, CostCell]] = field(init=False, default_factory=list)
+    _around: dict[str, dict[Point, RoundCosts]] = field(init=False, default_factory=dict)
     _steps: dict[tuple[str, int | None, int, bool], Step] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -171,7 +171,8 @@ class AdaptiveCellTimer(CellTimer):
                 for index in order.permutation(len(pending)):
                     self._take_step(bench, pending[index], states, order)
                 lap += 1
-            self._around += [(state.cell.chain, costs) for state in wave for costs in self._costs(state)]
+            for state in wave:
+                self._remember(state)
 
     def _take_step(
         self, bench: Workbench, state: CellState, states: Sequence[CellState], order: np.random.Generator
@@ -188,29 +189,23 @@ class AdaptiveCellTimer(CellTimer):
         """Also under which rule of the search a block is taken."""
         return {**super().notes_of(cell, compilation), SEARCH_NOTE: self._reason}
 
-    def _costs(self, state: CellState) -> list[CostCell]:
-        """What a cell whose search has ended costs; nothing where it was given up."""
-        cell = state.cell
-        costs = cost_cell(
-            self.summaries(cell),
-            self.gammas,
-            batch_size=cell.batch_size,
-            context=cell.context,
-            min_blocks=self.precision.min_blocks,
-        )
-        return [] if state.given_up or costs is None else [costs]
+    def _remember(self, state: CellState) -> None:
+        """Keep what a cell whose search has ended costs; nothing where it was given up."""
+        costs = searched_costs(self.summaries(state.cell), self.gammas, min_blocks=self.precision.min_blocks)
+        if costs is not None and not state.given_up:
+            self._around.setdefault(state.cell.chain, {})[_point(state.cell)] = costs
 
     def expected(self, cell: TimingCell) -> ArmLevels | None:
         """What the cells of earlier waves make of one that lies between them; None where it does not."""
         if cell.cell_id not in self._expected:
             self._expected[cell.cell_id] = expected_levels(
-                [costs for chain, costs in self._around if chain == cell.chain],
-                batch_size=cell.batch_size,
-                context=cell.context,
-                gammas=self.gammas,
-                catches_up=self.catches_up,
+                self._around.get(cell.chain, {}), _point(cell), self.gammas, catches_up=self.catches_up
             )
         return self._expected[cell.cell_id]
+
+
+def _point(cell: TimingCell) -> Point:
+    return Point(batch_size=cell.batch_size, context=cell.context)
 
 
 def _waves(states: Sequence[CellState]) -> list[list[CellState]]:

@@ -45,7 +45,8 @@ from specgauge.bench.decoding.sampling import (
 )
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing.clock import Clock, timed_marks
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
+from specgauge.model.arms import Arm
 from specgauge.model.sampling import SamplingSettings
 
 
@@ -212,8 +213,9 @@ class Workbench:
         if arm == "draft_catch_up":
             assert self.lookups is None, "lookups have nothing to catch up with"
             return self._sample_catch_up(context, settings, clock)
-        if arm.startswith("verify:"):
-            return self._sample_verify(int(arm.partition(":")[2]), context, settings, clock)
+        gamma = Arm.parse(arm).gamma
+        if gamma:
+            return self._sample_verify(gamma, context, settings, clock)
         assert arm in ("prefill_target", "prefill_draft"), arm
         if arm == "prefill_draft" and self.lookups is not None:
             lookups = self.lookups

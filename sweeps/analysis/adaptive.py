@@ -11,7 +11,7 @@
 Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
 doubt in the parts is not in them. All times in seconds.
 
-    rows = policy_rows(run, decoded, cells, ways)          # further rows of verification.csv
+    rows = policy_rows(run, decoded, cells, ways)          # further rows of validation.csv
 """
 
 from __future__ import annotations
@@ -22,22 +22,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers, sum_by_prompt
-from specgauge.model.arms import PLAIN, adaptive_arm, arm_policy, speculate_arm
+from specgauge.model.arms import PLAIN, Arm, adaptive_arm, speculate_arm
 from specgauge.model.checks import FloatArray, IntArray
-from specgauge.model.costs import CostTable
+from specgauge.model.costs import CostSource
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.replay import replayed_seconds
-from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.sweeps.analysis.counted_rounds import CountedArm, cost_table, costs_along
+from specgauge.model.settings import Point
+from specgauge.model.speedup import measured_speedup
+from specgauge.model.stats.bootstrap import (
+    batch_numbers,
+    draw_prompts,
+    percentile_interval,
+    ratio_replicates,
+    sum_by_prompt,
+)
+from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
 from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs_at
-from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.analysis.validation import COLUMNS, POLICY_COLUMNS
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import TunedCell, half_of, read_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, ValidationRow
+from specgauge.sweeps.store.tables import half_of, read_tuned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +54,7 @@ REPLICATES = 100
 
 
 def policy_rows(
-    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[Way]
+    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[RunSetting]
 ) -> list[dict[str, Any]]:
     """One row for every cell and policy that was decoded, cells in the order decoded; unknown is None.
 
@@ -57,7 +64,7 @@ def policy_rows(
     names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
     if not any(names.values()):
         return []
-    places = {way.decoded_key(cell.cell): way for way in found for cell in cells_of(way, cells)}
+    places = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
     tuned = read_tuned(run.path)
     rows = []
     for key in decoded.requests:
@@ -68,29 +75,29 @@ def policy_rows(
                 f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
                 f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
             )
-        way = places.get(key)
-        table = None if way is None else cost_table(cells_of(way, cells))
-        place = _DecodedPlace(run=run, decoded=decoded, key=key, tuned=tuned[key], way=way, table=table)
-        rows += [place.row(name) for name in names[key]]
+        setting = places.get(key)
+        source = None if setting is None else measured_costs(cells_of(setting, cells))
+        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], setting=setting, source=source)
+        rows += [point.row(name) for name in names[key]]
     return rows
 
 
 def policies_of(requests: pd.DataFrame) -> list[str]:
     """The policies that a cell was decoded under, by name."""
-    named = (arm_policy(arm) for arm in requests["arm"].unique())
+    named = (Arm.parse(arm).policy for arm in requests["arm"].unique())
     return sorted(name for name in named if name is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _DecodedPlace:
+class _DecodedPoint:
     """A cell that policies were decoded in."""
 
     run: Run
     decoded: DecodedCells
     key: DecodedKey
     tuned: TunedCell
-    way: Way | None
-    table: CostTable | None
+    setting: RunSetting | None
+    source: CostSource | None
 
     @property
     def overhead_s(self) -> float:
@@ -103,8 +110,8 @@ class _DecodedPlace:
         requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
         arm, totals = adaptive_arm(name), block_totals(requests)
         key, fitted = self.key, self.decoded.fitted.get(self.key)
-        row: dict[str, Any] = dict.fromkeys((*COLUMNS, *POLICY_COLUMNS))
-        row |= {field: getattr(key, field) for field in COLUMNS if hasattr(key, field)}
+        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
+        row |= {field: getattr(key, field) for field in row if hasattr(key, field)}
         row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
         row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
         gammas = gammas_of(requests)
@@ -113,7 +120,7 @@ class _DecodedPlace:
         counted = CountedArm.of(rounds, arm)
         row |= counted.figures()
         measured = row["speedup_measured"]
-        if self.table is not None and measured is not None:
+        if self.source is not None and measured is not None:
             from_counts = self._from_counts(counted, totals, arm)
             row |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
             row |= self._replayed(name, blocks)
@@ -146,31 +153,33 @@ class _DecodedPlace:
 
     def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
         """S that the measured parts give for the rounds counted."""
-        assert self.table is not None
+        assert self.source is not None
         rounds = self.decoded.rounds[self.key]
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
-        costs = costs_along(self.table, self.key.batch_size, context, drafted)
-        plain_s = CountedArm.of(rounds, PLAIN).parts_s(costs)
-        policy_s = counted.parts_s(costs) + counted.loop_rounds * self.overhead_s + counted.looks * self.tuned.t_look_s
+        costs = costs_along(self.source, self.key.batch_size, context, drafted)
+        plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
+        policy_s = counted.time_s(costs, self.overhead_s) + counted.looks * self.tuned.t_look_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
-        return own / policy_s / (other / plain_s)
+        return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 
     def _replayed(self, name: str, blocks: _SharedBlocks) -> dict[str, Any]:
         """S of the replay and by how much it is off, over the blocks whose prompts were all recorded; {} without any.
 
         off_path: whether signals after a rejection were measured.
         """
-        if self.table is None or self.way is None or self.way.texts is None:
+        if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
-        costs = round_costs_at(
-            self.table,
-            self.key.batch_size,
-            self.key.start_context + texts_length(self.decoded.config) // 2,
+        costs = replay_costs_at(
+            self.source,
+            Point(
+                batch_size=self.key.batch_size,
+                context=self.key.start_context + texts_length(self.decoded.config) // 2,
+            ),
             self.tuned.gamma_max,
             t_overhead_s=self.overhead_s,
             t_look_s=self.tuned.t_look_s,
         )
-        texts = replayed_texts(self.run, self.way, context=self.key.start_context, gamma_max=costs.gamma_max)
+        texts = replayed_texts(self.run, self.setting, context=self.key.start_context, gamma_max=costs.gamma_max)
         known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
         if not known.size:
             return {}

@@ -1,27 +1,24 @@
-"""What was counted and timed end to end, block by block, beside what the measured parts make of those very counts.
+"""What was counted and timed end to end, block by block, beside what the measured costs make of those very counts.
 
 A block decodes one batch of prompts plainly and at every γ. Compared are the stretches in which all B rows are active
 and every row has γ_max positions left, so that no γ is shrunk:
 
     S measured       (plain seconds / plain tokens) / (speculative seconds / speculative tokens)
-    S from counts    the same tokens and rounds, each plain step at T_decode(B, s), each round at
-                     C(γ) + Δ₂ (where some row of the round before was fully accepted) + T_verify(γ), at its own
-                     context s, plus ε
+    S from counts    the same tokens and rounds, each plain step at T_decode(B, s), each round at its own T_round, with
+                     Δ₂ where some row of the round before was fully accepted, at its own context s, plus ε
 
 Costs are interpolated over the growing context; a ragged batch costs what its longest row does.
 
-    for block in counted_blocks(table, rounds, batch_size=4, …): block.speedup_measured, block.speedup_from_counts(ε)
+    for block in counted_blocks(costs, rounds, batch_size=4, …): block.speedup_measured, block.speedup_from_counts(ε)
 
-All times in seconds.
-
-The rounds of a cell under one arm, counted over whole texts: drafts, looks, switches of γ, and what parts they cost.
+The rounds of a cell under one arm, counted over whole texts: drafts, early-stop checks, switches of γ, and their costs.
 
     counted = CountedArm.of(rounds, "adaptive:renewal")
     counted.figures()["gamma_switches"]
-    counted.parts_s(costs)                   # seconds that the measured parts give these rounds
+    counted.time_s(costs, t_overhead_s)      # seconds that the measured costs give these rounds
 
-A look is a draft whose signals were read before the next; a switch is a round whose γ differs from the one before in
-its block, where γ is what was asked for and some row had the room for it.
+An early-stop check is a draft whose signals were read before the next; a switch is a round whose γ differs from the one
+before in its block, where γ is what was asked for and some row had the room for it. All times in seconds.
 """
 
 from __future__ import annotations
@@ -34,9 +31,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specgauge.model.arms import PLAIN, speculate_arm
+from specgauge.model.arms import PLAIN, speculate_arm, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
-from specgauge.model.costs import CostCell, CostTable, cost_tables
+from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
+from specgauge.model.overhead import implied_overhead_s
+from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Point
+from specgauge.model.speedup import round_time_s, speedup, with_overhead_s
 from specgauge.sweeps.analysis.timings import CellTimings
 
 if TYPE_CHECKING:
@@ -65,9 +66,11 @@ class CountedBlock:
     t_round_s: float
     """Mean round, as decoded."""
     t_decode_s: float
-    """T_decode averaged over the contexts of the plain steps, from the measured parts."""
-    t_parts_s: float
-    """C + π Δ₂ + T_verify averaged over the rounds, from the measured parts."""
+    """T_decode averaged over the contexts of the plain steps, from the measured costs."""
+    t_costs_s: float
+    """C + π Δ₂ + T_verify averaged over the rounds, from the measured costs."""
+    t_verify_s: float
+    """T_verify in them: the least that a round takes."""
     t_draft_catch_up_s: float
     """Δ₂ averaged over the rounds."""
     catch_up_share: float
@@ -78,41 +81,53 @@ class CountedBlock:
     @property
     def speedup_measured(self) -> float:
         """S as decoded."""
-        return self.tokens_per_round * self.t_plain_step_s / self.t_round_s
+        return float(speedup(self.tokens_per_round, t_decode_s=self.t_plain_step_s, t_round_s=self.t_round_s))
 
     @property
     def t_overhead_implied_s(self) -> float:
-        """The ε with which the parts give S as measured; it is in the parts' own time, whatever drifted since."""
-        return self.t_round_s * self.t_decode_s / self.t_plain_step_s - self.t_parts_s
+        """The ε with which the costs give S as measured; it is in the costs' own time, whatever drifted since."""
+        t_round_s = self.t_round_s * self.t_decode_s / self.t_plain_step_s
+        return float(implied_overhead_s(t_round_s=t_round_s, t_costs_s=self.t_costs_s))
 
     def speedup_from_counts(self, t_overhead_s: float) -> float:
-        """S that the parts give for these counts."""
-        return self.tokens_per_round * self.t_decode_s / (self.t_parts_s + t_overhead_s)
+        """S that the costs give for these counts."""
+        t_round_s = with_overhead_s(self.t_costs_s, self.t_verify_s, t_overhead_s)
+        return float(speedup(self.tokens_per_round, t_decode_s=self.t_decode_s, t_round_s=t_round_s))
 
 
-def cost_table(cells: Iterable[CellTimings]) -> CostTable | None:
+def measured_costs(cells: Iterable[CellTimings]) -> CostTable | None:
     """The medians of one pair and chain, as a table over batch size and context; None where no cell has a time."""
-    found = [_cost_cell(cell) for cell in cells]
-    measured = [cell for cell in found if cell.t_decode_s is not None and cell.t_verify_s and cell.t_draft_chain_s]
-    return next(iter(cost_tables(measured).values())) if measured else None
+    cells = list(cells)
+    found = {Point(batch_size=cell.cell.batch_size, context=cell.cell.context): _cell_medians(cell) for cell in cells}
+    measured = {
+        point: costs
+        for point, costs in found.items()
+        if np.isfinite(costs.t_decode_s)
+        and all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+    }
+    return cost_table(f"pair {cells[0].cell.pair}, mode {cells[0].cell.mode}", measured) if measured else None
 
 
-def _cost_cell(cell: CellTimings) -> CostCell:
-    def median(arm: str) -> FloatArray | None:
+def _cell_medians(cell: CellTimings) -> RoundCosts:
+    """Every γ up to the largest planned, NaN where an arm has no time; a chain never falls, two tokens save nothing."""
+
+    def median_s(arm: str) -> FloatArray:
         found = cell.arms.get(arm)
-        return None if found is None or found.status != "ok" else found.median_s
+        return np.array([np.nan]) if found is None or found.status != "ok" else found.median_s
 
-    decode, chain, catch_up = median("decode"), median("draft"), median("draft_catch_up")
-    verify = {int(arm.partition(":")[2]): median(arm) for arm in cell.arms if arm.startswith("verify:")}
-    return CostCell(
-        pair=cell.cell.pair,
-        mode=cell.cell.mode,
-        batch_size=cell.cell.batch_size,
-        context=cell.cell.context,
-        t_decode_s=None if decode is None else float(decode[0]),
-        t_draft_chain_s=() if chain is None else np.maximum.accumulate(chain).tolist(),
-        t_draft_catch_up_s=None if catch_up is None or chain is None else max(0.0, float(catch_up[0] - chain[0])),
-        t_verify_s={gamma: float(seconds[0]) for gamma, seconds in verify.items() if seconds is not None},
+    gammas = np.arange(1, max(cell.gammas) + 1)
+    chain_s, catch_up_s = median_s("draft"), median_s("draft_catch_up")
+    draft_s, verify_s = np.full(gammas.size, np.nan), np.full(gammas.size, np.nan)
+    draft_s[: chain_s.size] = np.maximum.accumulate(chain_s)[: gammas.size]
+    for gamma in cell.gammas:
+        verify_s[gamma - 1] = median_s(verify_arm(gamma))[0]
+    return RoundCosts(
+        gammas=gammas,
+        t_decode_s=median_s("decode")[0],
+        t_draft_total_s=draft_s,
+        t_verify_s=verify_s,
+        t_draft_catch_up_s=np.maximum(catch_up_s[0] - chain_s[0], 0.0),
+        provenance=np.full(gammas.size, int(Provenance.MEASURED)),
     )
 
 
@@ -162,7 +177,7 @@ def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
 
 
 def counted_blocks(
-    table: CostTable,
+    source: CostSource,
     rounds: pd.DataFrame,
     *,
     batch_size: int,
@@ -177,7 +192,7 @@ def counted_blocks(
     """
     columns = {name: rounds[name].to_numpy() for name in USED_COLUMNS}
     places: Mapping[Any, Any] = rounds.groupby(["block", "arm"], sort=True).indices
-    costs = costs_along(table, batch_size, columns["context"], columns["drafted"]) if places else None
+    costs = costs_along(source, batch_size, columns["context"], columns["drafted"]) if places else None
     found = {
         place: batch_rounds({name: values[indices] for name, values in columns.items()})
         for place, indices in places.items()
@@ -187,7 +202,7 @@ def counted_blocks(
         if arm != PLAIN or not steps.any():
             continue
         assert costs is not None
-        t_decode_s = costs.t_decode_s[plain.context[steps] - costs.first_context].mean()
+        t_decode_s = costs.by_context.t_decode_s[plain.context[steps] - costs.first_context].mean()
         for gamma in gammas:
             decoded = found.get((block, speculate_arm(gamma)))
             if decoded is None:
@@ -195,7 +210,7 @@ def counted_blocks(
             full = full_rounds(decoded, batch_size, gamma_max=gamma_max, max_new_tokens=max_new_tokens)
             if not full.any():
                 continue
-            parts_s, catch_up_s = costs.parts_s(decoded)
+            costs_s, verify_s, catch_up_s = costs.of(decoded)
             yield CountedBlock(
                 gamma=gamma,
                 block=int(block),
@@ -204,7 +219,8 @@ def counted_blocks(
                 t_plain_step_s=float(plain.t_round_s[steps].mean()),
                 t_round_s=float(decoded.t_round_s[full].mean()),
                 t_decode_s=float(t_decode_s),
-                t_parts_s=float(parts_s[full].mean()),
+                t_costs_s=float(costs_s[full].mean()),
+                t_verify_s=float(verify_s[full].mean()),
                 t_draft_catch_up_s=float(catch_up_s[full].mean()),
                 catch_up_share=float(decoded.follows_full[full].mean()),
                 t_accept_rest_s=float(decoded.t_accept_rest_s[full].mean()),
@@ -218,43 +234,35 @@ def full_rounds(found: BatchRounds, batch_size: int, *, gamma_max: int, max_new_
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellCosts:
-    """The measured parts at every context from the first on, S of them; W widths of what is drafted."""
+class CostsAlong:
+    """Costs at every context from the first on, S of them, of every number of drafts that some round has."""
 
     first_context: int
-    widths: IntArray
-    """(W,) drafts, rising, above 0."""
-    t_decode_s: FloatArray
-    """(S,)"""
-    t_drafting_s: FloatArray
-    """(S, W) C + T_verify."""
-    t_draft_catch_up_s: FloatArray
-    """(S,)"""
+    by_context: RoundCosts
+    """(S, G)."""
 
-    def parts_s(self, decoded: BatchRounds) -> tuple[FloatArray, FloatArray]:
-        """(R,) seconds that the parts give each round, and Δ₂ there; a round that verifies nothing is a plain step."""
-        at = decoded.context - self.first_context
-        catch_up_s = self.t_draft_catch_up_s[at]
-        if self.widths.size == 0:
-            return self.t_decode_s[at], catch_up_s
-        place = np.clip(np.searchsorted(self.widths, decoded.drafted), 0, self.widths.size - 1)
-        drafting_s = self.t_drafting_s[at, place] + np.where(decoded.follows_full, catch_up_s, 0.0)
-        return np.where(decoded.drafted > 0, drafting_s, self.t_decode_s[at]), catch_up_s
+    def of(self, decoded: BatchRounds) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(R,) C + Δ₂ + T_verify of each round, T_verify in it, and Δ₂ there; one without drafts is a plain step."""
+        costs, at = self.by_context, decoded.context - self.first_context
+        place = np.clip(np.searchsorted(costs.gammas, decoded.drafted), 0, costs.gammas.size - 1)
+        drafts = decoded.drafted > 0
+        catch_up_s = np.zeros(at.size) if costs.t_draft_catch_up_s is None else costs.t_draft_catch_up_s[at]
+        verify_s = np.where(drafts, costs.t_verify_s[at, place], costs.t_decode_s[at])
+        costs_s = round_time_s(
+            t_draft_total_s=np.where(drafts, costs.t_draft_total_s[at, place], 0.0),
+            t_verify_s=verify_s,
+            t_draft_catch_up_s=catch_up_s,
+            full_acceptance=drafts & decoded.follows_full,
+        )
+        return costs_s, verify_s, catch_up_s
 
 
-def costs_along(table: CostTable, batch_size: int, context: IntArray, drafted: IntArray) -> CellCosts:
+def costs_along(source: CostSource, batch_size: int, context: IntArray, drafted: IntArray) -> CostsAlong:
     """The costs at every context that rounds have, and of every number of drafts that one has."""
     first, last = int(context.min()), int(context.max())
-    widths = np.unique(drafted[drafted > 0]).astype(np.int64)
-    costs = table.at(batch_size, np.arange(first, last + 1), widths if widths.size else [1])
-    drafting_s = costs.t_draft_total_s + costs.t_verify_s
-    return CellCosts(
-        first_context=first,
-        widths=widths,
-        t_decode_s=costs.t_decode_s,
-        t_drafting_s=drafting_s if widths.size else drafting_s[:, :0],
-        t_draft_catch_up_s=costs.t_draft_catch_up_s,
-    )
+    gammas = np.unique(drafted[drafted > 0])
+    costs = source.costs(batch_size, np.arange(first, last + 1), gammas if gammas.size else [1])
+    return CostsAlong(first_context=first, by_context=costs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +296,7 @@ class CountedArm:
         return sum(block.context.size for block in self.blocks)
 
     def figures(self) -> dict[str, Any]:
-        """Columns of a row of verification.csv."""
+        """Columns of a row of validation.csv."""
         if not self.rounds:
             return {"rounds": 0, "gamma_switches": 0, "looks": 0}
         return {
@@ -300,9 +308,11 @@ class CountedArm:
             "t_accept_rest_s": float(np.concatenate([block.t_accept_rest_s for block in self.blocks]).mean()),
         }
 
-    def parts_s(self, costs: CellCosts) -> float:
-        """Seconds of all rounds by the measured parts, ε and looks left out; plain steps where nothing was drafted."""
-        return float(sum(costs.parts_s(block)[0].sum() for block in self.blocks))
+    def time_s(self, costs: CostsAlong, t_overhead_s: float = 0.0) -> float:
+        """Seconds of all rounds by the measured costs, ε in those of the loop; early-stop checks left out."""
+        found = [costs.of(block) for block in self.blocks]
+        costs_s, verify_s = (float(sum(block[column].sum() for block in found)) for column in (0, 1))
+        return float(with_overhead_s(costs_s, verify_s, self.loop_rounds * t_overhead_s))
 
 
 _COLUMNS = (*USED_COLUMNS, "top_probs")

@@ -1,7 +1,7 @@
-"""What a run decoded end to end, cell by cell: ε for its predictions, and the rows of verification.csv. No torch.
+"""What a run decoded end to end, cell by cell: ε for its predictions, and the rows of validation.csv. No torch.
 
 decoded = DecodedCells.read(run, cells, list(ways(run, {})))
-decoded.overhead(way, cell)       # ε of a cell, from other contexts where there are any
+decoded.overhead_s(way, cell)     # ε of a cell, from other contexts where there are any
 decoded.rows()                    # prediction against measurement, one row for every γ decoded
 
 Whole requests of one cell: tokens, baselines, speed-up with prefills and ragged ends, rounds and texts as expected.
@@ -14,31 +14,31 @@ Unknown is None. Times in seconds; those of a batch stand in each of its rows an
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, arm_gamma, arm_policy, speculate_arm
+from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
+from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
+from specgauge.model.speedup import catch_up_probability, measured_speedup, speedup, with_overhead_s
 from specgauge.model.validate import round_check
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, cost_table, counted_blocks
-from specgauge.sweeps.analysis.rounds import JudgedRounds
-from specgauge.sweeps.analysis.settings import Way, cells_of
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.rounds import RecordedRounds
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import (
-    COLUMNS,
-    POLICY_COLUMNS,
     Overhead,
     acceptance_error,
     measured_interval,
     overheads,
 )
-from specgauge.sweeps.store.decoded import DecodedKey, read_decoded
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
+from specgauge.sweeps.store.tables import read_decoded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ Totals = Mapping[str, Mapping[int, BatchTotal]]
 
 def gammas_of(requests: pd.DataFrame) -> list[int]:
     """The γ above 0 that a cell was decoded at."""
-    return sorted(gamma for arm in requests["arm"].unique() if (gamma := arm_gamma(arm)))
+    return sorted(gamma for arm in requests["arm"].unique() if (gamma := Arm.parse(arm).gamma))
 
 
 def request_figures(requests: pd.DataFrame) -> dict[int, dict[str, Any]]:
@@ -115,11 +115,13 @@ def _whole(totals: Totals, arm: str) -> float | None:
     own, plain = totals[arm], totals.get(PLAIN, {})
     shared = [block for block in own if block in plain]
 
-    def tokens_per_s(batches: Mapping[int, BatchTotal]) -> float:
-        seconds = sum(batches[block].prefill_s + batches[block].decode_s for block in shared)
-        return sum(batches[block].tokens for block in shared) / seconds
-
-    return finite_or_none(tokens_per_s(own) / tokens_per_s(plain)) if shared else None
+    if not shared:
+        return None
+    tokens, plain_tokens = (sum(batches[block].tokens for block in shared) for batches in (own, plain))
+    seconds, plain_seconds = (
+        sum(batches[block].prefill_s + batches[block].decode_s for block in shared) for batches in (own, plain)
+    )
+    return finite_or_none(measured_speedup(tokens, seconds, plain_tokens=plain_tokens, plain_seconds=plain_seconds))
 
 
 def _rounds(arm: pd.DataFrame) -> dict[str, Any]:
@@ -162,12 +164,12 @@ class DecodedCells:
     requests: Mapping[DecodedKey, pd.DataFrame]
     rounds: Mapping[DecodedKey, pd.DataFrame]
     blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
-    judged: Mapping[DecodedKey, JudgedRounds]
+    recorded: Mapping[DecodedKey, RecordedRounds]
     """What the acceptance pass predicts, where it is known."""
     fitted: Mapping[DecodedKey, Overhead]
 
     @classmethod
-    def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[Way]) -> Self:
+    def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[RunSetting]) -> Self:
         """Read requests.parquet and rounds.parquet, where the run has them.
 
         Raises:
@@ -179,23 +181,23 @@ class DecodedCells:
         for key in requests:  # texts that all end with their first token have no round
             rounds.setdefault(key, every_round.iloc[:0])
         blocks: dict[DecodedKey, list[CountedBlock]] = {}
-        judged: dict[DecodedKey, JudgedRounds] = {}
+        recorded: dict[DecodedKey, RecordedRounds] = {}
         keys: list[DecodedKey] = []
-        for way in found:
-            own = cells_of(way, cells)
-            table = cost_table(own) if requests else None
+        for setting in found:
+            own = cells_of(setting, cells)
+            source = measured_costs(own) if requests else None
             for cell in own:
-                key = way.decoded_key(cell.cell)
+                key = setting.decoded_key(cell.cell)
                 keys.append(key)
                 if key not in requests:
                     continue
-                predicted = way.rounds_at(cell.cell.context)
+                predicted = setting.rounds_at(cell.cell.context)
                 if predicted is not None:
-                    judged[key] = predicted
-                if table is not None:
+                    recorded[key] = predicted
+                if source is not None:
                     blocks[key] = list(
                         counted_blocks(
-                            table,
+                            source,
                             rounds[key],
                             batch_size=key.batch_size,
                             gammas=gammas_of(requests[key]),
@@ -208,16 +210,17 @@ class DecodedCells:
             requests=requests,
             rounds=rounds,
             blocks=blocks,
-            judged=judged,
+            recorded=recorded,
             fitted=overheads(blocks, keys, replicates=config.precision.bootstrap_replicates, seed=config.seed),
         )
 
-    def overhead(self, way: Way, cell: CellTimings) -> Overhead | None:
-        """ε of a cell; None where nothing like it was decoded."""
-        return self.fitted.get(way.decoded_key(cell.cell))
+    def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
+        """(1 + R,) ε of a cell, the estimate first; None where nothing like it was decoded."""
+        fitted = self.fitted.get(setting.decoded_key(cell.cell))
+        return None if fitted is None else fitted.t_overhead_s
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of verification.csv, in the order decoded; unknown is None."""
+        """The rows of validation.csv, in the order decoded; unknown is None."""
         return [
             self._row(key, gamma, figures)
             for key, requests in self.requests.items()
@@ -226,23 +229,23 @@ class DecodedCells:
 
     def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
         place = asdict(key)
-        row: dict[str, Any] = dict.fromkeys(COLUMNS)
-        row |= {name: value for name, value in place.items() if name in COLUMNS}
+        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
+        row |= {name: value for name, value in place.items() if name in row}
         row |= {"context": key.start_context, "gamma": gamma} | dict(figures)
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
-        judged = self.judged.get(key)
-        if judged is not None and row["lossless"]:
-            row |= self._acceptance(key, judged, gamma)
+        recorded = self.recorded.get(key)
+        if recorded is not None and row["lossless"]:
+            row |= self._acceptance(key, recorded, gamma)
         if own:
-            row |= self._speedups(key, own, row["tokens_per_round_predicted"], judged)
+            row |= self._speedups(key, own, row["tokens_per_round_predicted"], recorded)
         return row
 
-    def _acceptance(self, key: DecodedKey, judged: JudgedRounds, gamma: int) -> dict[str, Any]:
+    def _acceptance(self, key: DecodedKey, recorded: RecordedRounds, gamma: int) -> dict[str, Any]:
         rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
         error = acceptance_error(
-            rounds[~rounds["arm"].isin([arm for arm in rounds["arm"].unique() if arm_policy(arm) is not None])],
-            judged.by_prompt,
-            judged.prompts,
+            rounds[~rounds["arm"].isin([arm for arm in rounds["arm"].unique() if Arm.parse(arm).policy is not None])],
+            recorded.by_prompt,
+            recorded.acceptance.prompts,
             gamma,
             gamma_max=max(self.config.grid.gamma),
             limit=texts_length(self.config),
@@ -258,7 +261,7 @@ class DecodedCells:
         }
 
     def _speedups(
-        self, key: DecodedKey, own: Sequence[CountedBlock], predicted: float | None, judged: JudgedRounds | None
+        self, key: DecodedKey, own: Sequence[CountedBlock], predicted: float | None, recorded: RecordedRounds | None
     ) -> dict[str, Any]:
         precision, fitted = self.config.precision, self.fitted[key]
         overhead_s, gamma = float(fitted.t_overhead_s[0]), own[0].gamma
@@ -288,20 +291,22 @@ class DecodedCells:
                 np.median([block.speedup_from_counts(overhead_s) / block.speedup_measured - 1.0 for block in own])
             ),
         }
-        if predicted is not None and judged is not None:
-            full = float(np.clip(judged.full_acceptance[0, judged.gammas.index(gamma)], 0.0, 1.0))
-            follows = 1.0 - (1.0 - full) ** key.batch_size
-            parts_s = mean(
-                block.t_parts_s + (follows - block.catch_up_share) * block.t_draft_catch_up_s for block in own
+        if predicted is not None and recorded is not None:
+            full = np.clip(recorded.acceptance.only([gamma]).full_acceptance[0, 0], 0.0, 1.0)
+            follows = float(catch_up_probability(full, key.batch_size))
+            costs_s = mean(
+                block.t_costs_s + (follows - block.catch_up_share) * block.t_draft_catch_up_s for block in own
             )
-            speedup = predicted * mean(block.t_decode_s for block in own) / (parts_s + overhead_s)
-            found |= {"speedup_predicted": speedup, "error": speedup / float(measured) - 1.0}
+            t_round_s = with_overhead_s(costs_s, mean(block.t_verify_s for block in own), overhead_s)
+            t_decode_s = mean(block.t_decode_s for block in own)
+            value = float(speedup(predicted, t_decode_s=t_decode_s, t_round_s=t_round_s))
+            found |= {"speedup_predicted": value, "error": value / float(measured) - 1.0}
         return found
 
 
 def texts_length(config: Config) -> int:
     """Tokens written for each prompt that is decoded end to end."""
-    wanted = None if config.verify is None else config.verify.max_new_tokens
+    wanted = None if config.validation is None else config.validation.max_new_tokens
     return wanted or config.workload.max_new_tokens
 
 
@@ -310,17 +315,3 @@ def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
         place: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
         place |= {name: int(place[name]) for name in ("batch_size", "start_context")}
         yield DecodedKey(**place), rows
-
-
-def verification_csv(rows: Iterable[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The text of verification.csv; unknown is empty, floats come back exactly.
-
-    policies: rows of adaptive policies, whose further columns are empty elsewhere and not there without any.
-    """
-    buffer = io.StringIO()
-    columns = (*COLUMNS, *(POLICY_COLUMNS if policies else ()))
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in (*rows, *policies):
-        writer.writerow({name: "" if value is None else value for name, value in row.items()})
-    return buffer.getvalue()

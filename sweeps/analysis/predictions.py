@@ -3,55 +3,52 @@
     predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
                           the parts of a round, Ω and S with intervals, how each is known, and why a number is missing
     recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
-    verification.csv      one row per cell and γ that was decoded end to end: prediction against measurement
+    validation.csv      one row per cell and γ that was decoded end to end: prediction against measurement
 
-t_verify_s is what a round of that γ spends on verification on average: T_verify(γ) where a model drafts; lookups may
-find fewer drafts (`drafts_per_round`) or none, and a round then verifies those, or is a plain step.
+t_verify_s is T_verify(γ), of γ drafts. t_verify_mean_s is what a round of that γ spends on verification on average: the
+same where a model drafts; lookups may find fewer drafts (`drafts_per_round`) or none, and a round then verifies those,
+or is a plain step.
 Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
 too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray
-from specgauge.model.prediction import OPTIMISTIC
-from specgauge.model.provenance import Known, finite_or_none
+from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.decoded import DecodedCells, verification_csv
-from specgauge.sweeps.analysis.rounds import CellAnswer, JudgedRounds, SharedParts, answer_cell
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation_warnings import policy_cautions, text_cautions, verification_cautions
+from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
 from specgauge.sweeps.analysis.warnings import (
-    Caution,
-    acceptance_cautions,
-    decision_cautions,
-    judging_cautions,
-    left_out_cautions,
-    timing_cautions,
+    RunWarning,
+    acceptance_warnings,
+    decision_warnings,
+    left_out_warnings,
+    setting_warnings,
+    timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.store.decoded import DecodedKey
-from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.journal import SCHEMA
-from specgauge.sweeps.store.readers import PREDICTION_COLUMNS
-from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VERIFICATION, Run
-from specgauge.sweeps.store.tuned_policies import read_tuned
+from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
+from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
+from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, ValidationRow
+from specgauge.sweeps.store.tables import read_tuned
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
-COLUMNS = (*PREDICTION_COLUMNS, "status", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +59,7 @@ class Predictions:
     recommendations: tuple[dict[str, Any], ...]
     warnings: tuple[dict[str, str], ...]
     verification: tuple[dict[str, Any], ...] = ()
-    """The rows of verification.csv; empty where nothing was decoded."""
+    """The rows of validation.csv; empty where nothing was decoded."""
     policies: tuple[dict[str, Any], ...] = ()
     """Its rows of adaptive policies."""
 
@@ -80,7 +77,7 @@ class Reasons:
 
 
 def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
-    """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, verification.csv.
+    """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
 
     Raises:
         ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
@@ -88,42 +85,40 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     """
     predictions = predict(run, reasons)
     if predictions.verification:
-        text = verification_csv(predictions.verification, predictions.policies)
-        write_text_atomically(run.path / VERIFICATION, text)
-    write_text_atomically(run.path / PREDICTIONS, predictions_csv(predictions.rows))
-    write_text_atomically(run.path / RECOMMENDATION, recommendation_yaml(predictions))
+        write_csv(run.path / VALIDATION, ValidationRow, [*predictions.verification, *predictions.policies])
+    write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
+    content = {"recommendations": list(predictions.recommendations), "warnings": list(predictions.warnings)}
+    write_mapping(run.path / RECOMMENDATION, content)
     return predictions
 
 
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
-    config, known, shared = run.config, reasons or Reasons(), SharedParts(run.config)
+    config, known, shared = run.config, reasons or Reasons(), SharedCosts(run.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(ways(run, known.acceptance))
+    found = list(run_settings(run, known.acceptance))
     decoded = DecodedCells.read(run, cells, found)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
-    for way in found:
-        for cell in cells_of(way, cells):
-            judged, overhead = way.rounds_at(cell.cell.context), decoded.overhead(way, cell)
-            answer = interval = None
-            if judged is not None:
-                interval = judged.interval(config.precision.confidence)
-                overhead_s = None if overhead is None else overhead.t_overhead_s
-                answer = answer_cell(config, cell, judged, t_overhead_s=overhead_s, shared=shared)
-            rows += [_row(way, cell, answer, gamma, interval) for gamma in config.grid.gamma]
-            recommendations.append(recommendation(way, cell, answer))
+    for setting in found:
+        for cell in cells_of(setting, cells):
+            recorded = setting.rounds_at(cell.cell.context)
+            interval = None if recorded is None else recorded.interval(config.precision.confidence)
+            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
+            estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
+            rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
+            recommendations.append(recommendation(setting, cell, estimate))
     verification = tuple(decoded.rows())
     policies = tuple(policy_rows(run, decoded, cells, found))
-    found_cautions = [
-        *_cautions(config, cells, found, recommendations, verification, known),
-        *text_cautions([*verification, *policies]),
-        *policy_cautions(read_tuned(run.path).values()),
+    found_warnings = [
+        *_run_warnings(config, cells, found, recommendations, verification, known),
+        *text_warnings([*verification, *policies]),
+        *policy_warnings(read_tuned(run.path).values()),
     ]
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
-        warnings=tuple(caution.as_mapping() for caution in found_cautions),
+        warnings=tuple(warning.as_mapping() for warning in found_warnings),
         verification=verification,
         policies=policies,
     )
@@ -134,53 +129,57 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
 
     ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
     """
-    config, shared = run.config, SharedParts(run.config)
+    config, shared = run.config, SharedCosts(run.config)
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
     timed = collect_timings(cells, config.grid.gamma, run.journal())
     found: dict[DecodedKey, int | None] = {}
-    for way in ways(run, {}, pairs=[pair]):
-        for cell in cells_of(way, timed):
-            judged = way.rounds_at(cell.cell.context)
-            answer = None if judged is None else answer_cell(config, cell, judged, shared=shared)
-            found[way.decoded_key(cell.cell)] = None if answer is None else answer.doubt.recommended_gamma or None
+    for setting in run_settings(run, {}, pairs=[pair]):
+        for cell in cells_of(setting, timed):
+            estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context), shared=shared)
+            recommended = None if estimate is None else estimate.speedup.recommended_gamma or None
+            found[setting.decoded_key(cell.cell)] = recommended
     return found
 
 
-def _trouble(way: Way, cell: CellTimings, gamma: int) -> tuple[str, str]:
+def _trouble(setting: RunSetting, cell: CellTimings, gamma: int) -> tuple[str, str]:
     """(status, reason) of a row: of its timing, else of its acceptance; ("ok", "") when nothing is missing."""
     status, reason = cell.trouble(gamma)
     if status != "ok":
         return status, reason
-    rounds = way.rounds_at(cell.cell.context)
-    if rounds is None:
-        return "unmeasured", way.reason
-    if not rounds.known[rounds.gammas.index(gamma)]:
+    acceptance = setting.acceptance_at(cell.cell.context)
+    if acceptance is None:
+        return "unmeasured", setting.reason
+    if not acceptance.only([gamma]).is_known[0]:
         return "unmeasured", TOO_SHORT
     return "ok", ""
 
 
 def _row(
-    way: Way, cell: CellTimings, answer: CellAnswer | None, gamma: int, interval: tuple[FloatArray, FloatArray] | None
+    setting: RunSetting,
+    cell: CellTimings,
+    estimate: CellEstimate | None,
+    gamma: int,
+    interval: tuple[FloatArray, FloatArray] | None,
 ) -> dict[str, Any]:
-    status, reason = _trouble(way, cell, gamma)
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= way.key(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
+    status, reason = _trouble(setting, cell, gamma)
+    row: dict[str, Any] = dict.fromkeys(columns(PredictionRow))
+    row |= setting.columns(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
     row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
-    row |= _parts(cell, gamma)
-    rounds = way.rounds_at(cell.cell.context)
-    if rounds is not None and interval is not None and way.texts is not None:
-        row |= _acceptance(rounds, gamma, *interval)
-        inside = way.texts.covers(cell.cell.context)
-        row["acceptance_known"] = (Known.MEASURED if inside else Known.EXTRAPOLATED).label
+    row |= _medians(cell, gamma)
+    acceptance = setting.acceptance_at(cell.cell.context)
+    if acceptance is not None and interval is not None and setting.texts is not None:
+        row |= _acceptance(acceptance, gamma, *interval)
+        inside = setting.texts.covers(cell.cell.context)
+        row["acceptance_known"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_known"] = Known.MEASURED.label
-    if answer is not None and gamma in answer.gammas:
-        row |= _speedup(answer, gamma)
+        row["cost_known"] = Provenance.MEASURED.label
+    if estimate is not None and gamma in estimate.costs.gammas:
+        row |= _speedup(estimate, gamma)
     return row
 
 
-def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
-    """Medians of the parts of a round that were timed, whether or not all of them were."""
+def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
+    """Medians of the costs of a round that were timed, whether or not all of them were."""
 
     def median(arm: str, mark: int = 0) -> float | None:
         medians = cell.arms[arm].median_s
@@ -198,121 +197,103 @@ def _parts(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     }
 
 
-def _acceptance(rounds: JudgedRounds, gamma: int, low: FloatArray, high: FloatArray) -> dict[str, float | None]:
-    index = rounds.gammas.index(gamma)
+def _acceptance(acceptance: Acceptance, gamma: int, low: FloatArray, high: FloatArray) -> dict[str, float | None]:
+    index = acceptance.gammas.tolist().index(gamma)
+    accepted = acceptance.accepted_draft_tokens
     return {
-        "tokens_per_round": finite_or_none(rounds.tokens_per_round[0, index]),
+        "tokens_per_round": finite_or_none(acceptance.tokens_per_round[0, index]),
         "tokens_per_round_low": finite_or_none(low[index]),
         "tokens_per_round_high": finite_or_none(high[index]),
-        "accepted_draft_tokens": finite_or_none(rounds.accepted_draft_tokens[index]),
-        "drafts_per_round": finite_or_none(rounds.drafts_per_round[index]),
-        "full_acceptance": finite_or_none(rounds.full_acceptance[0, index]),
+        "accepted_draft_tokens": None if accepted is None else finite_or_none(accepted[index]),
+        "drafts_per_round": finite_or_none(acceptance.drafts_per_round[0, index]),
+        "full_acceptance": finite_or_none(acceptance.full_acceptance[0, index]),
     }
 
 
-def _speedup(answer: CellAnswer, gamma: int) -> dict[str, Any]:
-    index, doubt = answer.gammas.index(gamma), answer.doubt
+def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
+    found, index = estimate.speedup, estimate.costs.gammas.tolist().index(gamma)
+
+    def at(values: FloatArray | None) -> float | None:
+        return None if values is None else finite_or_none(values[index])
+
     return {
-        "t_verify_s": finite_or_none(answer.parts.t_verify_s[0, index]),
-        "t_round_s": finite_or_none(answer.t_round_s[index]),
-        "speedup": finite_or_none(doubt.speedup[index]),
-        "speedup_low": None if doubt.low is None else finite_or_none(doubt.low[index]),
-        "speedup_high": None if doubt.high is None else finite_or_none(doubt.high[index]),
-        "p_best": None if doubt.p_best is None else finite_or_none(doubt.p_best[index]),
-        "is_best": gamma == doubt.best_gamma,
-        "is_recommended": gamma == doubt.recommended_gamma,
-        "t_overhead_s": answer.t_overhead_s,
-        "label": OPTIMISTIC if answer.t_overhead_s is None else "",
+        "t_verify_mean_s": at(estimate.costs.t_verify_s[0]),
+        "t_round_s": at(estimate.t_round_s),
+        "speedup": at(found.speedup),
+        "speedup_low": at(found.low),
+        "speedup_high": at(found.high),
+        "p_best": at(found.p_best),
+        "is_best": gamma == found.best_gamma,
+        "is_recommended": gamma == found.recommended_gamma,
+        "t_overhead_s": estimate.t_overhead_s,
+        "label": OPTIMISTIC if estimate.t_overhead_s is None else "",
     }
 
 
-def recommendation(way: Way, cell: CellTimings, answer: CellAnswer | None) -> dict[str, Any]:
+def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimate | None) -> dict[str, Any]:
     """The entry of a cell in recommendation.yaml; `undecided`, with the reason, where nothing is known."""
-    entry = way.key(cell.cell)
-    if answer is None:
-        gammas = [int(arm.partition(":")[2]) for arm in cell.arms if arm.startswith("verify:")]
-        status, reason = _trouble(way, cell, gammas[0])
+    entry = setting.columns(cell.cell)
+    if estimate is None:
+        status, reason = _trouble(setting, cell, cell.gammas[0])
         nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
         unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
         speedup = dict.fromkeys(("value", "low", "high"))
         return entry | {"decision": "undecided"} | nothing | {"speedup": speedup} | unknown | {
             "reason": f"{status}: {reason}"
         }  # fmt: skip
-    doubt = answer.doubt
-    chosen = doubt.recommended_gamma or answer.gammas[int(np.argmax(doubt.speedup))]
-    index = answer.gammas.index(chosen)
+    found = estimate.speedup
+    chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
+    index = found.gammas.tolist().index(chosen)
 
-    def at(values: Any) -> float | None:
+    def at(values: FloatArray | None) -> float | None:
         return None if values is None else finite_or_none(values[index])
 
     return entry | {
-        "decision": doubt.decision,
-        "gamma": doubt.recommended_gamma if doubt.decision == "speculate" else None,
-        "best_gamma": doubt.best_gamma or None,
-        "recommended_gamma": doubt.recommended_gamma or None,
-        "speedup": {"value": at(doubt.speedup), "low": at(doubt.low), "high": at(doubt.high)},
-        "p_gamma_best": at(doubt.p_best),
-        "expected_loss": at(doubt.expected_loss),
-        "p_speculation_pays": at(doubt.p_pays),
-        "t_overhead_s": answer.t_overhead_s,
-        "reason": doubt.reason,
+        "decision": found.decision.verdict,
+        "gamma": found.recommended_gamma if found.decision.verdict == "speculate" else None,
+        "best_gamma": found.best_gamma or None,
+        "recommended_gamma": found.recommended_gamma or None,
+        "speedup": {"value": at(found.speedup), "low": at(found.low), "high": at(found.high)},
+        "p_gamma_best": at(found.p_best),
+        "expected_loss": at(found.expected_loss),
+        "p_speculation_pays": at(found.p_pays),
+        "t_overhead_s": estimate.t_overhead_s,
+        "reason": found.decision.reason,
     }
 
 
-def _cautions(
+def _run_warnings(
     config: Config,
     cells: Sequence[CellTimings],
-    found: Sequence[Way],
+    found: Sequence[RunSetting],
     decisions: Sequence[Mapping[str, Any]],
     verification: Sequence[Mapping[str, Any]],
     reasons: Reasons,
-) -> Iterator[Caution]:
+) -> Iterator[RunWarning]:
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
-        yield from timing_cautions(config, pair.name, own)
+        yield from timing_warnings(config, pair.name, own)
         is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
-        settings = {way.sampling: way for way in found if way.pair == pair.name}
-        texts = {name: way.texts for name, way in settings.items() if way.texts is not None}
-        yield from acceptance_cautions(config, pair.name, texts)
-        for name, way in settings.items():
-            if way.texts is None and not is_skipped:  # whose cells tell why
-                yield Caution(
+        settings = {setting.sampling: setting for setting in found if setting.pair == pair.name}
+        texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
+        yield from acceptance_warnings(config, pair.name, texts)
+        for name, setting in settings.items():
+            if setting.texts is None and not is_skipped:  # whose cells tell why
+                yield RunWarning(
                     code="acceptance_missing",
-                    message=f"pair {pair.name}, sampling {name}: no acceptance: {way.reason}",
+                    message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
                     remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
-    for way in found:
-        if way.rounds is not None:
-            yield from judging_cautions(
-                way.pair,
-                way.sampling,
-                way.draft_sampling,
-                way.acceptance_rule,
-                draft_is_timed=way.draft_chain == way.chain or way.draft_chain in chains(config),
-                check=way.rounds.chain_check,
+    for setting in found:
+        if setting.rounds is not None:
+            yield from setting_warnings(
+                setting.pair,
+                setting.sampling,
+                setting.key.draft_sampling,
+                setting.key.acceptance_rule,
+                draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
+                check=setting.rounds.chain_check,
             )
-    yield from verification_cautions(verification, reasons.decoding)
-    yield from left_out_cautions(reasons.left_out)
-    yield from decision_cautions(decisions)
-
-
-def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The text of predictions.csv; unknown is empty, floats come back exactly."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
-    return buffer.getvalue()
-
-
-def recommendation_yaml(predictions: Predictions) -> str:
-    """The text of recommendation.yaml."""
-    import yaml
-
-    content = {
-        "schema": SCHEMA,
-        "recommendations": list(predictions.recommendations),
-        "warnings": list(predictions.warnings),
-    }
-    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
-    return text
+    yield from decoding_warnings(verification, reasons.decoding)
+    yield from left_out_warnings(reasons.left_out)
+    yield from decision_warnings(decisions)

@@ -11,88 +11,87 @@ Acceptance is pooled over all texts of a sampling setting; at a context that tex
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.pairs import NgramDraft
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
+from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
-from specgauge.sweeps.analysis.rounds import JudgedRounds, judge_rounds
+from specgauge.sweeps.analysis.rounds import RecordedRounds, recorded_acceptance
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
 
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class RunSetting:
     """One pair under one way of sampling, drawing drafts and judging them, and what its rounds yield."""
 
-    pair: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
+    key: Setting
     chain: str
     """The target's sampling chain."""
     draft_chain: str
     """The draft's: the target's, or the argmax at the end of it."""
     texts: RecordedTexts | None
-    rounds: JudgedRounds | None
+    rounds: RecordedRounds | None
     """None where acceptance is missing, for the reason given."""
     reason: str
-    starting_at: Mapping[int, JudgedRounds] = field(default_factory=dict)
+    starting_at: Mapping[int, RecordedRounds] = field(default_factory=dict)
     """What the texts that start at exactly a context yield, by context; all others take `rounds`."""
 
-    def rounds_at(self, context: int) -> JudgedRounds | None:
+    @property
+    def pair(self) -> str:
+        """Its pair."""
+        return self.key.pair
+
+    @property
+    def sampling(self) -> str:
+        """Its target's sampling."""
+        return self.key.sampling
+
+    def rounds_at(self, context: int) -> RecordedRounds | None:
         """What rounds yield in cells of a context."""
         return self.starting_at.get(context, self.rounds)
 
+    def acceptance_at(self, context: int) -> Acceptance | None:
+        """Ω and A_γ in cells of a context."""
+        rounds = self.rounds_at(context)
+        return None if rounds is None else rounds.acceptance
+
     def decoded_key(self, cell: Cell) -> DecodedKey:
         """Where the cell is decoded end to end in this way."""
-        return DecodedKey(
-            pair=self.pair,
-            mode=cell.mode,
-            sampling=self.sampling,
-            draft_sampling=self.draft_sampling,
-            acceptance_rule=self.acceptance_rule,
-            batch_size=cell.batch_size,
-            start_context=cell.context,
-        )
+        return DecodedKey(**asdict(self.key), batch_size=cell.batch_size, start_context=cell.context)
 
-    def key(self, cell: Cell) -> dict[str, Any]:
+    def columns(self, cell: Cell) -> dict[str, Any]:
         """What keys an entry at a cell."""
-        return {
-            "pair": self.pair,
-            "mode": cell.mode,
-            "sampling": self.sampling,
-            "draft_sampling": self.draft_sampling,
-            "acceptance_rule": self.acceptance_rule,
-            "batch_size": cell.batch_size,
-            "context": cell.context,
-        }
+        return {**asdict(self.key), "batch_size": cell.batch_size, "context": cell.context}
 
 
-def cells_of(way: Way, cells: Iterable[CellTimings]) -> list[CellTimings]:
+def cells_of(setting: RunSetting, cells: Iterable[CellTimings]) -> list[CellTimings]:
     """The cells of a way's chain; the draft's times are those of its own chain, where that one was planned."""
-    own = [cell for cell in cells if cell.cell.pair == way.pair]
-    drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == way.draft_chain}
+    own = [cell for cell in cells if cell.cell.pair == setting.pair]
+    drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == setting.draft_chain}
     return [
         cell.with_draft_of(drafts.get((cell.cell.batch_size, cell.cell.context), cell))
         for cell in own
-        if cell.cell.chain == way.chain
+        if cell.cell.chain == setting.chain
     ]
 
 
-def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None) -> Iterator[Way]:
+def run_settings(
+    run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[str] | None = None
+) -> Iterator[RunSetting]:
     """Every pair that has cells with every sampling setting, draft sampling and acceptance rule of the configuration.
 
     reasons: why acceptance is missing, by (pair, sampling), where it is known; pairs: those wanted, None for all.
@@ -104,12 +103,14 @@ def ways(run: Run, reasons: Mapping[tuple[str, str], str], *, pairs: Collection[
             frame = None
             if run.has_acceptance(pair.name, sampling.name):
                 frame = run.acceptance_of(pair.name, sampling.name)
-            yield from _ways(run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE))
+            yield from _settings_of_pair(
+                run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
+            )
 
 
-def _ways(
+def _settings_of_pair(
     config: Config, pair: PairConfig, sampling: SamplingConfig, frame: pd.DataFrame | None, reason: str
-) -> Iterator[Way]:
+) -> Iterator[RunSetting]:
     texts = None if frame is None else recorded_texts(frame)
     starting = {} if frame is None else _starting_at(frame, config.grid.context)
     settings = settings_of(sampling)
@@ -117,20 +118,23 @@ def _ways(
     drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
-            yield Way(
-                pair=pair.name,
-                sampling=sampling.name,
-                draft_sampling=draft_sampling,
-                acceptance_rule=rule,
+            yield RunSetting(
+                key=Setting(
+                    pair=pair.name,
+                    mode=config.mode_of(pair),
+                    sampling=sampling.name,
+                    draft_sampling=draft_sampling,
+                    acceptance_rule=rule,
+                ),
                 chain=chain_name(settings),
                 draft_chain=chain_name(drafts[draft_sampling]),
                 texts=texts,
                 rounds=None
                 if texts is None
-                else judge_rounds(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
+                else recorded_acceptance(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
                 reason="" if texts is not None else reason,
                 starting_at={
-                    context: judge_rounds(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
+                    context: recorded_acceptance(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
                     for context, own in starting.items()
                 },
             )

@@ -17,12 +17,12 @@ from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms
+from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
 from specgauge.model.checks import FloatArray
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.store.journal import JournalLine
+from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED = "unmeasured"
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
@@ -76,6 +76,11 @@ class CellTimings:
 
     cell: Cell
     arms: Mapping[str, ArmTimings]
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        """The γ planned, in rising order."""
+        return verify_gammas(self.arms)
 
     def with_draft_of(self, other: CellTimings) -> CellTimings:
         """These target arms with the draft arms of another chain at the same place, timed block by block beside them.

@@ -9,7 +9,7 @@
 
 A cell decoded at one context only has its ε from that very context, and says so.
 
-What decoding end to end found, over many rows of verification.csv, in a few numbers and in one line. No torch.
+What decoding end to end found, over many rows of validation.csv, in a few numbers and in one line. No torch.
 
 error of S           mean and largest |S predicted / S measured − 1|
 cost error           mean and largest |S from counts / S measured − 1|
@@ -17,7 +17,7 @@ acceptance error     in how many rows its 95 % interval holds 0
 rounds               in how many rows they agree with those expected on the very texts
 greedy texts         how many are the plain loop's, leave it at a numeric tie, or elsewhere
 
-summary = summarise(run.verification())
+summary = summarise(run.validation())
 summary.text()       # Decoded end to end in 8 cells: predicted S within 2.1 % of measured on average, 5.0 % at worst;
                      # S from the rounds counted in these texts within 1.0 % on average, 2.4 % at worst
 """
@@ -35,30 +35,13 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.stats.bootstrap import expansion, percentile_interval
 from specgauge.model.validate import RatioError, holds_zero, ratio_error
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.schema import DecodedKey
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 OTHER_CONTEXTS, SAME_CONTEXT = "other contexts", "same context"
-COLUMNS = (
-    "pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context", "gamma", "blocks",
-    "rounds", "tokens", "lossless", "why_not_lossless", "t_overhead_s", "overhead_from", "t_accept_rest_s", "t_round_s",
-    "tokens_per_round_predicted", "tokens_per_round_counted", "acceptance_error", "acceptance_error_low",
-    "acceptance_error_high", "speedup_predicted", "speedup_from_counts", "speedup_measured", "speedup_measured_low",
-    "speedup_measured_high", "cost_error", "error", "speedup_whole", "plain_over_generate", "plain_over_loop",
-    "rounds_counted", "rounds_expected", "rounds_standard_errors", "rounds_agree", "texts_same", "texts_tied",
-    "texts_differ",
-)  # fmt: skip
-"""Columns of verification.csv, one row for every γ that was decoded in a cell."""
-POLICY_COLUMNS = (
-    "policy", "mean_gamma", "gamma_switches", "looks", "t_look_s", "best_fixed_gamma", "over_best_fixed",
-    "over_best_fixed_low", "over_best_fixed_high", "off_path", "error_low", "error_high",
-)  # fmt: skip
-"""Further columns where adaptive policies were decoded too, one row for each: its γ is empty."""
-LATER_COLUMNS = frozenset({"texts_same", "texts_tied", "texts_differ", "error_low", "error_high"})
-"""What tables of earlier releases may lack; unknown there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +150,7 @@ def measured_interval(blocks: Sequence[CountedBlock], *, confidence: float, repl
 
 
 PLACE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
-"""What makes a cell, in verification.csv and in recommendation.yaml alike."""
+"""What makes a cell, in validation.csv and in recommendation.yaml alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +175,7 @@ class Errors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerificationSummary:
+class ValidationSummary:
     """All rows of a run, or of a part of it; a row is a cell at one γ."""
 
     cells: int
@@ -253,8 +236,8 @@ class VerificationSummary:
         }
 
 
-def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
-    """The summary of rows of verification.csv (unknown is None); None without any."""
+def summarise(rows: Iterable[Mapping[str, Any]]) -> ValidationSummary | None:
+    """The summary of rows of validation.csv (unknown is None); None without any."""
     rows = list(rows)
     if not rows:
         return None
@@ -265,7 +248,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
     ]
     agreements = [row["rounds_agree"] for row in rows if row["rounds_agree"] is not None]
     whole = [row["speedup_whole"] for row in rows if row["speedup_whole"] is not None]
-    return VerificationSummary(
+    return ValidationSummary(
         cells=len({cell_of(row) for row in rows}),
         rows=len(rows),
         forced=sum(not row["lossless"] for row in rows),
@@ -284,7 +267,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> VerificationSummary | None:
 
 
 def cell_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where a row of verification.csv or an entry of recommendation.yaml belongs."""
+    """Where a row of validation.csv or an entry of recommendation.yaml belongs."""
     return tuple(entry[name] for name in PLACE)
 
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from specgauge.sweeps.analysis.warnings import Caution
-from specgauge.sweeps.store.tuned_policies import TunedCell
+from specgauge.sweeps.analysis.warnings import RunWarning
+from specgauge.sweeps.store.schema import TunedCell
 
 SLOW_BASELINE = 0.95
 """Our plain loop slower than transformers' generate by more than this flatters speculation."""
@@ -21,19 +21,19 @@ CLEARLY = 0.02
 _Row = Mapping[str, Any]
 
 
-def verification_cautions(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], str]) -> Iterator[Caution]:
-    """rows: those of verification.csv; reasons: why cells were not decoded, by (pair, words)."""
+def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], str]) -> Iterator[RunWarning]:
+    """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, words)."""
     for pair in _distinct(pair for pair, _ in reasons):
         yield _not_decoded(pair, {words: reason for (one, words), reason in reasons.items() if one == pair})
     for pair in _distinct(row["pair"] for row in rows):
         own = [row for row in rows if row["pair"] == pair]
-        for doubtful, badness, caution in _KINDS:
+        for doubtful, badness, warning in _KINDS:
             found = [row for row in own if doubtful(row)]
             if found:
-                yield caution(max(found, key=badness))
+                yield warning(max(found, key=badness))
 
 
-def policy_cautions(tuned: Iterable[TunedCell]) -> Iterator[Caution]:
+def policy_warnings(tuned: Iterable[TunedCell]) -> Iterator[RunWarning]:
     """Policies that were asked for and not decoded, once for every pair and reason."""
     found: dict[tuple[str, str], list[TunedCell]] = {}
     for cell in tuned:
@@ -42,15 +42,15 @@ def policy_cautions(tuned: Iterable[TunedCell]) -> Iterator[Caution]:
     for (pair, reason), cells in found.items():
         key, count = cells[0].key, "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
         names = [name for name, why in cells[0].left_out.items() if why == reason]
-        yield Caution(
+        yield RunWarning(
             code="policy_left_out",
             message=f"pair {pair}: {', '.join(names)} left out of {count}, first sampling {key.sampling}, batch size "
             f"{key.batch_size}, context {key.start_context}: {reason}",
-            remedy="see to what is missing, or ask for fewer in verify.policies; then start anew with --fresh",
+            remedy="see to what is missing, or ask for fewer in validate.policies; then start anew with --fresh",
         )
 
 
-def text_cautions(rows: Sequence[_Row]) -> Iterator[Caution]:
+def text_warnings(rows: Sequence[_Row]) -> Iterator[RunWarning]:
     """Greedy texts that are not plain decoding's, for every pair once; rows: of fixed γ and of adaptive policies."""
     for pair in _distinct(row["pair"] for row in rows):
         found = [row for row in rows if row["pair"] == pair and row["texts_differ"]]
@@ -62,28 +62,28 @@ def _distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _not_decoded(pair: str, reasons: Mapping[str, str]) -> Caution:
+def _not_decoded(pair: str, reasons: Mapping[str, str]) -> RunWarning:
     words, reason = next(iter(reasons.items()))
     cells = "1 cell was" if len(reasons) == 1 else f"{len(reasons)} cells were"
-    return Caution(
+    return RunWarning(
         code="not_decoded",
         message=f"pair {pair}: {cells} decoded in part or not at all, first {words}: {reason}",
-        remedy="where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run "
+        remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then run "
         "the same command again, which goes on",
     )
 
 
-def _slow_baseline(row: _Row) -> Caution:
-    return Caution(
+def _slow_baseline(row: _Row) -> RunWarning:
+    return RunWarning(
         code="slow_baseline",
         message=f"{_place(row)}: the plain loop has {row['plain_over_generate']:.2f} × the tokens a second of "
         f"transformers' generate; against a slow baseline speculation looks better than it is",
-        remedy="compare with generate's own speed in verification.csv (plain_over_generate)",
+        remedy="compare with generate's own speed in validation.csv (plain_over_generate)",
     )
 
 
-def _rounds_unexpected(row: _Row) -> Caution:
-    return Caution(
+def _rounds_unexpected(row: _Row) -> RunWarning:
+    return RunWarning(
         code="rounds_unexpected",
         message=f"{_place(row)}, γ = {row['gamma']}: the decoder took {row['rounds_counted']} rounds where "
         f"its own texts' acceptance says {row['rounds_expected']:.1f}: one of the two is wrong",
@@ -91,8 +91,8 @@ def _rounds_unexpected(row: _Row) -> Caution:
     )
 
 
-def _cost_error(row: _Row) -> Caution:
-    return Caution(
+def _cost_error(row: _Row) -> RunWarning:
+    return RunWarning(
         code="cost_error",
         message=f"{_place(row)}, γ = {row['gamma']}: the parts give S = {row['speedup_from_counts']:.2f} for "
         f"the rounds counted, measured was {row['speedup_measured']:.2f} ({100 * row['cost_error']:+.1f} %)",
@@ -100,32 +100,32 @@ def _cost_error(row: _Row) -> Caution:
     )
 
 
-def _other_side(row: _Row) -> Caution:
+def _other_side(row: _Row) -> RunWarning:
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
     measured = f"{row['speedup_measured']:.2f}, interval {low:.2f}–{high:.2f}"
     verb = "pays" if row["speedup_predicted"] > 1 else "does not pay"
-    return Caution(
+    return RunWarning(
         code="prediction_contradicted",
         message=f"{_place(row)}, γ = {row['gamma']}: the parts predict that it {verb} (S = "
         f"{row['speedup_predicted']:.2f}), decoding says otherwise ({measured})",
         remedy="trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
-        "verification.csv tell",
+        "validation.csv tell",
     )
 
 
-def _not_lossless(row: _Row) -> Caution:
-    return Caution(
+def _not_lossless(row: _Row) -> RunWarning:
+    return RunWarning(
         code="not_lossless",
         message=f"{_place(row)}: {row['why_not_lossless']}, so the texts decoded are not the target's and say nothing "
         f"about the draft",
-        remedy="set verify.acceptance to null to decode as the models decide",
+        remedy="set validate.acceptance to null to decode as the models decide",
     )
 
 
-def _texts_differ(row: _Row) -> Caution:
+def _texts_differ(row: _Row) -> RunWarning:
     texts = row["texts_same"] + row["texts_tied"] + row["texts_differ"]
     drafts = f"γ = {row['gamma']}" if row["gamma"] is not None else f"policy {row['policy']}"
-    return Caution(
+    return RunWarning(
         code="texts_differ",
         message=f"{_place(row)}, {drafts}: {row['texts_differ']} of {texts} greedy texts leave plain decoding's where "
         "rounding does not explain it: they are not the target's",
@@ -155,7 +155,7 @@ def _contradicted(row: _Row) -> bool:
     return bool(high < 1 <= predicted - CLEARLY or predicted + CLEARLY <= 1 < low)
 
 
-_KINDS: Sequence[tuple[Callable[[_Row], bool], Callable[[_Row], float], Callable[[_Row], Caution]]] = (
+_KINDS: Sequence[tuple[Callable[[_Row], bool], Callable[[_Row], float], Callable[[_Row], RunWarning]]] = (
     (_is_slow, lambda row: -row["plain_over_generate"], _slow_baseline),
     (
         lambda row: row["rounds_agree"] is False,

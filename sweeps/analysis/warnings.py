@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import ChainCheck
+from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
-from specgauge.model.search.race import LEFT_OUT
+from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.stats.medians import drift, median_interval, worst_half_width
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
@@ -35,7 +35,7 @@ MOST_EXPECTED_LOSS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caution:
+class RunWarning:
     """One warning."""
 
     code: str
@@ -52,7 +52,7 @@ def place_text(cell: Cell) -> str:
     return f"batch size {cell.batch_size}, context {cell.context}, {cell.chain}"
 
 
-def timing_cautions(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     """Warnings about the timings of one pair."""
     yield from _missing(pair, cells)
     yield from _left_open(pair, cells)
@@ -63,7 +63,7 @@ def timing_cautions(config: Config, pair: str, cells: Sequence[CellTimings]) -> 
     yield from _falling(config, pair, cells)
 
 
-def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     """Cells with an arm that has no time, or less than it would have, by status."""
     remedies = {
         "oom": "lower grid.batch_size or grid.context, or load the models in a smaller dtype",
@@ -82,7 +82,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
         if hit:
             cell, arm = hit[0]
             places = len({cell.cell.id for cell, _ in hit})
-            yield Caution(
+            yield RunWarning(
                 code=status,
                 message=f"pair {pair}: {_cells(places, cells)} {status}, first {place_text(cell.cell)}, {arm.arm}: "
                 f"{arm.reason}",
@@ -90,14 +90,14 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
             )
 
 
-def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     """Searches that ended while a γ could still have been best."""
     hit = [
         (cell, arm) for cell in cells for arm in cell.arms.values() if arm.search and arm.reason.startswith(LEFT_OUT)
     ]
     if hit:
         cell, arm = hit[0]
-        yield Caution(
+        yield RunWarning(
             code="search_left_open",
             message=f"pair {pair}: in {_cells(len({cell.cell.id for cell, _ in hit}), cells)} the search for γ ended "
             f"while others could still be best; first {place_text(cell.cell)}, {arm.arm}: {arm.reason}",
@@ -105,7 +105,7 @@ def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
         )
 
 
-def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     ratios = {}
     for cell in cells:
         verify, decode = cell.arms.get(verify_arm(LOADED_GAMMA)), cell.arms["decode"]
@@ -114,7 +114,7 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]
     light = {cell: ratio for cell, ratio in ratios.items() if ratio < LOADED_RATIO}
     if light:
         place, ratio = min(light.items(), key=lambda item: item[1])
-        yield Caution(
+        yield RunWarning(
             code="light_machine",
             message=f"pair {pair}: verifying {LOADED_GAMMA} drafts takes only {ratio:.2f} × a decode step ("
             f"{place_text(place)}; {_cells(len(light), cells)} under {LOADED_RATIO:g} ×): this machine does not show "
@@ -123,7 +123,7 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]
         )
 
 
-def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     precision = config.precision
     worst = _worst_arms(
         cells,
@@ -135,7 +135,7 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
         known = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
         limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
         budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
-        yield Caution(
+        yield RunWarning(
             code="not_converged",
             message=f"pair {pair}: {_cells(len(wide), cells)} not known to ±{100 * precision.relative_ci:g} %; worst "
             f"{place_text(cell)}, {arm}: {known}",
@@ -143,12 +143,12 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
         )
 
 
-def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     worst = _worst_arms(cells, _drift)
     moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
     if moved:
         cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
-        yield Caution(
+        yield RunWarning(
             code="drift",
             message=f"pair {pair}: in {_cells(len(moved), cells)} the later half of the samples differs from the "
             f"earlier half by over {100 * MOST_DRIFT:g} %; worst {place_text(cell)}, {arm}: {100 * size:.0f} %",
@@ -176,7 +176,7 @@ def _worst_arms(
     return found
 
 
-def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[Caution]:
+def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     """T_verify that falls from one gamma to the next, the intervals of the medians apart."""
     falls = []
     for cell in cells:
@@ -189,7 +189,7 @@ def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterato
                 falls.append((cell.cell, gamma, larger, float(np.median(after) / np.median(before))))
     if falls:
         cell_at, gamma, larger, ratio = min(falls, key=lambda fall: fall[3])
-        yield Caution(
+        yield RunWarning(
             code="verify_falls",
             message=f"pair {pair}: T_verify falls with γ in {_cells(len({fall[0] for fall in falls}), cells)}; most "
             f"from γ = {gamma} to {larger} at {place_text(cell_at)}: × {ratio:.2f}",
@@ -201,13 +201,13 @@ def _cells(count: int, cells: Sequence[CellTimings]) -> str:
     return f"{count} of {len(cells)} cell{'' if len(cells) == 1 else 's'}"
 
 
-def acceptance_cautions(config: Config, pair: str, texts: Mapping[str, RecordedTexts]) -> Iterator[Caution]:
+def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedTexts]) -> Iterator[RunWarning]:
     """Warnings about the recorded texts of one pair, given by sampling setting."""
     for sampling, recorded in texts.items():
-        yield from _text_cautions(f"pair {pair}, sampling {sampling}", recorded)
+        yield from _text_warnings(f"pair {pair}, sampling {sampling}", recorded)
     fewest = min((recorded.prompts for recorded in texts.values()), default=FEWEST_PROMPTS)
     if fewest < FEWEST_PROMPTS:
-        yield Caution(
+        yield RunWarning(
             code="few_prompts",
             message=f"pair {pair}: acceptance comes from {fewest} prompts; its interval is hardly known",
             remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
@@ -218,7 +218,7 @@ def acceptance_cautions(config: Config, pair: str, texts: Mapping[str, RecordedT
     if outside:
         low = max(recorded.context_low for recorded in texts.values())
         high = min(recorded.context_high for recorded in texts.values())
-        yield Caution(
+        yield RunWarning(
             code="acceptance_extrapolated",
             message=f"pair {pair}: acceptance was recorded at contexts {low} to {high}; at "
             f"{', '.join(map(str, outside))} it is taken from there",
@@ -226,17 +226,17 @@ def acceptance_cautions(config: Config, pair: str, texts: Mapping[str, RecordedT
         )
 
 
-def _text_cautions(where: str, texts: RecordedTexts) -> Iterator[Caution]:
+def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[RunWarning]:
     repeated = texts.repeated_share()
     if repeated is not None and repeated > MOST_REPEATED:
-        yield Caution(
+        yield RunWarning(
             code="degenerate_text",
             message=f"{where}: {100 * repeated:.0f} % of the 4-grams repeat earlier ones; a text that loops is easily "
             f"drafted",
             remedy="use prompts of real traffic, the chat template, a smaller workload.max_new_tokens, or sampling",
         )
     if texts.null_share > 0:
-        yield Caution(
+        yield RunWarning(
             code="null_target_prob",
             message=f"{where}: {100 * texts.null_share:.2g} % of {texts.positions} tokens lie outside the recomputed "
             f"support of the target; there acceptance is filled in",
@@ -244,34 +244,34 @@ def _text_cautions(where: str, texts: RecordedTexts) -> Iterator[Caution]:
         )
 
 
-def judging_cautions(
+def setting_warnings(
     pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
-) -> Iterator[Caution]:
+) -> Iterator[RunWarning]:
     """Warnings about one way of drawing and judging drafts; `draft_is_timed`: drawing as it would in use."""
     where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
     if not check.consistent:
         errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
-        yield Caution(
+        yield RunWarning(
             code="chain_inconsistent",
             message=f"{where}: acceptance differs from its own mean by {check.deviation_per_position:+.3f} a token"
             f"{errors}: these texts come from another chain",
             remedy="load both models in float32; if it stays, report it as a bug with the run directory",
         )
     if not draft_is_timed:
-        yield Caution(
+        yield RunWarning(
             code="draft_timed_drawing",
             message=f"{where}: the draft was timed drawing its tokens; taking the likeliest one costs less",
             remedy="put a greedy setting (temperature 0) beside this one in sampling: its draft times are used then",
         )
 
 
-def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Caution]:
+def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[RunWarning]:
     """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
     open_ones = [entry for entry in measured if entry["decision"] == "undecided"]
     if open_ones:
         first = open_ones[0]
-        yield Caution(
+        yield RunWarning(
             code="undecided",
             message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
             f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
@@ -286,7 +286,7 @@ def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Cau
     ]
     if risky:
         worst, loss = max(risky, key=lambda one: one[1])
-        yield Caution(
+        yield RunWarning(
             code="gamma_in_doubt",
             message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
             f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
@@ -296,10 +296,10 @@ def decision_cautions(decisions: Sequence[Mapping[str, object]]) -> Iterator[Cau
         )
 
 
-def left_out_cautions(left_out: Mapping[str, str]) -> Iterator[Caution]:
+def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[RunWarning]:
     """Warnings about what was left out once the run's seconds were spent, by pair."""
     for pair, words in left_out.items():
-        yield Caution(
+        yield RunWarning(
             code="out_of_time",
             message=f"pair {pair}: limits.run_seconds is spent, left out: {words}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",

@@ -24,11 +24,11 @@ from specgauge.sweeps.run.end_to_end import Guard
 from specgauge.sweeps.run.limits import SPENT, PairBudget
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.run.prompts import PairPrompts
-from specgauge.sweeps.store.checkpoint import WorkingMark, names_of
-from specgauge.sweeps.store.files import atomic_path
-from specgauge.sweeps.store.journal import SCHEMA
-from specgauge.sweeps.store.rollouts import RolloutKey, add_rollouts, has_rollouts
+from specgauge.sweeps.store.checkpoint import Checkpoint, names_of
+from specgauge.sweeps.store.rows import write_table
 from specgauge.sweeps.store.rundir import ACCEPTANCE, ROLLOUTS, acceptance_file_name
+from specgauge.sweeps.store.schema import AcceptanceRow, RolloutKey
+from specgauge.sweeps.store.tables import add_rollouts, has_rollouts
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from specgauge.bench.decoding.records import Text
     from specgauge.bench.models.pair import LoadedModel, LoadedPair
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
 
 ROLLOUT_TEXTS = 4
 """Texts whose draft chains are followed at once."""
@@ -56,7 +55,7 @@ class Recording:
         budget: PairBudget,
         progress: Progress,
         stage: Callable[[str, int], None],
-        mark: WorkingMark,
+        mark: Checkpoint,
         guard: Guard,
         left_alone: Sequence[str] = (),
     ) -> None:
@@ -230,9 +229,7 @@ class Recording:
         self._keep_acceptance(frame, sampling)
 
     def _keep_acceptance(self, frame: pd.DataFrame, sampling: SamplingConfig) -> None:
-        frame.attrs["schema"] = SCHEMA
-        with atomic_path(self._path(sampling)) as temporary:
-            frame.to_parquet(temporary, index=False)
+        write_table(self._path(sampling), AcceptanceRow, frame)
 
     def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, key: RolloutKey, starts: int) -> None:
         from specgauge.bench.acceptance.rollouts import measure_rollouts

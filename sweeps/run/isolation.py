@@ -26,7 +26,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.limits import Deadline
 from specgauge.sweeps.run.worker import INTERRUPTED, WorkerOutcome, read_outcome, seconds_told
-from specgauge.sweeps.store.checkpoint import clear_mark, names_of, read_mark, reasons_of
+from specgauge.sweeps.store.checkpoint import clear_checkpoint, names_of, read_checkpoint, reasons_of
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import ACCEPTANCE, acceptance_file_name
 from specgauge.sweeps.store.writer import OpenRun
@@ -61,7 +61,7 @@ def measure_apart(
             if outcome is not None:
                 _raise_what_ends_the_run(outcome, pair)
                 return _with_reasons(replace(outcome, failed=outcome.failed or bool(left_alone)), reasons)
-            mark, words = read_mark(run) or {"stage": "starting"}, _death(code)
+            mark, words = read_checkpoint(run) or {"stage": "starting"}, _death(code)
             is_timing, where = "cell" in mark, f"{words}, while {mark['stage']}"
             say(f"pair {pair}: killed: {words if is_timing else where}")
             part = mark["cell"] if is_timing else mark.get("part")
@@ -73,7 +73,7 @@ def measure_apart(
                 reasons[part] = f"killed: {words if names_of('decoding', [part]) else where}"
             left_alone.append(part)
     finally:
-        clear_mark(run)
+        clear_checkpoint(run)
 
 
 def _with_reasons(outcome: WorkerOutcome, reasons: Mapping[str, str]) -> WorkerOutcome:
@@ -100,7 +100,7 @@ def _start(run: Path, pair: str, told: list[str]) -> tuple[int, WorkerOutcome | 
 
     told: the seconds it has, where they are limited, and the names of the parts it is to leave alone.
     """
-    clear_mark(run)
+    clear_checkpoint(run)
     with tempfile.TemporaryDirectory() as folder:
         left = Path(folder) / "outcome.json"
         command = [sys.executable, *WORKER, str(run), pair, str(left), *told]
@@ -173,7 +173,7 @@ def _end_pair(run: Path, config: Config, pair: str, reason: str) -> WorkerOutcom
         acceptance_reasons={
             name: killed for name in names if not (run / ACCEPTANCE / acceptance_file_name(pair, name)).is_file()
         },
-        verify_reasons={} if config.verify is None else {"every cell": killed},
+        verify_reasons={} if config.validation is None else {"every cell": killed},
     )
 
 

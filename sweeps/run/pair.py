@@ -30,7 +30,7 @@ from specgauge.sweeps.run.policies import AdaptiveArms, PolicyTuner
 from specgauge.sweeps.run.progress import Limits, Progress
 from specgauge.sweeps.run.prompts import PairPrompts
 from specgauge.sweeps.run.timing import BlockLog, search_questions
-from specgauge.sweeps.store.checkpoint import WorkingMark, names_of
+from specgauge.sweeps.store.checkpoint import Checkpoint, names_of
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
@@ -82,7 +82,7 @@ class PairRun:
         self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
         self.mode = run.config.mode_of(pair)
-        self.mark, self.left_alone = WorkingMark(run.path), left_alone
+        self.mark, self.left_alone = Checkpoint(run.path), left_alone
         notes = {} if pair.threads is None else {"threads": pair.threads}
         self.budget = PairBudget(config=run.config, pair=pair, cells=self.cells, deadline=deadline or Deadline())
         self.log = BlockLog(
@@ -280,14 +280,14 @@ class PairRun:
 
     def _verify(self, loaded: LoadedPair) -> None:
         """Decode end to end what the configuration asks for; γ come from the measured parts alone."""
-        if self.config.verify is None:
+        if self.config.validation is None:
             return
         self.prompts.encoded(loaded.target.tokenizer)
         self.mark.stage("decoding end to end")
         verification, run = self._verification(), Run.open(self.run.path)
-        if self.config.verify.policies is not None:
+        if self.config.validation.policies is not None:
             tuner = PolicyTuner.of(run, self.pair.name, len(self.prompts))
-            verification.adaptive = AdaptiveArms(path=run.path, names=self.config.verify.policies, tuner=tuner)
+            verification.adaptive = AdaptiveArms(path=run.path, names=self.config.validation.policies, tuner=tuner)
         verification.decode(loaded, self.prompts.at, recommended_gammas(run, self.pair.name))
         self.outcome.verify_reasons = verification.reasons
         if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in verification.reasons.values()):

@@ -27,17 +27,17 @@ import numpy as np
 
 from specgauge.model.policies.tuning import MAKERS, UNTUNED, Tuning
 from specgauge.model.replay.replay import TUNING_REPLICATES
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, round_costs
-from specgauge.sweeps.analysis.settings import Way, cells_of, ways
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.decoded import DecodedKey
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import TunedCell, TunedHalf, half_of, keep_tuned, read_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf
+from specgauge.sweeps.store.tables import half_of, keep_tuned, read_tuned
 
 if TYPE_CHECKING:
     from specgauge.bench.end_to_end.host_costs import HostCosts
-    from specgauge.sweeps.store.decoded import DecodedKey
+    from specgauge.sweeps.store.schema import DecodedKey
 
 
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
@@ -51,7 +51,7 @@ class PolicyTuner:
     run: Run
     prompts: int
     """Prompts of the workload; each may have been recorded at several lengths."""
-    places: Mapping[DecodedKey, tuple[Way, CellTimings]]
+    places: Mapping[DecodedKey, tuple[RunSetting, CellTimings]]
 
     @classmethod
     def of(cls, run: Run, pair: str, prompts: int) -> PolicyTuner:
@@ -59,16 +59,16 @@ class PolicyTuner:
         cells = [cell for cell in plan_cells(run.config) if cell.pair == pair]
         timed = collect_timings(cells, run.config.grid.gamma, run.journal())
         places = {
-            way.decoded_key(cell.cell): (way, cell)
-            for way in ways(run, {}, pairs=[pair])
-            for cell in cells_of(way, timed)
+            setting.decoded_key(cell.cell): (setting, cell)
+            for setting in run_settings(run, {}, pairs=[pair])
+            for cell in cells_of(setting, timed)
         }
         return cls(run=run, prompts=prompts, places=places)
 
     def gamma_max(self, key: DecodedKey) -> int:
         """The largest γ whose round was timed; that of the grid where none was."""
         place = self.places.get(key)
-        costs = None if place is None else round_costs(place[1], None)
+        costs = None if place is None else replay_costs(place[1], None)
         return max(self.run.config.grid.gamma) if costs is None else costs.gamma_max
 
     def tune(self, key: DecodedKey, names: Sequence[str], *, t_overhead_s: float, t_look_s: float) -> TunedCell:
@@ -104,13 +104,13 @@ class PolicyTuner:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.places:
             return NO_COSTS
-        way, cell = self.places[key]
-        if way.texts is None:
-            return way.reason
-        costs = round_costs(cell, t_overhead_s, t_look_s)
+        setting, cell = self.places[key]
+        if setting.texts is None:
+            return setting.reason
+        costs = replay_costs(cell, t_overhead_s, t_look_s)
         if costs is None:
             return NO_COSTS
-        texts = replayed_texts(self.run, way, context=key.start_context, gamma_max=costs.gamma_max)
+        texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)
         numbers = np.unique(texts.prompts)
         halves = np.array([half_of(number, self.prompts) for number in numbers.tolist()])
         if len(set(halves.tolist())) < 2:

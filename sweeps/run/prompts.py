@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.canonical import canonical_json
 from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.journal import SCHEMA
+from specgauge.sweeps.store.rows import json_line, read_jsonl
 from specgauge.sweeps.store.rundir import PROMPTS
+from specgauge.sweeps.store.schema import PromptRow
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
@@ -33,24 +33,15 @@ def keep_prompts(run: OpenRun, pair: str, prompts: Sequence[Prompt], encoded: Se
         StorageError: the disk refused the write.
     """
     path = run.path / PROMPTS
-    old = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    others = [line for line in old if f'"pair":{canonical_json(pair)}' not in line]
-    lines = [
-        canonical_json(
-            {
-                "schema": SCHEMA,
-                "pair": pair,
-                "prompt": number,
-                "category": prompt.category,
-                "text": prompt.text,
-                "tokens": list(tokens),
-            }
-        )
+    old = path.read_bytes() if path.is_file() else b""
+    others = [row for row in read_jsonl(path, PromptRow, old, "start anew with --fresh") if row.pair != pair]
+    rows = [
+        PromptRow(pair=pair, prompt=number, category=prompt.category, text=prompt.text, tokens=tuple(tokens))
         for number, (prompt, tokens) in enumerate(zip(prompts, encoded, strict=True))
     ]
-    content = "".join(f"{line}\n" for line in [*others, *lines])
-    if content != "".join(f"{line}\n" for line in old):
-        write_text_atomically(path, content)
+    content = b"".join(map(json_line, [*others, *rows]))
+    if content != old:
+        write_text_atomically(path, content.decode("ascii"))
 
 
 Numbered = tuple[list[int], list[list[int]]]

@@ -21,7 +21,7 @@ from specgauge.sweeps.analysis.predictions import Reasons, predict_run
 from specgauge.sweeps.describe import read_sizes
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.recommend import answer_text
+from specgauge.sweeps.recommend import run_text
 from specgauge.sweeps.run.limits import MISSING, Deadline
 from specgauge.sweeps.run.progress import Progress, progress_to
 from specgauge.sweeps.run.worker import WorkerOutcome
@@ -80,7 +80,7 @@ def run(
         shown.advance()
         for problem in problems:
             shown.say(f"not measured: {problem}")
-    print(answer_text(made))
+    print(run_text(made))
     print(f"report: {page}" if page is not None else f"run: {out}")
     return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
 

@@ -14,16 +14,18 @@ longer; its answer takes the right ones. ε stays out of the search, as it does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specgauge.model.search.candidate_bounds import SearchQuestion
-from specgauge.sweeps.analysis.rounds import JudgedRounds
-from specgauge.sweeps.analysis.settings import Way, ways
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.search.candidates import SearchQuestion
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.limits import OutOfTimeError
-from specgauge.sweeps.store.checkpoint import WorkingMark
-from specgauge.sweeps.store.journal import SETTLED, Journal, JournalLine
+from specgauge.sweeps.store.checkpoint import Checkpoint
+from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import BlockRecord, Status
@@ -37,7 +39,7 @@ class BlockLog:
         journal: Journal,
         cells: Iterable[Cell],
         *,
-        mark: WorkingMark,
+        mark: Checkpoint,
         left_alone: Iterable[str] = (),
         notes: Mapping[str, Any] | None = None,
         is_over: Callable[[], bool] = lambda: False,
@@ -141,21 +143,21 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
     Raises:
         ValueError: an acceptance file is damaged.
     """
-    found = list(ways(run, {}, pairs=[pair]))
+    found = list(run_settings(run, {}, pairs=[pair]))
     questions: dict[str, list[SearchQuestion]] = {}
     for cell in cells:
-        own = [(way, way.rounds_at(cell.context)) for way in found if way.chain == cell.chain]
-        known = [(way, rounds) for way, rounds in own if rounds is not None and rounds.known.any()]
+        own = [(setting, setting.acceptance_at(cell.context)) for setting in found if setting.chain == cell.chain]
+        known = [(setting, accepted) for setting, accepted in own if accepted is not None and accepted.is_known.any()]
         if known:
-            questions[cell.id] = [_question(way, rounds, several=len(known) > 1) for way, rounds in known]
+            questions[cell.id] = [_question(setting, accepted, several=len(known) > 1) for setting, accepted in known]
     return questions
 
 
-def _question(way: Way, rounds: JudgedRounds, *, several: bool) -> SearchQuestion:
-    words = [f"sampling {way.sampling}", f"{way.draft_sampling} draft", f"{way.acceptance_rule} rule"]
-    return SearchQuestion(
-        tokens_per_round=rounds.tokens_per_round[: 1 + REPLICATES],
-        full_acceptance=rounds.full_acceptance[0],
-        draft_shares=None if rounds.draft_shares is None else rounds.draft_shares[0],
-        words=", ".join(words) if several else "",
-    )
+def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
+    words = [
+        f"sampling {setting.sampling}",
+        f"{setting.key.draft_sampling} draft",
+        f"{setting.key.acceptance_rule} rule",
+    ]
+    few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
+    return SearchQuestion(acceptance=few, label=", ".join(words) if several else "")

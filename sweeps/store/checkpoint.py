@@ -1,13 +1,13 @@
-"""What a process is measuring right now, left in the run directory so that its death can be told from its place.
+"""What a process is measuring right now, left in the run directory so that its death can be told from where it died.
 
-    with WorkingMark(run.path) as mark:
-        mark.block(cell.id, arm, block)
-        with mark.part("decoding", words, stage="decoding end to end"): ...
-    read_mark(run.path)          # None once the process has ended by itself
+    with Checkpoint(run.path) as checkpoint:
+        checkpoint.block(cell.id, arm, block)
+        with checkpoint.part("decoding", label, stage="decoding end to end"): ...
+    read_checkpoint(run.path)          # None once the process has ended by itself
 
 A hint, not a record: it is not synced to the disk, but whole whenever the process dies.
 
-Parts of a pair that the rest can be measured without, by the names that a mark and the next worker know them by.
+A part is what the rest of a pair can be measured without, by the name that a checkpoint and the next worker know it by.
 
     part_name("decoding", "greedy, batch size 1, context 64")  →  "decoding: greedy, batch size 1, context 64"
     names_of("decoding", parts)                                →  ["greedy, batch size 1, context 64"]
@@ -26,8 +26,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 Kind = Literal["acceptance", "rejected drafts", "decoding"]
-"""Texts and acceptance under a sampling setting; draft chains off its texts; the decoding end to end of a cell, which
-its words name."""
+"""Texts and acceptance under a sampling setting; draft chains off its texts; the decoding end to end of a cell."""
 
 
 def part_name(kind: Kind, name: str) -> str:
@@ -46,15 +45,15 @@ def reasons_of(kind: Kind, reasons: Mapping[str, str]) -> dict[str, str]:
     return {name: reasons[part_name(kind, name)] for name in names_of(kind, reasons)}
 
 
-MARK = ".working.json"
-_BEGUN = f"{MARK}.tmp"
+MARK = ".checkpoint.json"
+_UNFINISHED = f"{MARK}.tmp"
 
 
-class WorkingMark:
-    """The mark of one process."""
+class Checkpoint:
+    """The checkpoint of one process."""
 
     def __init__(self, folder: Path) -> None:
-        """Mark work in a run directory."""
+        """Work in a run directory."""
         self._path = folder / MARK
         self._part: dict[str, str] = {}
 
@@ -79,30 +78,30 @@ class WorkingMark:
 
     def _write(self, content: dict[str, Any]) -> None:
         with suppress(OSError):  # a full disk: the journal tells it, where it matters
-            begun = self._path.with_name(_BEGUN)
-            begun.write_text(json.dumps({**content, **self._part, "pid": os.getpid()}), encoding="utf-8")
-            begun.replace(self._path)
+            unfinished = self._path.with_name(_UNFINISHED)
+            unfinished.write_text(json.dumps({**content, **self._part, "pid": os.getpid()}), encoding="utf-8")
+            unfinished.replace(self._path)
 
     def __enter__(self) -> Self:
-        """Nothing is marked yet."""
+        """Nothing is measured yet."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The process goes on or ends by itself: no mark."""
-        clear_mark(self._path.parent)
+        """The process goes on or ends by itself: no checkpoint."""
+        clear_checkpoint(self._path.parent)
 
 
-def clear_mark(folder: Path) -> None:
-    """Forget what was marked."""
-    for name in (_BEGUN, MARK):
+def clear_checkpoint(folder: Path) -> None:
+    """Forget what was being measured."""
+    for name in (_UNFINISHED, MARK):
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)
 
 
-def read_mark(folder: Path) -> dict[str, Any] | None:
-    """What a process that died was doing; None where it left no mark."""
+def read_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """What a process that died was doing; None where it left no checkpoint."""
     try:
         content = json.loads((folder / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):

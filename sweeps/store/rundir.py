@@ -3,11 +3,12 @@
 runs/<name>/
   config.yaml  environment.json  cells.jsonl  prompts.jsonl  acceptance/<pair>--<sampling>.parquet
   predictions.csv  recommendation.yaml  report.html
-  requests.parquet  rounds.parquet  verification.csv       (where texts were decoded end to end)
+  requests.parquet  rounds.parquet  validation.csv         (where texts were decoded end to end)
   policies.json                                            (where some were under adaptive policies)
 
 run = Run.open(Path("runs/quickstart"))
 run.config, run.environment, run.journal(), run.acceptance(), run.predictions(), run.recommendations(), run.warnings
+run.rows(PredictionRow), run.rows(ValidationRow), run.rows(RecommendationRow), run.rows(WarningRow)     # typed
 """
 
 from __future__ import annotations
@@ -15,13 +16,32 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specgauge.sweeps.store.files import RUNS
-from specgauge.sweeps.store.journal import JournalLine, read_journal
-from specgauge.sweeps.store.readers import read_acceptance, read_environment, read_predictions, read_recommendation
+from specgauge.sweeps.store.journal import read_journal
+from specgauge.sweeps.store.rows import (
+    MEASURE_AGAIN,
+    RUN_AGAIN,
+    START_ANEW,
+    frame_of,
+    plain,
+    read_csv,
+    read_mapping,
+    read_table,
+    row_of,
+    rows_under,
+)
+from specgauge.sweeps.store.schema import (
+    AcceptanceRow,
+    Environment,
+    JournalLine,
+    PredictionRow,
+    RecommendationRow,
+    ValidationRow,
+    WarningRow,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,16 +55,22 @@ PROMPTS = "prompts.jsonl"
 ACCEPTANCE = "acceptance"
 PREDICTIONS = "predictions.csv"
 RECOMMENDATION = "recommendation.yaml"
-VERIFICATION = "verification.csv"
+VALIDATION = "validation.csv"
 ROLLOUTS = "rollouts.parquet"
+REQUESTS = "requests.parquet"
+ROUNDS = "rounds.parquet"
 POLICIES = "policies.json"
 REPORT = "report.html"
 RUN_FILES = frozenset(
     {
-        CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, VERIFICATION, REPORT,
-        ROLLOUTS, POLICIES, "rounds.parquet", "requests.parquet",
+        CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, VALIDATION, REPORT, ROLLOUTS,
+        POLICIES, REQUESTS, ROUNDS,
     }
 )  # fmt: skip
+_RENAMED = "verification.csv"
+"""What VALIDATION was called in an earlier release."""
+
+Row = TypeVar("Row", PredictionRow, ValidationRow, RecommendationRow, WarningRow)
 
 
 def acceptance_file_name(pair: str, sampling: str) -> str:
@@ -95,7 +121,11 @@ class Run:
         Raises:
             ValueError: not recorded yet, or the file is damaged or foreign.
         """
-        return read_acceptance(self.path / ACCEPTANCE / acceptance_file_name(pair, sampling))
+        path = self.path / ACCEPTANCE / acceptance_file_name(pair, sampling)
+        frame: pd.DataFrame = read_table(path, AcceptanceRow).to_pandas()
+        if frame.empty:
+            raise ValueError(f"{path}: holds no position; {MEASURE_AGAIN}")
+        return frame
 
     def acceptance(self) -> pd.DataFrame:
         """All recorded positions, with the columns `pair` and `sampling` in front.
@@ -117,52 +147,72 @@ class Run:
             raise ValueError(f"{self.path / ACCEPTANCE}: no acceptance recorded yet; finish it with `specgauge run`")
         return pd.concat(frames, ignore_index=True)
 
+    def rows(self, row_type: type[Row]) -> tuple[Row, ...]:
+        """The rows of the file that the row type is of; none of validation.csv where nothing was decoded.
+
+        Raises:
+            ValueError: the file is missing, truncated, foreign, of another release, or a field holds something else
+                than its row type says; file, line and column are named.
+        """
+        if row_type is PredictionRow:
+            return read_csv(self.path / PREDICTIONS, row_type)
+        if row_type is ValidationRow:
+            path, renamed = self.path / VALIDATION, self.path / _RENAMED
+            if renamed.is_file() and not path.is_file():
+                raise ValueError(f"{renamed}: expected its new name, {VALIDATION}; {RUN_AGAIN}")
+            return read_csv(path, row_type) if path.is_file() else ()
+        path = self.path / RECOMMENDATION
+        key = "warnings" if row_type is WarningRow else "recommendations"
+        return rows_under(path, key, row_type)
+
     def predictions(self) -> pd.DataFrame:
         """The table of predictions.csv; empty cells are NaN in number columns and '' in text columns.
 
         Raises:
-            ValueError: the file is missing, truncated or foreign.
+            ValueError: as `rows`.
         """
-        return read_predictions(self.path / PREDICTIONS)
+        return frame_of(PredictionRow, self.rows(PredictionRow))
 
     def recommendations(self) -> tuple[dict[str, Any], ...]:
         """The entries of recommendation.yaml, one per (pair, mode, sampling, …, batch_size, context).
 
         Raises:
-            ValueError: the file is missing, truncated, foreign or of another release.
+            ValueError: as `rows`.
         """
-        return tuple(self._answers["recommendations"])
+        return tuple(plain(row) for row in self.rows(RecommendationRow))
 
-    def verification(self) -> tuple[dict[str, Any], ...]:
-        """The rows of verification.csv, one for every γ decoded in a cell; empty where nothing was decoded.
+    def validation(self) -> tuple[dict[str, Any], ...]:
+        """The rows of validation.csv, one for every γ decoded in a cell; empty where nothing was decoded.
 
         Raises:
-            ValueError: the file is truncated, foreign or of another release.
+            ValueError: as `rows`.
         """
-        return tuple(row for row in self._verified() if row["gamma"] is not None)
+        return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is not None)
 
-    def verified_policies(self) -> tuple[dict[str, Any], ...]:
-        """Its rows of adaptive policies, one for every policy decoded in a cell; errors as `verification`."""
-        return tuple(row for row in self._verified() if row["gamma"] is None)
-
-    def _verified(self) -> tuple[dict[str, Any], ...]:
-        from specgauge.sweeps.store.validation_file import read_verification  # late: it imports numpy
-
-        path = self.path / VERIFICATION
-        return read_verification(path) if path.is_file() else ()
+    def validated_policies(self) -> tuple[dict[str, Any], ...]:
+        """Its rows of adaptive policies, one for every policy decoded in a cell; errors as `rows`."""
+        return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is None)
 
     @property
     def warnings(self) -> tuple[dict[str, Any], ...]:
         """What a reader must know before believing the numbers: mappings of code, message and remedy.
 
         Raises:
-            ValueError: recommendation.yaml is missing, truncated, foreign or of another release.
+            ValueError: as `rows`.
         """
-        return tuple(self._answers.get("warnings") or ())
+        return tuple(plain(row) for row in self.rows(WarningRow))
 
-    @cached_property
-    def _answers(self) -> Mapping[str, Any]:
-        return read_recommendation(self.path / RECOMMENDATION)
+
+def read_environment(path: Path) -> dict[str, Any]:
+    """The mapping of an environment.json.
+
+    Raises:
+        ValueError: missing, truncated, foreign, of another release, or what must not change within a run is of
+            another type.
+    """
+    content = read_mapping(path, START_ANEW)
+    row_of(Environment, content, str(path), START_ANEW)
+    return content
 
 
 def _refuse_what_is_no_run(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Open a run directory for writing: made new, taken up where it stopped, or refused in one line.
+"""Open a run directory for writing: made new, resumed where it stopped, or refused in one line.
 
 A directory belongs to one configuration on one machine. A second writer, a changed configuration, another device or
 package version, a file in its place and a folder that holds something else are refused before anything is written;
@@ -21,23 +21,14 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
-from specgauge.sweeps.store.journal import SCHEMA, Journal, lock_for_writing, read_journal
-from specgauge.sweeps.store.readers import environment_value, read_environment, read_text
-from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, RUN_FILES
+from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
+from specgauge.sweeps.store.rows import read_text, write_mapping
+from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, RUN_FILES, read_environment
+from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-MACHINE_KEYS = (
-    "device",
-    "cpu",
-    "cuda",
-    "threads",
-    "packages.torch",
-    "packages.transformers",
-    "packages.specgauge",
-)
-"""What must not change within a run: times of two machines, or of two releases, are never mixed."""
 _ANEW = "start anew with --fresh (the old run is renamed), or give another --out"
 
 
@@ -52,7 +43,7 @@ class OpenRun:
 
     @classmethod
     def open(cls, path: Path, config: Config, *, fresh: bool) -> Self:
-        """Make the run directory at `path` for `config`, or take up the one that is there.
+        """Make the run directory at `path` for `config`, or resume the one that is there.
 
         Raises:
             ValueError: `path` is a file, cannot be written, holds something else, another configuration's run (the
@@ -86,15 +77,13 @@ class OpenRun:
             StorageError: the disk is full.
         """
         path = self.path / ENVIRONMENT
-        if path.exists() and self.has_results:
-            old = read_environment(path)
-            for key in MACHINE_KEYS:
-                before, now = environment_value(old, key), environment_value(environment, key)
-                if before != now:
-                    raise ValueError(f"{self.path}: measured with {key} {before!r}, here it is {now!r}; {_ANEW}")
+        if not (path.exists() and self.has_results):
+            write_mapping(path, environment)
             return
-        content = {"schema": SCHEMA, **environment}
-        write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        now = machine_of(environment)
+        for name, before in machine_of(read_environment(path)).items():
+            if before != now[name]:
+                raise ValueError(f"{self.path}: measured with {name} {before!r}, here it is {now[name]!r}; {_ANEW}")
 
     @property
     def has_results(self) -> bool:
@@ -148,7 +137,7 @@ def _has_acceptance(path: Path) -> bool:
 
 def _write_config(path: Path, text: str) -> None:
     """Write config.yaml; where there are results, only with other effort, and ValueError for another configuration."""
-    if not read_journal(path / CELLS).lines and not _has_acceptance(path):
+    if not has_results(path):
         write_text_atomically(path / CONFIG, text)
     elif (path / CONFIG).exists():
         if _takes_other_effort(path / CONFIG, text):

@@ -8,7 +8,7 @@ from specgauge.cli.parsing import AcceptanceFlags, acceptance_from_flags
 from specgauge.cli.prediction_rows import RoundTimes, predict_rows
 from specgauge.cli.prediction_text import rows_text
 from specgauge.model.costs import AutoregressiveDraft, LookupDraft
-from specgauge.model.sensitivity import RoundParts, sensitivities
+from specgauge.model.sensitivity import sensitivities
 
 TIMES = RoundTimes(t_decode_s=1.0, t_verify_s=[1.0], draft=AutoregressiveDraft(t_draft_s=0.1))
 ALPHA = acceptance_from_flags(AcceptanceFlags(alpha=0.8), "1:8")
@@ -74,9 +74,8 @@ def test_a_latency_limit_leaves_what_is_under_it() -> None:
 def test_sensitivities_know_that_a_lookup_has_one_step() -> None:
     times = RoundTimes(t_decode_s=1.0, t_verify_s=[1.0], draft=LookupDraft(t_lookup_s=0.1))
     at = predict_rows(acceptance_from_flags(AcceptanceFlags(alpha=0.8), "4"), times)["at_recommended"]
-    parts = RoundParts(gamma=4, t_decode_s=1.0, t_draft_total_s=0.1, t_verify_s=1.0)
-    expected = sensitivities(0.8, parts, draft_steps=1)
-    assert at["sensitivities"]["per_t_draft_s"] == pytest.approx(float(expected.per_t_draft_s), rel=1e-9)
+    expected = sensitivities(0.8, times.costs([4]), draft_steps=1)
+    assert at["sensitivities"]["per_t_draft_s"] == pytest.approx(float(expected.per_t_draft_s[0]), rel=1e-9)
 
 
 def test_text_shows_the_choice_the_doubts_and_the_marks() -> None:

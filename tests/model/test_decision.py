@@ -1,15 +1,14 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from specgauge.model.decision import (
-    PartReplicates,
-    parts_replicates,
-    round_time_replicates_s,
-    speedup_replicates,
-    summarise,
-)
-from specgauge.model.speedup import round_time_s, speedup
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.decision import costs_from_blocks, estimate_speedup, summarise
+from specgauge.model.provenance import Provenance
+from specgauge.model.speedup import round_time_s, round_times_s, speedup, speedups
 from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
 
 GAMMAS = [1, 2, 4]
@@ -24,85 +23,93 @@ def flat_arms(blocks: int = 3) -> dict[str, Blocks]:
     return arms
 
 
-def test_parts_are_medians_of_the_arms() -> None:
-    parts = parts_replicates(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
-    assert parts.t_decode_s.tolist() == [10.0] * 5
-    assert parts.t_draft_total_s[0].tolist() == [1, 2, 4]
-    assert parts.t_verify_s[3].tolist() == [11, 12, 14]
-    assert parts.t_draft_catch_up_s is not None
-    assert parts.t_draft_catch_up_s.tolist() == [0.5] * 5
+def accepted(omega: ArrayLike, full: ArrayLike, gammas: Sequence[int] = GAMMAS) -> Acceptance:
+    return Acceptance(
+        gammas=np.array(gammas),
+        tokens_per_round=np.asarray(omega, dtype=float),
+        full_acceptance=np.asarray(full, dtype=float),
+        provenance=np.array([Provenance.MEASURED] * len(gammas)),
+    )
+
+
+def test_costs_are_medians_of_the_arms() -> None:
+    costs = costs_from_blocks(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
+    assert costs.t_decode_s.tolist() == [10.0] * 5
+    assert costs.t_draft_total_s[0].tolist() == [1, 2, 4]
+    assert costs.t_verify_s[3].tolist() == [11, 12, 14]
+    assert costs.t_draft_catch_up_s is not None
+    assert costs.t_draft_catch_up_s.tolist() == [0.5] * 5
+    quicker = costs_from_blocks(flat_arms() | {"draft_catch_up": np.full((3, 2), 0.5)}, GAMMAS, draw_blocks(3, 4, 0))
+    assert quicker.t_draft_catch_up_s is not None
+    assert quicker.t_draft_catch_up_s.tolist() == [0.0] * 5
     without = {name: blocks for name, blocks in flat_arms().items() if name != "draft_catch_up"}
-    assert parts_replicates(without, GAMMAS, draw_blocks(3, 4, 0)).t_draft_catch_up_s is None
+    assert costs_from_blocks(without, GAMMAS, draw_blocks(3, 4, 0)).t_draft_catch_up_s is None
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("overhead", [None, 0.25])
+@pytest.mark.parametrize("overhead", [None, 0.25, -3.0])
 def test_every_row_follows_the_formula_of_the_speed_up(batch_size: int, overhead: float | None) -> None:
-    parts = parts_replicates(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
-    omega = np.tile([1.5, 1.8, 2.0], (5, 1))
-    full = np.tile([0.5, 0.3, 0.1], (5, 1))
-    found = speedup_replicates(parts, omega, full, gammas=GAMMAS, batch_size=batch_size, t_overhead_s=overhead)
-    expected_round_s = round_time_s(
+    costs = costs_from_blocks(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
+    if overhead is not None:
+        costs = replace(costs, t_overhead_s=np.full((5, 1), overhead))
+    acceptance = accepted(np.tile([1.5, 1.8, 2.0], (5, 1)), np.tile([0.5, 0.3, 0.1], (5, 1)))
+    round_s = round_time_s(
         t_draft_total_s=[1.0, 2.0, 4.0],
         t_verify_s=[11.0, 12.0, 14.0],
         t_draft_catch_up_s=0.5,
-        full_acceptance=full[0],
+        full_acceptance=[0.5, 0.3, 0.1],
         batch_size=batch_size,
         t_overhead_s=overhead,
     )
-    round_s = round_time_replicates_s(parts, full, batch_size=batch_size, t_overhead_s=overhead)
-    for row in range(5):
-        np.testing.assert_allclose(round_s[row], expected_round_s, rtol=1e-14)
-        np.testing.assert_allclose(
-            found[row], speedup(omega[row], t_decode_s=10.0, t_round_s=expected_round_s), rtol=1e-14
-        )
+    found = estimate_speedup(costs, acceptance, batch_size=batch_size)
+    expected = speedup([1.5, 1.8, 2.0], t_decode_s=10.0, t_round_s=round_s)
+    np.testing.assert_array_equal(round_times_s(costs, acceptance, batch_size=batch_size), np.tile(round_s, (5, 1)))
+    np.testing.assert_array_equal(found.speedup, expected)
+    np.testing.assert_array_equal(found.replicates, np.tile(expected, (4, 1)))
 
 
 def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
-    parts = parts_replicates(flat_arms(), [1], draw_blocks(3, 2, 0))
-    found = speedup_replicates(parts, [[1.9], [2.3], [0.8]], np.zeros((3, 1)), gammas=[1], batch_size=1)
+    costs = costs_from_blocks(flat_arms(), [1], draw_blocks(3, 2, 0))
+    found = speedups(costs, accepted([[1.9], [2.3], [0.8]], np.zeros((3, 1)), [1]))
     assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
 
 
 def test_missing_arms_and_short_chains_are_named() -> None:
     draws = draw_blocks(3, 2, 0)
     with pytest.raises(ValueError, match="arms: found no 'verify:3' among decode, draft"):
-        parts_replicates(flat_arms(), [1, 3], draws)
+        costs_from_blocks(flat_arms(), [1, 3], draws)
     arms = flat_arms() | {"verify:5": np.ones((3, 2))}
     with pytest.raises(ValueError, match="found 4 marks in 'draft' for gamma 5"):
-        parts_replicates(arms, [5], draws)
-    parts = parts_replicates(flat_arms(), GAMMAS, draws)
-    with pytest.raises(ValueError, match="a round of no time"):
-        round_time_replicates_s(parts, np.zeros((3, 3)), batch_size=1, t_overhead_s=-20.0)
+        costs_from_blocks(arms, [5], draws)
 
 
 def test_summary_by_hand() -> None:
     rows = np.array([[1.2, 1.3, 1.295], [1.1, 1.3, 1.4], [1.3, 1.2, 1.1], [1.0, 1.4, 1.4], [0.9, 1.5, 1.0]])
-    doubt = summarise(rows, GAMMAS)
-    assert doubt.p_best is not None
-    assert doubt.p_best.tolist() == [0.25, 0.5, 0.25]
-    assert doubt.p_pays is not None
-    assert doubt.p_pays.tolist() == [0.5, 1.0, 0.75]
-    assert doubt.expected_loss is not None
+    found = summarise(rows, GAMMAS)
+    assert found.p_best is not None
+    assert found.p_best.tolist() == [0.25, 0.5, 0.25]
+    assert found.p_pays is not None
+    assert found.p_pays.tolist() == [0.5, 1.0, 0.75]
+    assert found.expected_loss is not None
     losses = [
         [1 - 1.1 / 1.4, 1 - 1.3 / 1.4, 0],
         [0, 1 - 1.2 / 1.3, 1 - 1.1 / 1.3],
         [1 - 1 / 1.4, 0, 0],
         [0.4, 0, 1 / 3],
     ]
-    np.testing.assert_allclose(doubt.expected_loss, np.mean(losses, axis=0), rtol=1e-12)
-    assert (doubt.best_gamma, doubt.recommended_gamma) == (2, 2)
-    assert doubt.p_any_worthwhile == 1.0
-    assert doubt.decision == "speculate"
-    assert doubt.reason == "P(S > 1) = 1.000 at gamma 2"
+    np.testing.assert_allclose(found.expected_loss, np.mean(losses, axis=0), rtol=1e-12)
+    assert (found.best_gamma, found.recommended_gamma) == (2, 2)
+    assert found.p_any_worthwhile == 1.0
+    assert found.decision.verdict == "speculate"
+    assert found.decision.reason == "P(S > 1) = 1.000 at gamma 2"
 
 
 def test_the_interval_is_the_central_ninety_per_cent() -> None:
     rows = np.concatenate([[50.0], np.arange(101.0)])[:, None] + 1
-    doubt = summarise(rows, [3])
-    assert doubt.low is not None
-    assert doubt.high is not None
-    assert (doubt.low[0], doubt.high[0]) == pytest.approx((6, 96), rel=1e-12)
+    found = summarise(rows, [3])
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.low[0], found.high[0]) == pytest.approx((6, 96), rel=1e-12)
     narrow = summarise(rows, [3], confidence=0.5)
     assert narrow.low is not None
     assert narrow.low[0] == pytest.approx(26, rel=1e-12)
@@ -123,34 +130,34 @@ def test_decisions_at_their_thresholds(share_over_1: float, share_over_101: floa
     drawn = np.full(100, 0.9)
     drawn[: round(100 * share_over_1)] = 1.005
     drawn[: round(100 * share_over_101)] = 1.2
-    doubt = summarise(np.concatenate([[1.0], drawn])[:, None], [2])
-    assert doubt.decision == decision
+    found = summarise(np.concatenate([[1.0], drawn])[:, None], [2])
+    assert found.decision.verdict == decision
 
 
 def test_limits_mask_candidates_out() -> None:
     rows = np.tile([1.2, 1.5, 1.6], (11, 1))
-    doubt = summarise(rows, GAMMAS, allowed=[True, True, False])
-    assert (doubt.best_gamma, doubt.recommended_gamma) == (2, 2)
-    assert doubt.p_best is not None
-    assert doubt.p_best.tolist() == [0, 1, 0]
+    found = summarise(rows, GAMMAS, allowed=[True, True, False])
+    assert (found.best_gamma, found.recommended_gamma) == (2, 2)
+    assert found.p_best is not None
+    assert found.p_best.tolist() == [0, 1, 0]
     nothing = summarise(rows, GAMMAS, allowed=[False] * 3)
-    assert (nothing.decision, nothing.best_gamma, nothing.p_best) == ("do not speculate", 0, None)
-    assert nothing.reason == "no gamma keeps the limits"
+    assert (nothing.decision.verdict, nothing.best_gamma, nothing.p_best) == ("do not speculate", 0, None)
+    assert nothing.decision.reason == "no gamma keeps the limits"
     assert nothing.low is not None
 
 
 def test_one_block_or_prompt_is_undecided() -> None:
     rows = np.full((6, 3), np.nan)
     rows[0] = [1.2, 1.3, 1.4]
-    doubt = summarise(rows, GAMMAS)
-    assert doubt.decision == "undecided"
-    assert (doubt.low, doubt.high, doubt.p_best, doubt.p_any_worthwhile) == (None, None, None, None)
-    assert doubt.recommended_gamma == 4
+    found = summarise(rows, GAMMAS)
+    assert found.decision.verdict == "undecided"
+    assert (found.low, found.high, found.p_best, found.p_any_worthwhile) == (None, None, None, None)
+    assert found.recommended_gamma == 4
 
 
 def test_bad_replicates_are_refused() -> None:
     with pytest.raises(ValueError, match=r"allowed is \(1 \+ replicates, 3\)"):
-        summarise(np.ones((1, 3)), GAMMAS)
+        summarise(np.ones((4, 2)), GAMMAS)
     with pytest.raises(ValueError, match="an unknown S in the estimate"):
         summarise(np.full((4, 3), np.nan), GAMMAS)
     with pytest.raises(ValueError, match="confidence: found 1"):
@@ -187,11 +194,11 @@ def simulated_cover(
     committed = starts * (1 + means + generator.normal(0, 1, prompts) / np.sqrt(starts))
     draws, weights = draw_blocks(blocks, 250, int(generator.integers(2**32))), draw_prompts(prompts, 250, 0)
     omega = ratio_replicates(committed[:, None], starts[:, None], weights)
-    parts = parts_replicates(arms, [3], draws)
-    doubt = summarise(speedup_replicates(parts, omega, np.zeros(omega.shape), gammas=[3], batch_size=1), [3])
-    assert doubt.low is not None
-    assert doubt.high is not None
-    return bool(doubt.low[0] <= (1 + 3 * 0.6) * 10 / (6 + 13) <= doubt.high[0])
+    costs = costs_from_blocks(arms, [3], draws)
+    found = estimate_speedup(costs, accepted(omega, np.zeros(omega.shape), [3]), batch_size=1)
+    assert found.low is not None
+    assert found.high is not None
+    return bool(found.low[0] <= (1 + 3 * 0.6) * 10 / (6 + 13) <= found.high[0])
 
 
 @pytest.mark.parametrize(("blocks", "prompts"), [(3, 8), (6, 24), (8, 32)])
@@ -228,19 +235,5 @@ def test_blocks_shared_by_all_arms_cancel_in_the_speed_up() -> None:
         "verify:1": 11 * drift,
     }
     draws = draw_blocks(6, 200, 0)
-    omega = np.full((201, 1), 1.8)
-    s = speedup_replicates(parts_replicates(arms, [1], draws), omega, np.zeros((201, 1)), gammas=[1], batch_size=1)
-    np.testing.assert_allclose(s, 1.5, rtol=1e-12)
-
-
-def test_parts_may_be_interpolated_row_by_row() -> None:
-    """Every formula of parts holds on replicates: halfway between two cells is the mean of their rows."""
-    near = parts_replicates(flat_arms(), [1], draw_blocks(3, 4, (0, 1)))
-    halfway = PartReplicates(
-        t_decode_s=(near.t_decode_s + 3 * near.t_decode_s) / 2,
-        t_draft_total_s=2 * near.t_draft_total_s,
-        t_verify_s=2 * near.t_verify_s,
-        t_draft_catch_up_s=None,
-    )
-    full = np.zeros((5, 1))
-    np.testing.assert_allclose(round_time_replicates_s(halfway, full, batch_size=1), 24.0, rtol=1e-14)
+    acceptance = accepted(np.full((201, 1), 1.8), np.zeros((201, 1)), [1])
+    np.testing.assert_allclose(speedups(costs_from_blocks(arms, [1], draws), acceptance), 1.5, rtol=1e-12)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specgauge.model.arms import adaptive_arm, arm_gamma, arm_policy, end_to_end_arms, speculate_arm
+from specgauge.model.arms import Arm, adaptive_arm, end_to_end_arms, speculate_arm
 
 
 def test_baselines_come_first() -> None:
@@ -10,15 +10,15 @@ def test_baselines_come_first() -> None:
 
 
 def test_gamma_of_an_arm() -> None:
-    assert [arm_gamma(arm) for arm in end_to_end_arms([7])] == [0, 0, 0, 7]
-    assert arm_gamma(speculate_arm(12)) == 12
+    assert [Arm.parse(arm).gamma for arm in end_to_end_arms([7])] == [0, 0, 0, 7]
+    assert Arm.parse(speculate_arm(12)).gamma == 12
 
 
 def test_a_policy_has_no_gamma_of_its_own() -> None:
     arms = end_to_end_arms([4], ["svip", "heuristic"])
     assert arms[3:] == ("speculate:4", "adaptive:svip", "adaptive:heuristic")
-    assert [arm_policy(arm) for arm in arms] == [None, None, None, None, "svip", "heuristic"]
-    assert arm_gamma(adaptive_arm("svip")) is None
+    assert [Arm.parse(arm).policy for arm in arms] == [None, None, None, None, "svip", "heuristic"]
+    assert Arm.parse(adaptive_arm("svip")).gamma is None
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_a_policy_has_no_gamma_of_its_own() -> None:
     ["", "speculate", "speculate:", "speculate:0", "speculate:-1", "speculate:²", "Plain", "adaptive:", "adaptive:A b"],
 )
 def test_what_is_no_arm(arm: str) -> None:
-    with pytest.raises(ValueError, match="allowed: plain, loop, generate, speculate:<gamma>, adaptive:<policy>"):
-        arm_gamma(arm)
+    with pytest.raises(ValueError, match=r"^arm: expected decode, .*adaptive:<policy>, got "):
+        Arm.parse(arm)

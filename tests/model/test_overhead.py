@@ -9,31 +9,41 @@ from specgauge.model.overhead import fit_overhead, implied_overhead_s, relative_
 
 OMEGA = np.array([2.0, 2.5, 3.0, 2.0])
 DECODE = np.array([0.010, 0.012, 0.020, 0.016])
-PARTS = np.array([0.016, 0.020, 0.030, 0.025])
+COSTS = np.array([0.016, 0.020, 0.030, 0.025])
 GROUPS = ["a", "b", "a", "a"]
 
 
 def measured(overhead: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.asarray(OMEGA * DECODE / (PARTS + overhead))
+    return np.asarray(OMEGA * DECODE / (COSTS + overhead))
 
 
 def test_implied_overhead_of_one_measured_speedup() -> None:
-    found = implied_overhead_s(2.0, t_decode_s=3.0, t_parts_s=4.0, speedup_measured=[1.0, 1.5, 2.0])
+    found = implied_overhead_s(t_round_s=[6.0, 4.0, 3.0], t_costs_s=4.0)
     assert found.tolist() == [2.0, 0.0, -1.0]
 
 
 @given(st.floats(-0.005, 0.05))
 def test_an_exact_overhead_is_recovered(overhead: float) -> None:
-    fit = fit_overhead(OMEGA, t_decode_s=DECODE, t_parts_s=PARTS, speedup_measured=measured(overhead), groups=GROUPS)
+    fit = fit_overhead(
+        OMEGA, t_decode_s=DECODE, t_costs_s=COSTS, t_verify_s=0.01, speedup_measured=measured(overhead), groups=GROUPS
+    )
     np.testing.assert_allclose(fit.t_overhead_s, overhead, atol=1e-12)
     assert fit.worst_abs_error < 1e-10
     assert fit.loo_worst_abs_error is not None
     assert fit.loo_worst_abs_error < 1e-10
 
 
+def test_no_round_is_predicted_shorter_than_its_verification() -> None:
+    fit = fit_overhead([2.0], t_decode_s=[3.0], t_costs_s=[4.0], t_verify_s=3.5, speedup_measured=[2.0], groups=["a"])
+    assert fit.t_overhead_s == pytest.approx([-1.0])
+    assert fit.speedup == pytest.approx([2 * 3 / 3.5])
+
+
 def test_groups_keep_their_order_and_their_own_overhead() -> None:
     speedups = np.where([g == "a" for g in GROUPS], measured(0.002), measured(0.005))
-    fit = fit_overhead(OMEGA, t_decode_s=DECODE, t_parts_s=PARTS, speedup_measured=speedups, groups=GROUPS)
+    fit = fit_overhead(
+        OMEGA, t_decode_s=DECODE, t_costs_s=COSTS, t_verify_s=0.01, speedup_measured=speedups, groups=GROUPS
+    )
     assert [(g.group, g.rows) for g in fit.groups] == [("a", 3), ("b", 1)]
     np.testing.assert_allclose([g.t_overhead_s for g in fit.groups], [0.002, 0.005], atol=1e-12)
     assert fit.groups[1].loo_mean_abs_error is None
@@ -44,7 +54,9 @@ def test_groups_keep_their_order_and_their_own_overhead() -> None:
 def test_the_fit_is_the_least_squares_optimum_and_leave_one_out_refits(noise: list[float]) -> None:
     speedups = measured(0.003) * noise
     groups = ["all"] * 4
-    fit = fit_overhead(OMEGA, t_decode_s=DECODE, t_parts_s=PARTS, speedup_measured=speedups, groups=groups)
+    fit = fit_overhead(
+        OMEGA, t_decode_s=DECODE, t_costs_s=COSTS, t_verify_s=0.01, speedup_measured=speedups, groups=groups
+    )
     best = fit.groups[0].t_overhead_s
 
     def loss(overhead: float) -> float:
@@ -57,7 +69,8 @@ def test_the_fit_is_the_least_squares_optimum_and_leave_one_out_refits(noise: li
             fit_overhead(
                 OMEGA[kept],
                 t_decode_s=DECODE[kept],
-                t_parts_s=PARTS[kept],
+                t_costs_s=COSTS[kept],
+                t_verify_s=0.01,
                 speedup_measured=speedups[kept],
                 groups=groups[:3],
             )
@@ -79,13 +92,14 @@ def test_relative_errors() -> None:
             r"speedup_measured \(item 2\): found 0, allowed: a number above 0",
         ),
         ({"groups": ["a"]}, "groups: found 1 for 4 predicted and 4 measured"),
-        ({"t_parts_s": -PARTS}, r"t_parts_s \(item 1\): found -0\.016"),
+        ({"t_costs_s": -COSTS}, r"t_costs_s \(item 1\): found -0\.016"),
     ],
 )
 def test_bad_input_is_one_clear_line(changes: dict[str, object], message: str) -> None:
     values: dict[str, object] = {
         "t_decode_s": DECODE,
-        "t_parts_s": PARTS,
+        "t_costs_s": COSTS,
+        "t_verify_s": 0.01,
         "speedup_measured": measured(0.0),
         "groups": GROUPS,
     }

@@ -1,16 +1,16 @@
-"""Tags keep the order of trust."""
+"""Provenance keeps the order of trust."""
 
 import math
 
 import numpy as np
 
-from specgauge.model.provenance import Known, finite_or_none, labels
+from specgauge.model.provenance import Provenance, finite_or_none
 
 
-def test_a_figure_is_known_as_its_weakest_part_is() -> None:
-    assert Known.MEASURED.weaker(Known.INTERPOLATED) is Known.INTERPOLATED
-    assert Known.EXTRAPOLATED.weaker(Known.INTERPOLATED) is Known.EXTRAPOLATED
-    assert labels([[0, 1], [2, 3]]) == ["measured", "interpolated", "extrapolated", "assumed"]
+def test_a_figure_is_as_good_as_its_weakest_part() -> None:
+    rising = ["measured", "interpolated", "extrapolated", "predicted", "assumed"]
+    assert [Provenance(value).label for value in range(5)] == rising
+    assert max(Provenance.EXTRAPOLATED, Provenance.INTERPOLATED) is Provenance.EXTRAPOLATED
 
 
 def test_what_is_no_number_is_unknown() -> None:

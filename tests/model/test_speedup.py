@@ -1,24 +1,33 @@
 """The speed-up algebra: closed forms pinned by hand, limits, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.costs import RoundCosts
 from specgauge.model.speedup import (
     accepted_draft_tokens,
     best_gamma,
     catch_up_probability,
+    measured_speedup,
     nearest_gamma,
     recommended_gamma,
     round_time_s,
+    round_times_by_drafts_s,
+    round_times_s,
     speedup,
+    speedups,
     survival_iid,
     throughput_tokens_per_s,
     time_per_token_s,
     tokens_per_round,
     tokens_per_round_by_gamma,
     tokens_per_round_iid,
+    with_overhead_s,
     within_limits,
 )
 
@@ -77,6 +86,54 @@ def test_round_time_adds_each_part_once() -> None:
     )
     assert t_round.tolist() == [13.25, 13.75]
     assert float(round_time_s(t_draft_total_s=4.0, t_verify_s=8.0)) == 12.0
+
+
+@pytest.mark.parametrize(
+    ("overhead_s", "round_s"), [(1.0, 13.5), (-1.0, 11.5), (-4.5, 8.0), (-4.75, 8.0), (-99.0, 8.0)]
+)
+def test_no_round_is_shorter_than_its_verification(overhead_s: float, round_s: float) -> None:
+    """C + π Δ₂ = 4 + 1/2: an ε below 0 takes away no more than that."""
+    costs = {"t_draft_total_s": 4.0, "t_verify_s": 8.0, "t_draft_catch_up_s": 1.0, "full_acceptance": 0.5}
+    assert float(round_time_s(**costs, t_overhead_s=overhead_s)) == round_s
+    assert float(with_overhead_s(12.5, 8.0, overhead_s)) == round_s
+
+
+COSTS = RoundCosts(
+    gammas=np.array([1, 2]),
+    t_decode_s=np.array([8.0, 4.0]),
+    t_draft_total_s=np.array([[1.0, 2.0], [0.5, 1.0]]),
+    t_verify_s=np.array([[8.0, 9.0], [4.0, 6.0]]),
+    t_draft_catch_up_s=np.array([1.0, 2.0]),
+    t_overhead_s=np.array([[0.5], [-1.0]]),
+    provenance=np.array(0),
+)
+
+
+def test_costs_of_many_cells_are_joined_with_one_acceptance() -> None:
+    """A_γ = 1/2, 1/4; with two rows π = 3/4, 7/16. In the second cell ε = -1 takes C(1) + π Δ₂ = 1/2 + 3/2 to 1."""
+    acceptance = Acceptance(
+        gammas=np.array([1, 2]),
+        tokens_per_round=np.array([1.5, 1.75]),
+        full_acceptance=np.array([0.5, 0.25]),
+        provenance=np.array([0, 0]),
+    )
+    one = round_times_s(COSTS, acceptance)
+    assert one.tolist() == [[10.0, 11.75], [4.5, 6.5]]
+    assert round_times_s(COSTS, acceptance, batch_size=[1, 2]).tolist() == [[10.0, 11.75], [5.0, 6.875]]
+    assert speedups(COSTS, acceptance).tolist() == [[1.2, 1.75 * 8 / 11.75], [1.5 * 4 / 4.5, 1.75 * 4 / 6.5]]
+    assert np.isnan(speedups(COSTS, replace(acceptance, tokens_per_round=np.array([np.nan, 1.0])))[:, 0]).all()
+    nothing = replace(COSTS, t_draft_total_s=0 * COSTS.t_verify_s, t_verify_s=0 * COSTS.t_verify_s)
+    with pytest.raises(ValueError, match="found a round of no time"):
+        round_times_s(replace(nothing, t_draft_catch_up_s=None, t_overhead_s=None), acceptance)
+
+
+def test_rounds_of_any_number_of_drafts_start_with_the_plain_step_of_the_loop() -> None:
+    assert round_times_by_drafts_s(COSTS).tolist() == [[8.5, 9.5, 11.5], [4.0, 4.0, 6.0]]
+    assert round_times_by_drafts_s(replace(COSTS, t_overhead_s=None))[0].tolist() == [8.0, 9.0, 11.0]
+
+
+def test_a_measured_speedup_is_a_ratio_of_rates() -> None:
+    assert measured_speedup([6, 3], 2.0, plain_tokens=4, plain_seconds=2.0).tolist() == [1.5, 0.75]
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

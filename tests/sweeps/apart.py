@@ -13,8 +13,8 @@ from typing import Any
 from specgauge.cli.main import main
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.store.checkpoint import read_mark
-from specgauge.sweeps.store.journal import JournalLine
+from specgauge.sweeps.store.checkpoint import read_checkpoint
+from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import made
 
 CONFIG = made.config(grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})
@@ -63,7 +63,7 @@ def wait_for(found: Callable[[], Any]) -> Any:
 
 def worker_of(run: Path, cell: Cell) -> int | None:
     """The process that measures that cell now."""
-    mark = read_mark(run)
+    mark = read_checkpoint(run)
     return None if mark is None or mark.get("cell") != cell.id else int(mark["pid"])
 
 

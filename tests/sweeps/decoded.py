@@ -12,16 +12,19 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from specgauge.model.arms import arm_gamma, arm_policy, end_to_end_arms
+from specgauge.model.arms import Arm, end_to_end_arms
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
-from specgauge.sweeps.store.decoded import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS, DecodedKey, DecodedLog
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
 
 PREFILL_S = 0.5
+BLOCK_COLUMNS = (*columns(DecodedKey), "block")
 Rows = list[dict[str, Any]]
 
-Request = make_dataclass("Request", [name for name in REQUEST_COLUMNS if name not in KEY_COLUMNS])
-Round = make_dataclass("Round", [name for name in ROUND_COLUMNS if name not in KEY_COLUMNS])
+Request = make_dataclass("Request", [name for name in columns(RequestRow) if name not in BLOCK_COLUMNS])
+Round = make_dataclass("Round", [name for name in columns(RoundRow) if name not in BLOCK_COLUMNS])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class Batch:
         position, number, follows_full = 1, 0, False
         found: Rows = []
         accepts = cycle(self.accepts)
-        policy = self.policies.get(arm_policy(arm) or "", FixedPolicy(gamma=arm_gamma(arm) or 0))
+        policy = self.policies.get(Arm.parse(arm).policy or "", FixedPolicy(gamma=Arm.parse(arm).gamma or 0))
         choice = policy.begin()
         while arm != "generate" and position < self.max_new_tokens:
             gamma = choice.gamma
@@ -55,7 +58,7 @@ class Batch:
             accepted = min(next(accepts), in_force)
             emitted = accepted + 1
             looks = max(in_force - 1, 0) if policy.reads_signals else 0
-            speculates = arm_gamma(arm) != 0
+            speculates = Arm.parse(arm).gamma != 0
             times = self._times(in_force, follows_full, looks) if speculates else dict.fromkeys(_PHASES)
             t_round_s = sum(time or 0.0 for time in times.values()) if speculates else self.scale * made.T_DECODE_S
             found += [
@@ -68,7 +71,7 @@ class Batch:
                 }
                 for row, prompt in enumerate(self.prompts)
             ]  # fmt: skip
-            follows_full = 0 < in_force == accepted or (in_force == 0 and arm_gamma(arm) is None)
+            follows_full = 0 < in_force == accepted or (in_force == 0 and Arm.parse(arm).gamma is None)
             position, number = position + emitted, number + 1
             choice.observe([in_force] * len(self.prompts), [accepted] * len(self.prompts))
         return found
@@ -86,10 +89,10 @@ class Batch:
         decode_s = sum(round_["t_round_s"] for round_ in rounds)
         if arm == "generate":
             decode_s = self.scale * made.T_DECODE_S * (self.max_new_tokens - 1)
-        speculates = bool(arm_gamma(arm))
+        speculates = bool(Arm.parse(arm).gamma)
         return [
             {
-                "arm": arm, "gamma": arm_gamma(arm), "row": row, "prompt": prompt, "repetition": self.repetition,
+                "arm": arm, "gamma": Arm.parse(arm).gamma, "row": row, "prompt": prompt, "repetition": self.repetition,
                 "prompt_tokens": self.context, "tokens": list(range(self.max_new_tokens)), "finish_reason": "length",
                 "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s,
                 "rounds": None if arm == "generate" else len(rounds),

@@ -20,7 +20,7 @@ from typing import Any
 from specgauge.cli import main as cli
 from specgauge.sweeps.run import isolation
 from specgauge.sweeps.run import worker as real_worker
-from specgauge.sweeps.store.checkpoint import WorkingMark
+from specgauge.sweeps.store.checkpoint import Checkpoint
 from tests.sweeps.fake_bench import Decoding, FakeBench, install
 
 ROOT = Path(__file__).parents[2]
@@ -44,14 +44,14 @@ def command_line(*accidents: str) -> tuple[str, ...]:
 
 def pause_in(cell: str) -> None:
     """Wait in that cell until somebody kills or interrupts this process."""
-    begin = WorkingMark.block
+    begin = Checkpoint.block
 
-    def block(self: WorkingMark, where: str, arm: str, number: int) -> None:
+    def block(self: Checkpoint, where: str, arm: str, number: int) -> None:
         begin(self, where, arm, number)
         if where == cell:
             time.sleep(600)
 
-    setattr(WorkingMark, "block", block)  # noqa: B010
+    setattr(Checkpoint, "block", block)  # noqa: B010
 
 
 def little_memory() -> None:

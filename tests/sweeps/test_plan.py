@@ -2,7 +2,8 @@ from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs, settings_of
-from specgauge.sweeps.store.journal import parse_line
+from specgauge.sweeps.store.rows import row_of
+from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import made
 
 SAMPLING = [
@@ -48,7 +49,8 @@ def test_arms_follow_the_gammas_and_are_the_journals() -> None:
     assert names == ("decode", "draft", "draft_catch_up", "verify:2", "verify:5", "prefill_target", "prefill_draft")
     axes = made.axes()
     for arm in names:
-        assert parse_line({"schema": 1, "config": "c", "cell": short_hash(axes), **made.line(arm, [[1.0]])}).arm == arm
+        line = {"config": "c", "cell": short_hash(axes), **made.line(arm, [[1.0]])}
+        assert row_of(JournalLine, line, "line").arm == arm
 
 
 PAIRS = [

@@ -13,8 +13,8 @@ import pytest
 from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
-from specgauge.sweeps.store.decoded import DecodedLog
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps.analysis.test_verified import batch, run
 from tests.sweeps.decoded import key
 
@@ -78,7 +78,8 @@ def block(gamma: int, number: int, t_round_s: float, tokens_per_round: float = 2
         t_plain_step_s=1.0,
         t_round_s=t_round_s,
         t_decode_s=1.0,
-        t_parts_s=1.0,
+        t_costs_s=1.0,
+        t_verify_s=0.5,
         t_draft_catch_up_s=0.0,
         catch_up_share=0.0,
         t_accept_rest_s=0.0,
@@ -136,7 +137,7 @@ def test_cells_without_a_comparison_are_told() -> None:
         "these prompts to ± 1.50 % (at most 1.5)"
     )
     assert verdicts([none])[2].words == (
-        "recommended γ: compared in 0 of 1 cells; decode it beside others, verify.gamma: recommended"
+        "recommended γ: compared in 0 of 1 cells; decode it beside others, validate.gamma: recommended"
     )
     assert holds(none) == [True, True, False]
 
@@ -149,7 +150,7 @@ def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
         "arm"
     )
     unknown = proof_text([choosing(half_width=None, half_width_of_others=None)])
-    assert "known on these prompts to unknown: raise verify.repetitions (at most 1.5)" in unknown
+    assert "known on these prompts to unknown: raise validate.repetitions (at most 1.5)" in unknown
     assert "no block has every γ; 6144" in proof_text([replace(GOOD, choice=None, no_choice="no block has every γ")])
     assert "98.5 % of γ = 3 (an unknown error on these prompts, an unknown error on others like them)" in unknown
     assert [line.split(":")[0] for line in lines[2:]] == ["holds"] * 3

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from specgauge.sweeps.analysis.decoded import verification_csv
 from specgauge.sweeps.analysis.predictions import predict_run
-from specgauge.sweeps.recommend import answer_text, answers_json, answers_text, recommend
+from specgauge.sweeps.recommend import recommend, recommendations_json, recommendations_text, run_text
+from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps import made
 from tests.sweeps.analysis.test_predictions import T_ROUND_S, S
 from tests.sweeps.made import acceptance_frame, write_run
@@ -77,18 +78,18 @@ def test_without_a_limit_that_binds_the_file_and_the_recount_agree(run: Run) -> 
 
 
 def test_text_is_a_line_to_act_on(run: Run) -> None:
-    text = answers_text(recommend(run, sampling="greedy", batch_size=1, context=64))
+    text = recommendations_text(recommend(run, sampling="greedy", batch_size=1, context=64))
     assert text.splitlines()[:2] == [
         "pair p, sampling greedy",
         "  batch size 1, context 64: speculate with γ = 2, 1.15 × as fast as plain decoding "
         "(90 % interval 1.15 to 1.15); expected loss against the best γ 0.0 %",
     ]
     assert "S is optimistic: overhead not measured" in text
-    limited = answers_text(recommend(run, batch_size=1, context=64, max_itl_s=1.0))
+    limited = recommendations_text(recommend(run, batch_size=1, context=64, max_itl_s=1.0))
     assert "  batch size 1, context 64: do not speculate: no gamma keeps the limit: the shortest round" in limited
     assert "Rounds of over 1000 ms were left out." in limited
-    assert "batch size 4, context 256: unknown, oom: OutOfMemoryError: full" in answer_text(run)
-    assert "Warnings" in answer_text(run).splitlines()
+    assert "batch size 4, context 256: unknown, oom: OutOfMemoryError: full" in run_text(run)
+    assert "Warnings" in run_text(run).splitlines()
     assert "Warnings of the whole run" in text.splitlines()
 
 
@@ -96,7 +97,7 @@ def test_json_is_strict(run: Run) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
-    content = json.loads(answers_json(recommend(run)), parse_constant=refuse)
+    content = json.loads(recommendations_json(recommend(run)), parse_constant=refuse)
     assert len(content["recommendations"]) == 8
     assert content["confidence"] == 0.9
     assert content["max_itl_s"] is None
@@ -105,12 +106,12 @@ def test_json_is_strict(run: Run) -> None:
 
 @pytest.fixture
 def verified(run: Run, tmp_path: Path) -> Callable[..., Run]:
-    """The run with rows of verification.csv, and with ε in the recommendations of some places (all of them: None)."""
+    """The run with rows of validation.csv, and with ε in the recommendations of some places (all of them: None)."""
 
     def copied(*rows: dict[str, Any], known: set[tuple[str, int, int]] | None = None) -> Run:
         path = tmp_path / "run"
         shutil.copytree(run.path, path)
-        (path / "verification.csv").write_text(verification_csv(rows), encoding="utf-8")
+        write_csv(path / "validation.csv", ValidationRow, rows)
         answers = yaml.safe_load((path / "recommendation.yaml").read_text(encoding="utf-8"))
         for entry in answers["recommendations"]:
             if known is None or (entry["sampling"], entry["batch_size"], entry["context"]) in known:
@@ -123,7 +124,7 @@ def verified(run: Run, tmp_path: Path) -> Callable[..., Run]:
 
 def test_what_was_measured_stands_beside_what_was_predicted(verified: Callable[..., Run]) -> None:
     found = verified(verification_row(), verification_row(gamma=3, error=-0.02), verification_row(context=256, gamma=1))
-    text = answers_text(recommend(found, sampling="greedy", batch_size=1))
+    text = recommendations_text(recommend(found, sampling="greedy", batch_size=1))
     assert text.splitlines()[1].endswith(
         "1.15 × as fast as plain decoding (90 % interval 1.15 to 1.15), measured end to end on 2 texts: 1.50 × "
         "(1.40 to 1.60), whole requests 1.40 ×; expected loss against the best γ 0.0 %"
@@ -144,15 +145,15 @@ def test_where_another_gamma_was_decoded_the_nearest_is_named(verified: Callable
     rows = [verification_row(gamma=gamma, speedup_measured=gamma / 2) for gamma in (3, 4, 1)]
     answers = recommend(verified(*rows), sampling="greedy", batch_size=1, context=64)
     assert answers.entries[0]["recommended_gamma"] == 2
-    line = answers_text(answers).splitlines()[1]
+    line = recommendations_text(answers).splitlines()[1]
     assert ", γ = 1 measured end to end on 2 texts: 0.50 ×" in line
-    assert json.loads(answers_json(answers))["recommendations"][0]["speedup_measured"] is None
+    assert json.loads(recommendations_json(answers))["recommendations"][0]["speedup_measured"] is None
 
 
 def test_one_text_gives_no_interval(verified: Callable[..., Run]) -> None:
     known = {"blocks": 1, "speedup_measured_low": None, "speedup_measured_high": None, "speedup_whole": None}
     once = verified(verification_row(**known), verification_row(batch_size=4, **known))
-    text = answers_text(recommend(once, sampling="greedy", context=64))
+    text = recommendations_text(recommend(once, sampling="greedy", context=64))
     assert ", measured end to end on 1 text: 1.50 ×; expected loss" in text.splitlines()[1]
     assert ", measured end to end on 4 texts: 1.50 × (one batch); expected loss" in text.splitlines()[2]
     assert "whole requests" not in text
@@ -160,35 +161,38 @@ def test_one_text_gives_no_interval(verified: Callable[..., Run]) -> None:
 
 def test_only_the_places_asked_for_are_summed_up(verified: Callable[..., Run]) -> None:
     found = verified(verification_row(), verification_row(context=256, error=0.5))
-    text = answers_text(recommend(found, sampling="greedy", batch_size=1, context=64))
+    text = recommendations_text(recommend(found, sampling="greedy", batch_size=1, context=64))
     assert (
         "Decoded end to end in 1 cell: predicted S within 10.0 % of measured; S from the rounds counted in these texts "
         "within 2.0 %.\n" in text
     )
-    assert "No speed-up was verified end to end." in answers_text(recommend(found, sampling="t1", context=64))
+    assert "No speed-up was verified end to end." in recommendations_text(recommend(found, sampling="t1", context=64))
 
 
 def test_optimistic_is_said_only_where_the_overhead_is_unknown(verified: Callable[..., Run]) -> None:
     found = verified(verification_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
     # 8 places, of which one at each setting has no number
-    assert "S is optimistic: overhead not measured in 4 of 6 places." in answers_text(recommend(found))
-    assert "optimistic" not in answers_text(recommend(found, sampling="greedy", context=64))
-    unknown = answers_text(recommend(found, sampling="t1"))
+    assert "S is optimistic: overhead not measured in 4 of 6 places." in recommendations_text(recommend(found))
+    assert "optimistic" not in recommendations_text(recommend(found, sampling="greedy", context=64))
+    unknown = recommendations_text(recommend(found, sampling="t1"))
     assert "S is optimistic: overhead not measured; no speed-up was verified end to end." in unknown
-    content = json.loads(answers_json(recommend(found, context=64)))
+    content = json.loads(recommendations_json(recommend(found, context=64)))
     labels = {(e["sampling"], e["batch_size"]): e["label"] for e in content["recommendations"]}
     assert labels[("greedy", 1)] is None
     assert labels[("t1", 1)] == "optimistic: overhead not measured"
     assert content["label"] is None
-    assert json.loads(answers_json(recommend(found, sampling="t1")))["label"] == "optimistic: overhead not measured"
+    assert (
+        json.loads(recommendations_json(recommend(found, sampling="t1")))["label"]
+        == "optimistic: overhead not measured"
+    )
 
 
 def test_forced_acceptance_is_no_measured_speedup(verified: Callable[..., Run]) -> None:
     answers = recommend(verified(forced_row()), sampling="greedy", batch_size=1, context=64)
-    text = answers_text(answers)
+    text = recommendations_text(answers)
     assert "measured end to end" not in text
     assert "Decoded end to end in 1 cell, acceptance forced by coin (not lossless): S from the parts" in text
-    assert json.loads(answers_json(answers))["recommendations"][0]["speedup_measured"] is None
+    assert json.loads(recommendations_json(answers))["recommendations"][0]["speedup_measured"] is None
 
 
 def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., Run]) -> None:
@@ -197,7 +201,7 @@ def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., R
 
     alone = {"speedup_measured_low": None, "speedup_measured_high": None, "acceptance_error_low": None}
     found = verified(verification_row(**alone))
-    content = json.loads(answers_json(recommend(found, sampling="greedy", batch_size=1)), parse_constant=refuse)
+    content = json.loads(recommendations_json(recommend(found, sampling="greedy", batch_size=1)), parse_constant=refuse)
     first, second = content["recommendations"]
     assert first["speedup_measured"] == {"value": 1.5, "low": None, "high": None}
     assert first["speedup_whole"] == 1.4
@@ -205,13 +209,13 @@ def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., R
     assert content["verification"]["cells"] == 1
     assert content["verification"]["speedup_error_worst"] == 0.1
     assert content["verification"]["acceptance_known"] == 0
-    assert json.loads(answers_json(recommend(found, sampling="t1")))["verification"] is None
+    assert json.loads(recommendations_json(recommend(found, sampling="t1")))["verification"] is None
 
 
 def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:
     found = verified(verification_row())
-    (found.path / "verification.csv").write_text("pair\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"verification\.csv: not a table of verification"):
+    (found.path / "validation.csv").write_text("pair\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"validation\.csv: expected the column 'mode'"):
         recommend(found)
 
 

@@ -15,12 +15,11 @@ import pytest
 from specgauge.cli.main import main
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.tuning import MAKERS
-from specgauge.sweeps.analysis.replay_inputs import replayed_texts, rollouts_of, round_costs
-from specgauge.sweeps.analysis.settings import Way, ways
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts, rollouts_of
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.replay import ReplayedCell, replay_run, replays_json, replays_text
-from specgauge.sweeps.store.readers import read_rollouts
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
 from tests.sweeps.made import acceptance_frame, config, write_run
 
@@ -38,30 +37,30 @@ def cells(run: Run) -> tuple[CellTimings, ...]:
     return collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
 
 
-def only_way(run: Run) -> Way:
-    return next(iter(ways(run, {})))
+def only_setting(run: Run) -> RunSetting:
+    return next(iter(run_settings(run, {})))
 
 
 def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
     one, two = cells(made(tmp_path / "run"))
-    costs = round_costs(one, None)
+    costs = replay_costs(one, None)
     assert costs is not None
     assert costs.t_decode_s == 1.0
     assert costs.t_round_s == (1.0, 1.375, 1.5, 1.625)  # C(γ) = .125 γ, T_verify 1.25
     assert costs.t_draft_catch_up_s == 0.0625
     assert costs.batch_size == 1
-    slower, none_shorter_than_plain = round_costs(two, 0.5), round_costs(one, -9.0)
+    slower, at_least_verification = replay_costs(two, 0.5), replay_costs(one, -9.0)
     assert slower is not None
     assert slower.t_round_s == (1.5, 1.875, 2.0, 2.125)
     assert slower.batch_size == 2
-    assert none_shorter_than_plain is not None
-    assert none_shorter_than_plain.t_round_s == (1.0, 1.0, 1.0, 1.0)
+    assert at_least_verification is not None
+    assert at_least_verification.t_round_s == (1.0, 1.25, 1.25, 1.25)
 
 
 def test_between_measured_gammas_verification_is_linear(tmp_path: Path) -> None:
     whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 3]})
     run = write_run(tmp_path / "run", whole, {}, scale={"verify:3": 2.0})
-    costs = round_costs(cells(run)[0], None)
+    costs = replay_costs(cells(run)[0], None)
     assert costs is not None
     assert costs.t_round_s == (1.0, 0.125 + 1.25, 0.25 + 1.875, 0.375 + 2.5)
 
@@ -69,11 +68,11 @@ def test_between_measured_gammas_verification_is_linear(tmp_path: Path) -> None:
 def test_the_largest_gamma_with_times_is_the_cap(tmp_path: Path) -> None:
     whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 2, 3]})
     run = write_run(tmp_path / "run", whole, {}, broken={(1, 64, "verify:3"): ("oom", "out of memory")})
-    costs = round_costs(cells(run)[0], None)
+    costs = replay_costs(cells(run)[0], None)
     assert costs is not None
     assert costs.gamma_max == 2
     run = write_run(tmp_path / "none", whole, {}, only=set())
-    assert round_costs(cells(run)[0], None) is None
+    assert replay_costs(cells(run)[0], None) is None
 
 
 def write_rollouts(path: Path, **changes: Any) -> pd.DataFrame:
@@ -96,57 +95,25 @@ def write_rollouts(path: Path, **changes: Any) -> pd.DataFrame:
 
 def test_rollouts_of_the_way_are_taken_where_there_are_any(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
-    way = only_way(run)
-    assert rollouts_of(run, way) is None
-    assert replayed_texts(run, way, context=64, gamma_max=3).chains.off_path == "assumed"
+    setting = only_setting(run)
+    assert rollouts_of(run, setting) is None
+    assert replayed_texts(run, setting, context=64, gamma_max=3).chains.off_path == "assumed"
     write_rollouts(run.path / ROLLOUTS)
-    rollouts = rollouts_of(run, way)
+    rollouts = rollouts_of(run, setting)
     assert rollouts is not None
     assert rollouts.top_prob.tolist() == [0.25, 0.5, 0.75]
-    texts = replayed_texts(run, way, context=64, gamma_max=3)
+    texts = replayed_texts(run, setting, context=64, gamma_max=3)
     assert texts.chains.off_path == "measured"
     assert texts.chains.top_probs[texts.chains.chain_of[0, 2]].tolist() == [0.25, 0.5]
     assert texts.chains.entropies_nats[texts.chains.chain_of[1, 5]].tolist() == [0.5, 0.5]
-    assert rollouts_of(run, replace(way, sampling="t1")) is None
-
-
-def test_damaged_rollouts_are_one_line(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    path, way = run.path / ROLLOUTS, only_way(run)
-    path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: truncated or not a parquet file"):
-        rollouts_of(run, way)
-    write_rollouts(path).drop(columns="depth").to_parquet(path)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: no table of rollouts: column 'depth' is missing"):
-        rollouts_of(run, way)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: missing; measure it with `specgauge run`"):
-        read_rollouts(run.path / "acceptance" / ROLLOUTS)
-
-
-@pytest.mark.parametrize(
-    "odd", [{"top_prob": 1.5}, {"top_prob": 0.0}, {"top_prob": np.nan}, {"entropy_nats": -0.1}, {"depth": 0}]
-)
-def test_signals_that_no_distribution_has_are_refused(tmp_path: Path, odd: dict[str, float]) -> None:
-    write_rollouts(tmp_path / ROLLOUTS, **odd)
-    with pytest.raises(ValueError, match=r"rollouts\.parquet: found a top_prob outside \(0, 1\], a negative"):
-        read_rollouts(tmp_path / ROLLOUTS)
-
-
-def test_rollouts_are_read_whole_and_may_be_none(tmp_path: Path) -> None:
-    written = write_rollouts(tmp_path / ROLLOUTS)
-    written.astype({"top_prob": "float32"}).to_parquet(tmp_path / ROLLOUTS)
-    frame = read_rollouts(tmp_path / ROLLOUTS)
-    assert frame["top_prob"].dtype == "float64"
-    pd.testing.assert_frame_equal(frame, written)
-    written.iloc[:0].to_parquet(tmp_path / ROLLOUTS)
-    assert read_rollouts(tmp_path / ROLLOUTS).empty
+    assert rollouts_of(run, replace(setting, key=replace(setting.key, sampling="t1"))) is None
 
 
 def test_texts_are_those_recorded(tmp_path: Path) -> None:
     run = made(tmp_path / "run", prompts=3, positions=5)
-    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
-    np.testing.assert_array_equal(texts.judged.acceptance, np.ones((3, 5)))
-    assert texts.judged.limits.tolist() == [5, 5, 5]
+    texts = replayed_texts(run, only_setting(run), context=64, gamma_max=3)
+    np.testing.assert_array_equal(texts.acceptance, np.ones((3, 5)))
+    assert texts.ends.limits.tolist() == [5, 5, 5]
     assert texts.prompts.tolist() == [0, 1, 2]
     assert (texts.top_probs == 0.5).all()
     assert (texts.entropies_nats == 1.0).all()
@@ -250,7 +217,7 @@ def test_lookups_are_replayed_from_where_rounds_start(tmp_path: Path) -> None:
         workload={"prompts": "embedded", "max_new_tokens": 9},
     )
     run = write_run(tmp_path / "run", whole, {"greedy": frame})
-    texts = replayed_texts(run, only_way(run), context=64, gamma_max=3)
+    texts = replayed_texts(run, only_setting(run), context=64, gamma_max=3)
     assert texts.lookups is not None
     assert (texts.lookups.offered == 3).all()
     assert texts.top_probs == pytest.approx(np.full((4, 8), 2 / 3))

@@ -1,8 +1,11 @@
-"""Rows of verification.csv made up by hand, with figures that fit each other."""
+"""Rows of validation.csv made up by hand, with figures that fit each other."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import ValidationRow
 
 UNCOMPARED = (
     "tokens_per_round_predicted", "tokens_per_round_counted", "acceptance_error", "acceptance_error_low",
@@ -25,7 +28,7 @@ def verification_row(**changes: Any) -> dict[str, Any]:
         "plain_over_generate": 1.1, "plain_over_loop": 1.05, "rounds_counted": 64, "rounds_expected": 63.5,
         "rounds_standard_errors": 0.5, "rounds_agree": True, "texts_same": 1, "texts_tied": 1, "texts_differ": 0,
     }  # fmt: skip
-    return plain | changes
+    return dict.fromkeys(columns(ValidationRow)) | plain | changes
 
 
 def forced_row(**changes: Any) -> dict[str, Any]:

@@ -140,15 +140,15 @@ def recommend(
 ) -> None:
     """Say what a run recommends, and how sure it is."""
     from specgauge.cli.parsing import parse_duration_s
-    from specgauge.sweeps.recommend import answers_json, answers_text
     from specgauge.sweeps.recommend import recommend as recommendations
+    from specgauge.sweeps.recommend import recommendations_json, recommendations_text
     from specgauge.sweeps.store.rundir import Run
 
     limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
     answers = recommendations(
         Run.open(run_dir), pair=pair, sampling=sampling, batch_size=batch_size, context=context, max_itl_s=limit_s
     )
-    print(answers_json(answers) if as_json else answers_text(answers))
+    print(recommendations_json(answers) if as_json else recommendations_text(answers))
 
 
 @app.command()
@@ -223,7 +223,7 @@ def configs(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The one to print, comments included.")] = None,
 ) -> None:
     """List the shipped configurations, or print one to copy."""
-    from specgauge.configs.shipped import shipped_configs, shipped_text
+    from specgauge.configs.loader import shipped_configs, shipped_text
 
     if name is not None:
         print(shipped_text(name), end="")

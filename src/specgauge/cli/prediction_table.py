@@ -16,11 +16,11 @@ import numpy as np
 
 from specgauge.cli.csv_input import CsvTable, read_csv
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
-from specgauge.model.prediction import OPTIMISTIC
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
-from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_iid
+from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_iid, with_overhead_s
 
 REQUIRED = ("gamma", "t_decode_s", "t_verify_s")
 DRAFT_COSTS = ("t_draft_total_s", "t_draft_s")
@@ -50,13 +50,14 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
     gamma = table.whole_numbers("gamma", minimum=1, maximum=LARGEST_GAMMA)
     omega = _tokens_per_round(table, gamma)
     decode = table.numbers("t_decode_s", above=0, maximum=LONGEST_S)
-    parts = _parts_s(table, gamma, omega)
+    verify = table.numbers("t_verify_s", above=0, maximum=LONGEST_S)
+    costs = _costs_s(table, gamma, omega, verify)
     overhead = table.optional_numbers("t_overhead_s", minimum=0, maximum=LONGEST_S)
     measured = table.optional_numbers("speedup_measured", above=0)
     fit = None
     if fit_overhead_by is not None:
-        overhead, fit = _fit(table, fit_overhead_by, omega, decode, parts, measured)
-    round_s = round_time_s(t_draft_total_s=parts, t_verify_s=0.0, t_overhead_s=np.nan_to_num(overhead))
+        overhead, fit = _fit(table, fit_overhead_by, omega, decode, (costs, verify), measured)
+    round_s = with_overhead_s(costs, verify, np.nan_to_num(overhead))
     gain = speedup(omega, t_decode_s=decode, t_round_s=round_s)
     errors = np.full(gain.shape, np.nan)
     compared = np.isfinite(measured)
@@ -91,7 +92,7 @@ def _tokens_per_round(table: CsvTable, gamma: IntArray) -> FloatArray:
     return omega
 
 
-def _parts_s(table: CsvTable, gamma: IntArray, omega: FloatArray) -> FloatArray:
+def _costs_s(table: CsvTable, gamma: IntArray, omega: FloatArray, verify: FloatArray) -> FloatArray:
     """C + pi Delta_2 + T_verify; A_gamma in pi is that of the alpha that reproduces Omega."""
     if "t_draft_s" in table.columns:
         draft = table.numbers("t_draft_s", minimum=0, maximum=LONGEST_S / LARGEST_GAMMA) * gamma
@@ -101,7 +102,7 @@ def _parts_s(table: CsvTable, gamma: IntArray, omega: FloatArray) -> FloatArray:
     catch_up = np.nan_to_num(table.optional_numbers("t_draft_catch_up_s", minimum=0, maximum=LONGEST_S))
     return round_time_s(
         t_draft_total_s=draft,
-        t_verify_s=table.numbers("t_verify_s", above=0, maximum=LONGEST_S),
+        t_verify_s=verify,
         t_draft_catch_up_s=catch_up,
         full_acceptance=alpha_from_tokens_per_round(omega, gamma) ** gamma,
         batch_size=rows,
@@ -109,7 +110,12 @@ def _parts_s(table: CsvTable, gamma: IntArray, omega: FloatArray) -> FloatArray:
 
 
 def _fit(
-    table: CsvTable, column: str, omega: FloatArray, decode: FloatArray, parts: FloatArray, measured: FloatArray
+    table: CsvTable,
+    column: str,
+    omega: FloatArray,
+    decode: FloatArray,
+    costs: tuple[FloatArray, FloatArray],
+    measured: FloatArray,
 ) -> tuple[FloatArray, dict[str, Any]]:
     """The overhead of every row and the `fit` of the document."""
     if "t_overhead_s" in table.columns:
@@ -127,7 +133,8 @@ def _fit(
     fitted = fit_overhead(
         omega[use],
         t_decode_s=decode[use],
-        t_parts_s=parts[use],
+        t_costs_s=costs[0][use],
+        t_verify_s=costs[1][use],
         speedup_measured=measured[use],
         groups=labels[use].tolist(),
     )

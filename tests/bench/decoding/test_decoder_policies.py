@@ -20,8 +20,9 @@ from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.decoding.sampling import Draws
 from specgauge.bench.models.pair import LoadedModel, first_layers
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
-from specgauge.model.policies.policy import GammaPolicy, HeuristicPolicy
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import GammaPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoding.test_decoder_distribution import (
     CAUGHT,

@@ -22,13 +22,14 @@ from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_by
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import adaptive_arm, end_to_end_arms
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, HeuristicPolicy
-from specgauge.model.policies.renewal import RenewalCall
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
+from specgauge.model.policies.stopping import RenewalCall, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
-from specgauge.sweeps.store.decoded import KEY_COLUMNS, REQUEST_COLUMNS, ROUND_COLUMNS
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from tests.bench.conftest import FakeClock, FakeDevice
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -46,8 +47,9 @@ def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
 
 
 def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
-    for record, columns in ((Request, REQUEST_COLUMNS), (Round, ROUND_COLUMNS)):
-        assert {field.name for field in fields(record)} == set(columns) - set(KEY_COLUMNS)
+    for record, row_type in ((Request, RequestRow), (Round, RoundRow)):
+        own = {field.name for field in fields(record)}
+        assert {*columns(DecodedKey), "block", *own} == set(columns(row_type))
 
 
 def against_plain(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:

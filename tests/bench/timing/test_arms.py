@@ -357,5 +357,5 @@ def forwards(log: Log) -> list[Any]:
 
 
 def test_an_unknown_arm_is_a_fault_of_the_caller(bench: Bench) -> None:
-    with pytest.raises(AssertionError, match="prefill"):
+    with pytest.raises(ValueError, match="prefill"):
         bench().sample("prefill", 5, GREEDY, HostClock())

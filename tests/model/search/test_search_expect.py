@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from specgauge.model.costs import CostCell
+from specgauge.model.costs import RoundCosts
+from specgauge.model.provenance import Provenance
 from specgauge.model.search.levels import ArmLevels, summarise_block
-from specgauge.model.search.search import cost_cell, expected_levels
+from specgauge.model.search.search import expected_levels, searched_costs
+from specgauge.model.settings import Point
+
+Cells = dict[Point, RoundCosts]
 
 
-def costs(batch_size: int, context: int, scale: float, gammas: tuple[int, ...] = (1, 2)) -> CostCell:
-    return CostCell(
-        pair="",
-        mode="",
-        batch_size=batch_size,
-        context=context,
-        t_decode_s=scale,
-        t_draft_chain_s=[0.1 * scale, 0.2 * scale],
-        t_draft_catch_up_s=0.05 * scale,
-        t_verify_s={gamma: scale * (1 + gamma) for gamma in gammas},
+def costs(batch_size: int, context: int, scale: float, gammas: tuple[int, ...] = (1, 2)) -> Cells:
+    found = RoundCosts(
+        gammas=np.array([1, 2]),
+        t_decode_s=np.array(scale),
+        t_draft_total_s=scale * np.array([0.1, 0.2]),
+        t_draft_catch_up_s=np.array(0.05 * scale),
+        t_verify_s=np.array([scale * (1 + gamma) if gamma in gammas else np.nan for gamma in (1, 2)]),
+        provenance=np.array(Provenance.MEASURED),
     )
+    return {Point(batch_size=batch_size, context=context): found}
 
 
-def at(cells: list[CostCell], context: int, **options: bool) -> ArmLevels | None:
-    return expected_levels(cells, batch_size=1, context=context, gammas=(1, 2), **options)
+def at(cells: Cells, context: int, **options: bool) -> ArmLevels | None:
+    return expected_levels(cells, Point(batch_size=1, context=context), (1, 2), **options)
 
 
 def test_a_cell_between_two_is_on_their_line() -> None:
-    levels = at([costs(1, 100, 1.0), costs(1, 300, 2.0)], 150)
+    levels = at({**costs(1, 100, 1.0), **costs(1, 300, 2.0)}, 150)
     assert levels is not None
     seconds = {arm: levels.seconds(arm) for arm in levels.arms}
     assert seconds == pytest.approx(
@@ -37,8 +41,8 @@ def test_a_cell_between_two_is_on_their_line() -> None:
 
 
 def test_a_cell_between_four_is_on_their_plane() -> None:
-    corners = [costs(b, s, b * s / 100) for b in (1, 3) for s in (100, 300)]
-    levels = expected_levels(corners, batch_size=2, context=200, gammas=(1, 2))
+    corners = {k: v for b in (1, 3) for s in (100, 300) for k, v in costs(b, s, b * s / 100).items()}
+    levels = expected_levels(corners, Point(batch_size=2, context=200), (1, 2))
     assert levels is not None
     assert levels.seconds("decode") == pytest.approx(4.0)
 
@@ -46,27 +50,27 @@ def test_a_cell_between_four_is_on_their_plane() -> None:
 @pytest.mark.parametrize(
     ("cells", "context"),
     [
-        ([], 100),
-        ([costs(1, 100, 1.0)], 200),
-        ([costs(1, 100, 1.0), costs(1, 200, 2.0)], 300),
-        ([costs(2, 100, 1.0), costs(2, 300, 2.0)], 200),
-        ([costs(1, 100, 1.0, ()), costs(1, 300, 2.0, ())], 200),
+        ({}, 100),
+        (costs(1, 100, 1.0), 200),
+        ({**costs(1, 100, 1.0), **costs(1, 200, 2.0)}, 300),
+        ({**costs(2, 100, 1.0), **costs(2, 300, 2.0)}, 200),
+        ({**costs(1, 100, 1.0, ()), **costs(1, 300, 2.0, ())}, 200),
     ],
     ids=["no cell", "one cell", "beyond them", "at another batch size", "no round timed"],
 )
-def test_nothing_is_expected_elsewhere(cells: list[CostCell], context: int) -> None:
+def test_nothing_is_expected_elsewhere(cells: Cells, context: int) -> None:
     assert at(cells, context) is None
 
 
 def test_a_gamma_that_was_timed_on_one_side_only_is_not_expected() -> None:
-    levels = at([costs(1, 100, 1.0, (1, 2)), costs(1, 300, 2.0, (1,))], 200)
+    levels = at({**costs(1, 100, 1.0, (1, 2)), **costs(1, 300, 2.0, (1,))}, 200)
     assert levels is not None
     assert "verify:1" in levels.arms
     assert "verify:2" not in levels.arms
 
 
 def test_lookups_have_no_catch_up() -> None:
-    levels = at([costs(1, 100, 1.0), costs(1, 300, 2.0)], 200, catches_up=False)
+    levels = at({**costs(1, 100, 1.0), **costs(1, 300, 2.0)}, 200, catches_up=False)
     assert levels is not None
     assert "draft_catch_up" not in levels.arms
 
@@ -80,15 +84,15 @@ def test_a_searched_cell_costs_what_its_arms_take_at_one_pace() -> None:
         for arm, own in marks.items()
     }
     del blocks["verify:1"][1]
-    cell = cost_cell(blocks, (1, 2), batch_size=4, context=64, min_blocks=2)
+    cell = searched_costs(blocks, (1, 2), min_blocks=2)
     assert cell is not None
-    assert (cell.batch_size, cell.context, set(cell.t_verify_s)) == (4, 64, {2})
-    assert cell.t_decode_s is not None
-    assert cell.t_verify_s[2] / cell.t_decode_s == pytest.approx(3.0)
-    assert [mark / cell.t_decode_s for mark in cell.t_draft_chain_s] == pytest.approx([0.1, 0.2])
-    assert cell.t_draft_catch_up_s == pytest.approx(0.05 * cell.t_decode_s)
+    assert cell.gammas.tolist() == [1, 2]
+    assert cell.t_verify_s / cell.t_decode_s == pytest.approx([np.nan, 3.0], nan_ok=True)
+    assert cell.t_draft_total_s / cell.t_decode_s == pytest.approx([0.1, 0.2])
+    assert cell.t_draft_catch_up_s is not None
+    assert float(cell.t_draft_catch_up_s / cell.t_decode_s) == pytest.approx(0.05)
 
 
 def test_a_cell_without_a_round_costs_nothing_known() -> None:
     blocks = {"decode": {0: summarise_block([[1.0]])}}
-    assert cost_cell(blocks, (1,), batch_size=1, context=64, min_blocks=1) is None
+    assert searched_costs(blocks, (1,), min_blocks=1) is None

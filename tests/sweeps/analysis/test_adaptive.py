@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import HeuristicPolicy, RoundPolicy
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.predictions import predict, predict_run
-from specgauge.sweeps.analysis.validation import COLUMNS, OTHER_CONTEXTS, POLICY_COLUMNS
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import TunedCell, TunedHalf, keep_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, ValidationRow
+from specgauge.sweeps.store.tables import keep_tuned
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, write_run
@@ -36,11 +38,11 @@ ALL_AND_NONE, NONE = (9, 0), (0,)
 
 def config(batch_size: int = 1, **changes: Any) -> Config:
     grid = {"batch_size": batch_size, "context": [64, 65], "gamma": "1:3"}
-    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
 
 
 def tuned(place: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:
-    halves = (TunedHalf(tuned_on=(1,), policies=policies), TunedHalf(tuned_on=(0,), policies=policies))
+    halves = (TunedHalf(tuned_on=(1,), policies=dict(policies)), TunedHalf(tuned_on=(0,), policies=dict(policies)))
     plain: dict[str, Any] = {"prompts": 10, "gamma_max": 3, "t_overhead_s": 1.0, "t_look_s": LOOK_S}
     return TunedCell(key=place, halves=halves, **(plain | changes))
 
@@ -81,7 +83,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
     """Replayed where every draft passes, 16 positions take 2, 3, 3, 3 drafts, 3 times catching up, and a plain step."""
     first, second = predict(run(tmp_path / "run", {"heuristic": SCHEDULE})).policies
     replayed = 16 / (25 / 16 + 3 * 28 / 16 + 17 / 16)
-    assert list(first) == [*COLUMNS, *POLICY_COLUMNS]
+    assert list(first) == list(columns(ValidationRow))
     assert first == dict.fromkeys(first) | {
         "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
         "batch_size": 1, "context": 64, "policy": "heuristic", "blocks": 2, "rounds": 10, "tokens": 24,
@@ -120,11 +122,11 @@ def test_policies_leave_the_rows_of_gammas_as_they_are(tmp_path: Path) -> None:
     assert without.policies == ()
 
 
-def test_they_are_kept_in_verification_csv(tmp_path: Path) -> None:
+def test_they_are_kept_in_validation_csv(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {"heuristic": SCHEDULE})
     found = predict_run(opened)
-    assert opened.verification() == found.verification
-    assert opened.verified_policies() == found.policies
+    assert opened.validation() == found.verification
+    assert opened.validated_policies() == found.policies
 
 
 def test_one_prompt_is_replayed_under_the_policy_of_its_half(tmp_path: Path) -> None:

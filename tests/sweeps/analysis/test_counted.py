@@ -16,8 +16,10 @@ import pandas as pd
 import pytest
 
 from specgauge.model.arms import end_to_end_arms
-from specgauge.model.costs import CostCell, CostTable, cost_tables
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, batch_rounds, cost_table, counted_blocks
+from specgauge.model.costs import CostTable, RoundCosts, cost_table
+from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Point
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, batch_rounds, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
@@ -32,26 +34,15 @@ def exact(value: float) -> Any:
 
 
 def constant(batch_sizes: Iterable[int] = (1, 2)) -> CostTable:
-    return table(
-        {
-            (batch_size, 64): {
-                "t_decode_s": T_DECODE_S,
-                "t_draft_chain_s": [T_DRAFT_S * k for k in (1, 2, 3)],
-                "t_draft_catch_up_s": CATCH_UP_S,
-                "t_verify_s": dict.fromkeys((1, 2, 3), T_VERIFY_S),
-            }
-            for batch_size in batch_sizes
-        }
+    costs = RoundCosts(
+        gammas=np.array([1, 2, 3]),
+        t_decode_s=np.array(T_DECODE_S),
+        t_draft_total_s=T_DRAFT_S * np.array([1, 2, 3]),
+        t_draft_catch_up_s=np.array(CATCH_UP_S),
+        t_verify_s=np.full(3, T_VERIFY_S),
+        provenance=np.array(Provenance.MEASURED),
     )
-
-
-def table(cells: dict[tuple[int, int], dict[str, Any]]) -> CostTable:
-    found = [
-        CostCell(pair="p", mode="eager", batch_size=batch_size, context=context, **costs)
-        for (batch_size, context), costs in cells.items()
-    ]
-    (only,) = cost_tables(found).values()
-    return only
+    return cost_table("p", {Point(batch_size=batch_size, context=64): costs for batch_size in batch_sizes})
 
 
 def frame(batches: Sequence[Batch], gammas: Sequence[int] = (2,)) -> pd.DataFrame:
@@ -91,13 +82,14 @@ def test_a_block_of_constant_times(tmp_path: Path) -> None:
     assert (block.t_plain_step_s, block.t_decode_s) == (1.0, 1.0)
     assert block.catch_up_share == exact(2 / 5)
     assert block.t_draft_catch_up_s == 1 / 16
-    assert block.t_parts_s == exact(3 / 2 + 2 / 5 / 16)
+    assert block.t_costs_s == exact(3 / 2 + 2 / 5 / 16)
     assert block.t_round_s == exact(3 / 2 + 2 / 5 / 16 + 1 / 16)
     assert block.t_accept_rest_s == exact(1 / 16)
     assert block.speedup_measured == exact(2.2 / (1.5 + 0.025 + 0.0625))
     assert block.t_overhead_implied_s == exact(1 / 16)
     assert block.speedup_from_counts(1 / 16) == exact(block.speedup_measured)
     assert block.speedup_from_counts(0.0) == exact(2.2 / 1.525)
+    assert block.speedup_from_counts(-9.0) == exact(2.2 / 1.25)  # no round is shorter than its verification
 
 
 def test_what_slows_every_arm_down_changes_no_speedup(tmp_path: Path) -> None:
@@ -112,7 +104,7 @@ def test_what_slows_every_arm_down_changes_no_speedup(tmp_path: Path) -> None:
 def test_every_gamma_of_every_block() -> None:
     found = count(constant(), frame([TWELVE, TWELVE, TWELVE], gammas=(1, 2, 3)), gammas=(1, 3, 4))
     assert [(block.block, block.gamma) for block in found] == [(b, g) for b in range(3) for g in (1, 3)]
-    assert found[0].t_parts_s != found[1].t_parts_s
+    assert found[0].t_costs_s != found[1].t_costs_s
 
 
 def test_the_last_rounds_are_left_out() -> None:
@@ -175,19 +167,18 @@ def ragged(drafted: Sequence[Sequence[int]], accepted: Sequence[Sequence[int]]) 
 
 def rising() -> CostTable:
     """Every part rises with the context: at 64 + k it is 1 + k times a base."""
-    bases = {
-        "t_decode_s": 1.0,
-        "t_draft_chain_s": np.array([0.25, 0.5]),
-        "t_draft_catch_up_s": 0.125,
-        "t_verify_s": {1: 1.5, 2: 2.0},
+    found = {
+        Point(batch_size=2, context=64 + k): RoundCosts(
+            gammas=np.array([1, 2]),
+            t_decode_s=np.array(1.0 + k),
+            t_draft_total_s=(1 + k) * np.array([0.25, 0.5]),
+            t_draft_catch_up_s=np.array((1 + k) * 0.125),
+            t_verify_s=(1 + k) * np.array([1.5, 2.0]),
+            provenance=np.array(Provenance.MEASURED),
+        )
+        for k in (0, 8)
     }
-
-    def scaled(base: Any, factor: int) -> Any:
-        return {g: s * factor for g, s in base.items()} if isinstance(base, dict) else base * factor
-
-    return table(
-        {(2, context): {name: scaled(base, 1 + context - 64) for name, base in bases.items()} for context in (64, 72)}
-    )
+    return cost_table("p", found)
 
 
 def test_ragged_rows_cost_what_the_longest_does() -> None:
@@ -199,10 +190,10 @@ def test_ragged_rows_cost_what_the_longest_does() -> None:
     (block,) = count(rising(), rounds, batch_size=2)
     assert (block.rounds, block.tokens_per_round) == (3, exact((2 + 1 + 1 + 3 + 1 + 1) / 6))
     assert block.t_decode_s == exact(4.0)
-    assert block.t_parts_s == exact((3 * 2.5 + 4 * 2.5 + 7 * (2.5 + 0.125)) / 3)
+    assert block.t_costs_s == exact((3 * 2.5 + 4 * 2.5 + 7 * (2.5 + 0.125)) / 3)
     assert block.t_draft_catch_up_s == exact((3 + 4 + 7) * 0.125 / 3)
     assert (block.catch_up_share, block.t_accept_rest_s) == (exact(1 / 3), 0.75)
-    assert block.t_overhead_implied_s == exact(4.0 * 4.0 / 2.0 - block.t_parts_s)
+    assert block.t_overhead_implied_s == exact(4.0 * 4.0 / 2.0 - block.t_costs_s)
 
 
 def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
@@ -210,13 +201,13 @@ def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
     rounds = ragged([(2, 0), (0, 1), (0, 0)], [(0, 0), (0, 0), (0, 0)])
     (block,) = count(rising(), rounds, batch_size=2)
     assert block.tokens_per_round == 1.0
-    assert block.t_parts_s == exact((3 * (0.5 + 2.0) + 4 * (0.25 + 1.5) + 5 * 1.0) / 3)
+    assert block.t_costs_s == exact((3 * (0.5 + 2.0) + 4 * (0.25 + 1.5) + 5 * 1.0) / 3)
     assert block.catch_up_share == 0.0
 
 
 def test_rounds_that_never_draft_are_plain_steps() -> None:
     (block,) = count(rising(), ragged([(0, 0)] * 2, [(0, 0)] * 2), batch_size=2)
-    assert block.t_parts_s == exact((3 + 4) / 2)
+    assert block.t_costs_s == exact((3 + 4) / 2)
 
 
 def test_nothing_to_compare_is_no_block() -> None:
@@ -245,12 +236,13 @@ def cells(path: Path, **troubles: Any) -> Sequence[CellTimings]:
 
 
 def test_the_table_holds_medians(tmp_path: Path) -> None:
-    found = cost_table(cells(tmp_path / "run", scale={"draft_catch_up": 0.5}))
+    found = measured_costs(cells(tmp_path / "run", scale={"draft_catch_up": 0.5}))
     assert found is not None
-    at = found.at(1, [64, 65], [1, 2, 3])
+    at = found.costs(1, [64, 65], [1, 2, 3])
     assert at.t_decode_s.tolist() == [1.0, 1.0]
     assert at.t_draft_total_s.tolist() == [[0.125, 0.25, 0.375]] * 2
     assert at.t_verify_s.tolist() == [[1.25] * 3] * 2
+    assert at.t_draft_catch_up_s is not None
     assert at.t_draft_catch_up_s.tolist() == [0.0, 0.0]
 
 
@@ -259,16 +251,16 @@ def test_a_chain_never_falls_for_noise(tmp_path: Path) -> None:
     arm = found[0].arms["draft"]
     noisy = {name: a for name, a in found[0].arms.items() if name != "draft"}
     falling = type(arm)(arm="draft", status="ok", reason="", blocks={0: np.array([[0.25, 0.125, 0.5]])})
-    costs = cost_table([CellTimings(cell=found[0].cell, arms={**noisy, "draft": falling})])
+    costs = measured_costs([CellTimings(cell=found[0].cell, arms={**noisy, "draft": falling})])
     assert costs is not None
-    assert costs.t_draft_chain_s.tolist() == [[[0.25, 0.25, 0.5]]]
+    assert costs.cells.t_draft_total_s.tolist() == [[[0.25, 0.25, 0.5]]]
 
 
 def test_cells_without_a_time_are_left_out(tmp_path: Path) -> None:
     out_of_memory = {(1, 65, arm): ("oom", "full") for arm in ("decode", "draft", "draft_catch_up")}
-    costs = cost_table(cells(tmp_path / "some", broken=out_of_memory))
+    costs = measured_costs(cells(tmp_path / "some", broken=out_of_memory))
     assert costs is not None
     assert costs.contexts.tolist() == [64]
     everywhere = {(1, context, "decode"): ("oom", "full") for context in (64, 65)}
-    assert cost_table(cells(tmp_path / "none", broken=everywhere)) is None
-    assert cost_table([]) is None
+    assert measured_costs(cells(tmp_path / "none", broken=everywhere)) is None
+    assert measured_costs([]) is None

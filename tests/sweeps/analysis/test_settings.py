@@ -9,7 +9,7 @@ import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.settings import Way, ways
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
@@ -29,14 +29,14 @@ def from_two_lengths(prompts: int = 4) -> pd.DataFrame:
     return pd.concat([acceptance_frame(4, 16, 0.5, context=64), long.assign(prompt=long["prompt"] + 4)])
 
 
-def only_way(path: Path, frame: pd.DataFrame, made_of: Config | None = None) -> tuple[Run, Way]:
+def only_setting(path: Path, frame: pd.DataFrame, made_of: Config | None = None) -> tuple[Run, RunSetting]:
     run = write_run(path, made_of or config(), {"greedy": frame})
-    (way,) = ways(run, {})
-    return run, way
+    (setting,) = run_settings(run, {})
+    return run, setting
 
 
-def omega(way: Way, context: int) -> list[float]:
-    rounds = way.rounds_at(context)
+def omega(setting: RunSetting, context: int) -> list[float]:
+    rounds = setting.acceptance_at(context)
     assert rounds is not None
     return [float(value) for value in rounds.tokens_per_round[0]]
 
@@ -47,11 +47,11 @@ def close(*values: float) -> object:
 
 def test_texts_that_start_at_a_context_answer_for_it(tmp_path: Path) -> None:
     """Ω(1) = 1 + a, Ω(2) = 1 + a + a²."""
-    _, way = only_way(tmp_path / "run", from_two_lengths())
-    assert sorted(way.starting_at) == [64, 128]
-    assert omega(way, 64) == close(1.5, 1.75)
-    assert omega(way, 128) == close(1.25, 1.3125)
-    rounds = way.rounds_at(128)
+    _, setting = only_setting(tmp_path / "run", from_two_lengths())
+    assert sorted(setting.starting_at) == [64, 128]
+    assert omega(setting, 64) == close(1.5, 1.75)
+    assert omega(setting, 128) == close(1.25, 1.3125)
+    rounds = setting.acceptance_at(128)
     assert rounds is not None
     assert rounds.prompts == (4, 5, 6, 7)
     assert rounds.full_acceptance[0].tolist() == close(0.25, 0.0625)
@@ -65,19 +65,19 @@ def test_other_contexts_take_all_texts(tmp_path: Path) -> None:
     frame = from_two_lengths()
     passed = (frame["prompt"] < 4).astype(float)
     frame = frame.assign(draft_prob=passed, overlap_ratio=passed)
-    _, way = only_way(tmp_path / "run", frame)
-    assert (omega(way, 64), omega(way, 128)) == (close(2.0, 3.0), close(1.0, 1.0))
-    assert way.rounds_at(96) is way.rounds
-    assert way.rounds is not None
-    assert way.rounds.prompts == tuple(range(8))
-    assert omega(way, 96) == close(31 / 23, 1.5)
+    _, setting = only_setting(tmp_path / "run", frame)
+    assert (omega(setting, 64), omega(setting, 128)) == (close(2.0, 3.0), close(1.0, 1.0))
+    assert setting.rounds_at(96) is setting.rounds
+    assert setting.rounds is not None
+    assert setting.rounds.acceptance.prompts == tuple(range(8))
+    assert omega(setting, 96) == close(31 / 23, 1.5)
 
 
 def test_cells_are_predicted_by_their_own_texts(tmp_path: Path) -> None:
-    run, way = only_way(tmp_path / "run", from_two_lengths())
+    run, setting = only_setting(tmp_path / "run", from_two_lengths())
     found = {(row["context"], row["gamma"]): row for row in predict(run).rows}
     for context in (64, 96, 128):
-        assert [found[context, gamma]["tokens_per_round"] for gamma in (1, 2)] == close(*omega(way, context))
+        assert [found[context, gamma]["tokens_per_round"] for gamma in (1, 2)] == close(*omega(setting, context))
     assert found[64, 2]["speedup"] == pytest.approx(1.75 / (0.25 + 0.25 / 16 + 1.25), rel=1e-12)
     assert found[128, 2]["speedup"] == pytest.approx(1.3125 / (0.25 + 0.0625 / 16 + 1.25), rel=1e-12)
     assert {row["acceptance_known"] for row in found.values()} == {"measured"}
@@ -86,40 +86,40 @@ def test_cells_are_predicted_by_their_own_texts(tmp_path: Path) -> None:
 def test_a_later_position_of_a_text_is_no_start(tmp_path: Path) -> None:
     """The texts from 64 pass through 70."""
     grid = {"batch_size": 1, "context": [64, 70, 128], "gamma": "1:2"}
-    _, way = only_way(tmp_path / "run", from_two_lengths(), config(grid=grid))
-    assert sorted(way.starting_at) == [64, 128]
-    assert way.rounds_at(70) is way.rounds
+    _, setting = only_setting(tmp_path / "run", from_two_lengths(), config(grid=grid))
+    assert sorted(setting.starting_at) == [64, 128]
+    assert setting.rounds_at(70) is setting.rounds
 
 
 def test_texts_that_all_start_there_are_all_texts(tmp_path: Path) -> None:
-    _, way = only_way(tmp_path / "run", acceptance_frame(4, 16))
-    assert way.starting_at == {}
-    assert way.rounds_at(64) is way.rounds
+    _, setting = only_setting(tmp_path / "run", acceptance_frame(4, 16))
+    assert setting.starting_at == {}
+    assert setting.rounds_at(64) is setting.rounds
 
 
 def test_one_prompt_does_not_answer_for_a_context(tmp_path: Path) -> None:
-    _, way = only_way(tmp_path / "run", from_two_lengths(prompts=1))
-    assert sorted(way.starting_at) == [64]
-    assert way.rounds_at(128) is way.rounds
+    _, setting = only_setting(tmp_path / "run", from_two_lengths(prompts=1))
+    assert sorted(setting.starting_at) == [64]
+    assert setting.rounds_at(128) is setting.rounds
 
 
 def test_without_acceptance_no_context_has_an_answer(tmp_path: Path) -> None:
-    (way,) = ways(write_run(tmp_path / "run", config(), {}), {("p", "greedy"): "oom: full"})
-    assert (way.rounds_at(64), way.texts, way.reason) == (None, None, "oom: full")
+    (setting,) = run_settings(write_run(tmp_path / "run", config(), {}), {("p", "greedy"): "oom: full"})
+    assert (setting.rounds_at(64), setting.texts, setting.reason) == (None, None, "oom: full")
 
 
 def test_pairs_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     made_of = made.config(pairs=[{"name": name, "target": "embedded", "draft": "embedded"} for name in "pq"])
     run = write_run(tmp_path / "run", made_of, {"greedy": acceptance_frame(4, 16)})
-    assert [way.pair for way in ways(run, {})] == ["p", "q"]
-    assert [way.pair for way in ways(run, {}, pairs=["q"])] == ["q"]
+    assert [setting.pair for setting in run_settings(run, {})] == ["p", "q"]
+    assert [setting.pair for setting in run_settings(run, {}, pairs=["q"])] == ["q"]
 
 
 def test_where_a_cell_is_decoded(tmp_path: Path) -> None:
-    _, way = only_way(tmp_path / "run", acceptance_frame(4, 16))
+    _, setting = only_setting(tmp_path / "run", acceptance_frame(4, 16))
     cell = Cell(pair="p", mode="eager", chain="argmax", batch_size=4, context=96)
-    assert way.decoded_key(cell) == key(batch_size=4, start_context=96)
-    assert way.key(cell) == {
+    assert setting.decoded_key(cell) == key(batch_size=4, start_context=96)
+    assert setting.columns(cell) == {
         "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
         "batch_size": 4, "context": 96,
     }  # fmt: skip

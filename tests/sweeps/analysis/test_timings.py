@@ -7,14 +7,15 @@ import pytest
 from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.analysis.timings import NOT_YET, UNMEASURED, CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.journal import JournalLine, parse_line
+from specgauge.sweeps.store.rows import row_of
+from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import made
 
 GAMMAS = (1, 2)
 
 
 def parsed(record: Mapping[str, Any]) -> JournalLine:
-    return parse_line({"schema": 1, "config": "c", "cell": short_hash(record["axes"]), **record})
+    return row_of(JournalLine, {"config": "c", "cell": short_hash(record["axes"]), **record}, "line")
 
 
 def collected(*records: Mapping[str, Any]) -> CellTimings:

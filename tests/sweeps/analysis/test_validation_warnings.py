@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from specgauge.sweeps.analysis.validation import COLUMNS
-from specgauge.sweeps.analysis.validation_warnings import text_cautions, verification_cautions
+from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, text_warnings
+from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.schema import ValidationRow
 
-ROW = dict.fromkeys(COLUMNS) | {
+ROW = dict.fromkeys(columns(ValidationRow)) | {
     "pair": "p", "sampling": "greedy", "batch_size": 1, "context": 64, "gamma": 2, "lossless": True,
     "plain_over_generate": 0.95, "rounds_counted": 10, "rounds_expected": 9.0, "rounds_agree": True,
     "speedup_from_counts": 1.2, "speedup_measured": 1.25, "cost_error": 0.08,
@@ -21,7 +22,7 @@ def row(**changes: Any) -> dict[str, Any]:
 def warnings(*rows: dict[str, Any], **reasons: str) -> list[tuple[str, str, str]]:
     """Code, message and remedy of each; reasons by context of cells that were not decoded."""
     places = {("p", f"greedy, batch size 1, context {words[1:]}"): reason for words, reason in reasons.items()}
-    return [(one.code, one.message, one.remedy) for one in verification_cautions(rows, places)]
+    return [(one.code, one.message, one.remedy) for one in decoding_warnings(rows, places)]
 
 
 def test_what_is_as_it_should_be_is_passed_over() -> None:
@@ -33,8 +34,8 @@ def test_what_is_as_it_should_be_is_passed_over() -> None:
 
 def test_cells_that_were_not_decoded() -> None:
     remedy = (
-        "where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run the same "
-        "command again, which goes on"
+        "where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then run the "
+        "same command again, which goes on"
     )
     assert warnings(_64="oom: full") == [
         (
@@ -61,7 +62,7 @@ def test_a_prediction_that_decoding_contradicts() -> None:
     )
     remedy = (
         "trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
-        "verification.csv tell"
+        "validation.csv tell"
     )
     assert warnings(faster, row(**slower, speedup_measured_high=0.8)) == [
         (
@@ -81,7 +82,7 @@ def test_a_slow_plain_loop() -> None:
             "slow_baseline",
             "pair p, sampling greedy, batch size 1, context 65: the plain loop has 0.70 × the tokens a second of "
             "transformers' generate; against a slow baseline speculation looks better than it is",
-            "compare with generate's own speed in verification.csv (plain_over_generate)",
+            "compare with generate's own speed in validation.csv (plain_over_generate)",
         )
     ]
 
@@ -120,7 +121,7 @@ def test_texts_that_are_not_the_targets() -> None:
             "not_lossless",
             f"pair p, sampling t1, batch size 1, context 64: {why}, so the texts decoded are not the target's and say "
             "nothing about the draft",
-            "set verify.acceptance to null to decode as the models decide",
+            "set validate.acceptance to null to decode as the models decide",
         )
     ]
 
@@ -128,9 +129,7 @@ def test_texts_that_are_not_the_targets() -> None:
 def test_one_warning_a_kind_and_pair() -> None:
     reasons = {("p", "here"): "a", ("q", "there"): "b", ("p", "elsewhere"): "c"}
     rows = [row(pair=pair, cost_error=size, plain_over_generate=0.5) for pair in "pq" for size in (0.1, 0.2)]
-    found = [
-        (one.code, one.message.partition(",")[0].partition(":")[0]) for one in verification_cautions(rows, reasons)
-    ]
+    found = [(one.code, one.message.partition(",")[0].partition(":")[0]) for one in decoding_warnings(rows, reasons)]
     assert found == [
         ("not_decoded", "pair p"), ("not_decoded", "pair q"),
         ("slow_baseline", "pair p"), ("cost_error", "pair p"),
@@ -140,9 +139,9 @@ def test_one_warning_a_kind_and_pair() -> None:
 
 def test_greedy_texts_that_rounding_does_not_explain_are_told_for_the_worst_row() -> None:
     counts = {"texts_same": 10, "texts_tied": 3, "texts_differ": 0}
-    assert list(text_cautions([row(), row(**counts)])) == []
+    assert list(text_warnings([row(), row(**counts)])) == []
     worst = row(**counts | {"texts_differ": 2}, gamma=None, policy="svip", context=128)
-    (found,) = text_cautions([row(**counts | {"texts_differ": 1}), worst])
+    (found,) = text_warnings([row(**counts | {"texts_differ": 1}), worst])
     assert found.as_mapping() == {
         "code": "texts_differ",
         "message": "pair p, sampling greedy, batch size 1, context 128, policy svip: 2 of 15 greedy texts leave plain "
@@ -150,5 +149,5 @@ def test_greedy_texts_that_rounding_does_not_explain_are_told_for_the_worst_row(
         "remedy": "load both models in float32; if it stays, report it as a bug with the run directory "
         "(requests.parquet, against_plain)",
     }
-    (fixed,) = text_cautions([row(**counts | {"texts_differ": 1})])
+    (fixed,) = text_warnings([row(**counts | {"texts_differ": 1})])
     assert ", γ = 2: 1 of 14 greedy texts" in fixed.message

@@ -19,7 +19,7 @@ from specgauge.sweeps.analysis.validation import (
     measured_interval,
     overheads,
 )
-from specgauge.sweeps.store.decoded import DecodedKey
+from specgauge.sweeps.store.schema import DecodedKey
 from tests.sweeps.decoded import Batch, key
 
 BLOCK = CountedBlock(
@@ -30,7 +30,8 @@ BLOCK = CountedBlock(
     t_plain_step_s=1.0,
     t_round_s=1.5,
     t_decode_s=1.0,
-    t_parts_s=1.5,
+    t_costs_s=1.5,
+    t_verify_s=0.5,
     t_draft_catch_up_s=0.0625,
     catch_up_share=0.25,
     t_accept_rest_s=0.0,
@@ -121,9 +122,9 @@ def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalRes
         starts=rounds,
         survival=survival,
         lost_bonus=nothing,
-        judged=nothing,
-        judged_accepted=nothing,
-        judged_overlap=nothing,
+        tested=nothing,
+        accepted=nothing,
+        tested_overlap=nothing,
         catch_ups=nothing,
         time_s=None,
     )

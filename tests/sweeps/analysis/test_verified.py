@@ -16,13 +16,15 @@ import pytest
 import yaml
 
 from specgauge.configs.schema import Config
-from specgauge.model.prediction import OPTIMISTIC
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.validate import ratio_error
-from specgauge.sweeps.analysis.decoded import texts_length, verification_csv
+from specgauge.sweeps.analysis.decoded import texts_length
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
-from specgauge.sweeps.analysis.validation import COLUMNS, OTHER_CONTEXTS, SAME_CONTEXT
-from specgauge.sweeps.store.decoded import REQUESTS, DecodedKey, DecodedLog
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT
+from specgauge.sweeps.store.rows import columns, csv_text
+from specgauge.sweeps.store.rundir import REQUESTS, Run
+from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
+from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, write_run
@@ -32,7 +34,7 @@ MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
 
 def config(batch_size: Any = 1, context: Any = (64, 65), **changes: Any) -> Config:
     grid = {"batch_size": batch_size, "context": list(context), "gamma": "1:3"}
-    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12}, **changes)
 
 
 def batch(**changes: Any) -> Batch:
@@ -68,11 +70,11 @@ def exact(value: float) -> Any:
 
 def test_every_figure_by_hand(tmp_path: Path) -> None:
     first, second = predict(run(tmp_path / "run", both())).verification
-    assert list(first) == list(COLUMNS)
+    assert list(first) == list(columns(ValidationRow))
     omega = ratio_error(dict.fromkeys(range(10), (7 / 4, 1.0)), {0: (11.0, 5.0), 1: (11.0, 5.0)})
     assert omega is not None
     predicted = 1.75 / (1.5 + 1 / 4 / 16 + 1 / 16)
-    assert first == {
+    assert first == dict.fromkeys(first) | {
         "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
         "batch_size": 1, "context": 64, "gamma": 2, "blocks": 2, "rounds": 10, "tokens": 24, "lossless": True,
         "why_not_lossless": None, "t_overhead_s": exact(1 / 16), "overhead_from": OTHER_CONTEXTS,
@@ -142,12 +144,12 @@ def test_a_batch_catches_up_when_any_row_was_fully_accepted(tmp_path: Path) -> N
     assert row["speedup_predicted"] == exact(1.75 / (1.5 + 7 / 16 / 16 + 1 / 16))
 
 
-def test_an_epsilon_below_zero_makes_no_round_shorter_than_a_plain_step(tmp_path: Path) -> None:
-    """ε = −11/8 s: with it a round of γ = 1 would take 1/32 s, and S be 48; it ends at Ω."""
+def test_an_epsilon_below_zero_makes_no_round_shorter_than_its_verification(tmp_path: Path) -> None:
+    """ε = −11/8 s: with it a round of γ = 1 would take 1/32 s, and S be 48; it ends at Ω T_decode / T_verify."""
     found = predict(run(tmp_path / "run", {key(): [batch(overhead_s=-11 / 8)]}))
     for row in found.rows:
-        assert (row["t_overhead_s"], row["t_round_s"]) == (exact(-1.375), exact(1.0))
-        assert row["speedup"] == exact(2 - 2.0 ** -row["gamma"])
+        assert (row["t_overhead_s"], row["t_round_s"]) == (exact(-1.375), exact(1.25))
+        assert row["speedup"] == exact((2 - 2.0 ** -row["gamma"]) / 1.25)
 
 
 def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
@@ -228,29 +230,29 @@ def test_settings_that_share_a_chain_have_their_own_epsilon(tmp_path: Path) -> N
 def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", both())
     found = predict_run(opened)
-    text = (opened.path / "verification.csv").read_text()
-    assert text == verification_csv(found.verification)
+    text = (opened.path / "validation.csv").read_text()
+    assert text == csv_text(ValidationRow, found.verification)
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(columns(ValidationRow))
     assert [float(row["speedup_measured"]) for row in rows] == [row["speedup_measured"] for row in found.verification]
     assert rows[0]["rounds_standard_errors"] == rows[0]["why_not_lossless"] == ""
     entries = yaml.safe_load((opened.path / "recommendation.yaml").read_text())["recommendations"]
     assert [entry["t_overhead_s"] for entry in entries] == [exact(1 / 16)] * 2
     first = text
     predict_run(Run.open(opened.path))
-    assert (opened.path / "verification.csv").read_text() == first
+    assert (opened.path / "validation.csv").read_text() == first
 
 
 def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
     opened = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
     found = predict_run(opened)
     assert found.verification == ()
-    assert not (opened.path / "verification.csv").exists()
+    assert not (opened.path / "validation.csv").exists()
     assert {row["t_overhead_s"] for row in found.rows} == {None}
     assert {row["label"] for row in found.rows} == {OPTIMISTIC}
 
 
 def test_how_long_texts_are() -> None:
     assert texts_length(config()) == 12
-    assert texts_length(made.config(verify={}, workload={"max_new_tokens": 9})) == 9
+    assert texts_length(made.config(validate={}, workload={"max_new_tokens": 9})) == 9
     assert texts_length(made.config(workload={"max_new_tokens": 9})) == 9

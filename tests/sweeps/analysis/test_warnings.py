@@ -12,7 +12,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import collect_timings
-from specgauge.sweeps.analysis.warnings import decision_cautions, timing_cautions
+from specgauge.sweeps.analysis.warnings import decision_warnings, timing_warnings
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
 from tests.sweeps.analysis.test_timings import parsed
@@ -31,7 +31,7 @@ def timing(**samples: Callable[[int], float]) -> dict[str, Any]:
             parsed(made.line(arm, [[*chain, mark(4 * block + i)] for i in range(4)], block)) for block in range(4)
         ]
     cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
-    return {caution.code: caution for caution in timing_cautions(CONFIG, "p", cells)}
+    return {warning.code: warning for warning in timing_warnings(CONFIG, "p", cells)}
 
 
 def recorded(tmp_path: Path, frame: pd.DataFrame, **changes: Any) -> Mapping[str, Mapping[str, str]]:
@@ -67,9 +67,9 @@ def test_what_did_not_converge_is_named_with_the_remedy() -> None:
 def test_a_single_block_is_not_known_at_all() -> None:
     lines = [parsed(made.line(arm, [made.marks(arm, 4)])) for arm in arm_names(CONFIG.grid.gamma)]
     cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
-    (caution,) = timing_cautions(CONFIG, "p", cells)
-    assert caution.code == "not_converged"
-    assert caution.message.endswith("not at all (too few samples)")
+    (warning,) = timing_warnings(CONFIG, "p", cells)
+    assert warning.code == "not_converged"
+    assert warning.message.endswith("not at all (too few samples)")
 
 
 @pytest.mark.parametrize(("later", "warned"), [(1.04, False), (1.06, True), (0.94, True)])
@@ -92,8 +92,8 @@ def test_arms_without_times_are_told_by_status() -> None:
     lines = [parsed(made.line(arm, [made.marks(arm, 4)] * 8)) for arm in arm_names(CONFIG.grid.gamma)[:-1]]
     lines.append(parsed(made.line("prefill_draft", [], status="oom", reason="OutOfMemoryError: full")))
     cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
-    (caution,) = timing_cautions(CONFIG, "p", cells)
-    assert caution.as_mapping() == {
+    (warning,) = timing_warnings(CONFIG, "p", cells)
+    assert warning.as_mapping() == {
         "code": "oom",
         "message": "pair p: 1 of 1 cell oom, first batch size 1, context 64, argmax, prefill_draft: "
         "OutOfMemoryError: full",
@@ -134,10 +134,10 @@ def test_texts_of_another_chain(tmp_path: Path) -> None:
 def test_a_greedy_draft_that_is_hardly_ever_right_is_no_other_chain(tmp_path: Path) -> None:
     """160 positions with a mean of 0.004: no acceptance at all is what to expect."""
     rare = acceptance_frame(10, 16).assign(draft_argmax_target_prob=lambda frame: 0.004 + 1e-6 * frame["prompt"])
-    way: dict[str, Any] = {"draft_sampling": "greedy"}
-    assert "chain_inconsistent" not in recorded(tmp_path / "rare", rare, **way)
+    setting: dict[str, Any] = {"draft_sampling": "greedy"}
+    assert "chain_inconsistent" not in recorded(tmp_path / "rare", rare, **setting)
     often = rare.assign(draft_argmax_target_prob=lambda frame: 0.4 + 1e-6 * frame["prompt"])
-    assert "chain_inconsistent" in recorded(tmp_path / "often", often, **way)
+    assert "chain_inconsistent" in recorded(tmp_path / "often", often, **setting)
 
 
 def test_a_greedy_draft_timed_drawing(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_undecided_entries_are_counted() -> None:
         entry | {"decision": "speculate", "best_gamma": 2},
         entry | {"decision": "undecided", "best_gamma": None},
     ]
-    (caution,) = decision_cautions(entries)
-    assert caution.message.startswith("1 of 2 recommendations are undecided, first pair p, sampling s, batch size 1")
-    assert list(decision_cautions(entries[1:])) == []
+    (warning,) = decision_warnings(entries)
+    assert warning.message.startswith("1 of 2 recommendations are undecided, first pair p, sampling s, batch size 1")
+    assert list(decision_warnings(entries[1:])) == []
 
 
 def test_gammas_that_should_lose_much_are_told_with_the_worst() -> None:
@@ -166,13 +166,13 @@ def test_gammas_that_should_lose_much_are_told_with_the_worst() -> None:
         entry | {"context": 67, "expected_loss": None},
         entry | {"context": 68, "expected_loss": 0.5, "decision": "do not speculate"},
     ]
-    (caution,) = decision_cautions(entries)
-    assert caution.code == "gamma_in_doubt"
-    assert caution.message == (
+    (warning,) = decision_warnings(entries)
+    assert warning.code == "gamma_in_doubt"
+    assert warning.message == (
         "2 of 5 recommended γ should lose over 5 % against the best one, which the data do not tell; worst pair p, "
         "sampling s, batch size 1, context 65: γ = 2, 12 % expected"
     )
-    assert list(decision_cautions(entries[2:])) == []
+    assert list(decision_warnings(entries[2:])) == []
 
 
 def test_recorded_texts_know_prompts_contexts_and_shares() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specgauge.model.arms import arm_gamma
+from specgauge.model.arms import Arm
 from specgauge.sweeps.analysis.decoded import gammas_of, request_figures
 
 
 def request(arm: str, tokens: int = 5, **changes: Any) -> dict[str, Any]:
     """A row of a batch that took 1 s of prefill and 4 s to decode."""
     plain = {
-        "block": 0, "arm": arm, "gamma": arm_gamma(arm), "row": 0, "prompt": 0, "tokens": [1] * tokens,
+        "block": 0, "arm": arm, "gamma": Arm.parse(arm).gamma, "row": 0, "prompt": 0, "tokens": [1] * tokens,
         "prefill_s": 1.0, "decode_s": 4.0, "rounds": tokens - 1, "expected_rounds": None, "lossless": True,
         "expected_starts": None, "expected_committed": None,
         "why_not_lossless": None, "against_plain": None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specgauge.sweeps.analysis.decoded import request_figures
-from specgauge.sweeps.store.decoded import read_decoded
+from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.run.test_verifying import ARMS, config, decode, interrupted, use
 

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.policies.policy import HeuristicPolicy
-from specgauge.model.policies.running import GoodputPolicy
+from specgauge.model.policies.feedback import GoodputPolicy, HeuristicPolicy
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.decoded import read_decoded
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tuned_policies import read_tuned
+from specgauge.sweeps.store.tables import read_decoded, read_tuned
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench
@@ -33,7 +31,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 def config(batch_size: int = 1, **verify: Any) -> Config:
     grid = {"batch_size": batch_size, "context": 64, "gamma": "1:3"}
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None, "policies": ["heuristic", "goodput"]}
-    return made.config(grid=grid, verify={**plain, **verify})
+    return made.config(grid=grid, validate={**plain, **verify})
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:
@@ -52,11 +50,11 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
         assert sorted(one.arm for one in block) == sorted(ARMS)
         policies = {one.arm: one.policy for one in block if one.policy is not None}
         assert policies == {f"adaptive:{name}": policy for name, policy in half.policies.items()}
-    rows = Run.open(path).verified_policies()
+    rows = Run.open(path).validated_policies()
     assert [(row["policy"], row["blocks"], row["best_fixed_gamma"], row["t_look_s"]) for row in rows] == [
         ("goodput", 4, 2, 0.5), ("heuristic", 4, 2, 0.5),
     ]  # fmt: skip
-    assert [row["gamma"] for row in Run.open(path).verification()] == [2]
+    assert [row["gamma"] for row in Run.open(path).validation()] == [2]
     assert all(row["speedup_predicted"] is not None for row in rows)
 
 
@@ -102,7 +100,7 @@ def test_what_cannot_be_tuned_is_left_out_and_told(
     run = Run.open(tmp_path / "run")
     (warning,) = (one["message"] for one in run.warnings if one["code"] == "policy_left_out")
     assert warning.startswith("pair p: goodput left out of 1 cell, first sampling greedy, batch size 1, context 64: ")
-    (row,) = run.verified_policies()
+    (row,) = run.validated_policies()
     assert (row["policy"], row["speedup_predicted"]) == ("heuristic", None)
     assert row["speedup_measured"] is not None
     assert "Traceback" not in capsys.readouterr().err

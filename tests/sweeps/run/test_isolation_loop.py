@@ -17,7 +17,7 @@ from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run import isolation, runner
 from specgauge.sweeps.run.isolation import measure_apart
 from specgauge.sweeps.run.worker import WorkerOutcome
-from specgauge.sweeps.store.checkpoint import MARK, WorkingMark
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
@@ -47,9 +47,9 @@ def dies(
 
     def step(run: Path) -> tuple[int, WorkerOutcome | None]:
         if cell is not None:
-            WorkingMark(run).block(cell.id, arm, block)
+            Checkpoint(run).block(cell.id, arm, block)
         elif stage is not None:
-            WorkingMark(run).stage(stage)
+            Checkpoint(run).stage(stage)
         return code, None
 
     return step
@@ -136,7 +136,7 @@ class TestTheLoop:
     def test_a_death_while_decoding_says_which_texts_are_missing(
         self, tmp_path: Path, script: Callable[..., Script]
     ) -> None:
-        config = made.config(verify={})
+        config = made.config(validate={})
         made.write_run(tmp_path / "run", config, {"greedy": made.acceptance_frame(8, 16)})
         before = (tmp_path / "run" / "cells.jsonl").read_bytes()
         script(dies(-15, stage="decoding end to end"))

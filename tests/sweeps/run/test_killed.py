@@ -21,8 +21,8 @@ from specgauge.configs.loader import load_config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run import isolation
-from specgauge.sweeps.store.journal import JournalLine
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import odd_workers
 from tests.sweeps.apart import KILLED, by_cell, measured, specgauge, wait_for, worker_of
 

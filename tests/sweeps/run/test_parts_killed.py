@@ -17,9 +17,9 @@ import pytest
 from specgauge.sweeps.run import isolation, runner, worker
 from specgauge.sweeps.run.isolation import measure_apart
 from specgauge.sweeps.run.worker import WorkerOutcome
-from specgauge.sweeps.store.checkpoint import MARK, Kind, WorkingMark, names_of, part_name, read_mark, reasons_of
-from specgauge.sweeps.store.decoded import read_decoded
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, names_of, part_name, read_checkpoint, reasons_of
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made, odd_workers
 from tests.sweeps.apart import KILLED
 from tests.sweeps.fake_bench import Decoding, FakeBench
@@ -27,7 +27,7 @@ from tests.sweeps.run.test_isolation_loop import Script, dies, ends
 
 CONFIG = made.config(
     grid={"batch_size": [1, 2], "context": [64, 65], "gamma": "1:2"},
-    verify={"gamma": 2, "prompts": 2, "max_new_tokens": 6},
+    validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6},
 )
 TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"
@@ -43,7 +43,7 @@ def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
     """A death in a part."""
 
     def step(run: Path) -> tuple[int, WorkerOutcome | None]:
-        with WorkingMark(run).part(kind, name, stage=stage):
+        with Checkpoint(run).part(kind, name, stage=stage):
             content = (run / MARK).read_bytes()
         (run / MARK).write_bytes(content)
         return code, None
@@ -63,7 +63,7 @@ def test_names_of_parts() -> None:
 
 
 def test_a_mark_names_the_part_until_it_is_left(tmp_path: Path) -> None:
-    with WorkingMark(tmp_path) as mark:
+    with Checkpoint(tmp_path) as mark:
         with mark.part("decoding", FATAL, stage="decoding"):
             assert _marked(tmp_path) == {"stage": "decoding", "part": DECODING}
             mark.stage("a stage of it")
@@ -73,7 +73,7 @@ def test_a_mark_names_the_part_until_it_is_left(tmp_path: Path) -> None:
 
 
 def _marked(folder: Path) -> dict[str, Any]:
-    mark = read_mark(folder)
+    mark = read_checkpoint(folder)
     assert mark is not None
     return {name: value for name, value in mark.items() if name != "pid"}
 
@@ -159,7 +159,7 @@ class TestDecoding:
     def test_the_other_cells_are_decoded(self, ended: tuple[int, Path, str]) -> None:
         code, path, _ = ended
         assert code == 1
-        places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).verification())
+        places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
         assert places == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
         assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
         assert not (path / MARK).exists()

@@ -12,7 +12,7 @@ import pytest
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.warnings import timing_cautions
+from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.timing import search_questions
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
@@ -111,7 +111,7 @@ def test_predictions_say_why_a_gamma_has_no_speedup(tmp_path: Path) -> None:
 def test_a_search_that_ended_too_early_is_warned_of(tmp_path: Path) -> None:
     reason = "left out: time or blocks are spent; S at most 1.6, best is 1.2 so far"
     run = searched_run(tmp_path, skipped={**SKIPPED, "verify:3": (4, reason)}, ended="spent")
-    found = {caution.code: caution for caution in timing_cautions(run.config, "p", [timings(run)])}
+    found = {warning.code: warning for warning in timing_warnings(run.config, "p", [timings(run)])}
     assert found["search_left_open"].message == (
         "pair p: in 1 of 1 cell the search for γ ended while others could still be best; first batch size 1, context "
         f"64, argmax, verify:3: {reason}"
@@ -122,7 +122,7 @@ def test_a_search_that_ended_too_early_is_warned_of(tmp_path: Path) -> None:
 def test_drift_is_told_of_what_was_taken(tmp_path: Path) -> None:
     blocks = {arm: range(4) for arm in (*BASE, "verify:2")}
     run = searched_run(tmp_path, blocks, {}, {2: 1.5, 3: 1.5})
-    found = {caution.code for caution in timing_cautions(run.config, "p", [timings(run)])}
+    found = {warning.code for warning in timing_warnings(run.config, "p", [timings(run)])}
     assert "drift" in found
 
 
@@ -130,19 +130,19 @@ def test_every_way_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     run = searched_run(tmp_path, acceptance_rule=["ratio", "match"])
     (cell,) = plan_cells(run.config)
     questions = search_questions(run, "p", [cell])[cell.id]
-    assert [one.words for one in questions] == [
+    assert [one.label for one in questions] == [
         "sampling greedy, same draft, ratio rule",
         "sampling greedy, same draft, match rule",
     ]
-    assert questions[0].tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
-    assert questions[0].tokens_per_round.shape == (51, 3)
-    assert questions[0].full_acceptance == pytest.approx([0.5, 0.25, 0.125])
+    assert questions[0].acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
+    assert questions[0].acceptance.tokens_per_round.shape == (51, 3)
+    assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
 
 
 def test_one_way_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Path) -> None:
     run = searched_run(tmp_path)
     (cell,) = plan_cells(run.config)
-    assert [one.words for one in search_questions(run, "p", [cell])[cell.id]] == [""]
+    assert [one.label for one in search_questions(run, "p", [cell])[cell.id]] == [""]
     (tmp_path / "acceptance" / acceptance_file_name("p", "greedy")).unlink()
     assert search_questions(run, "p", [cell]) == {}
 

@@ -15,16 +15,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from specgauge.configs.cells import LARGEST_REPETITIONS as AGAIN
+from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.end_to_end import Verification, neighbours, verify_cells, verify_keys
 from specgauge.sweeps.run.progress import NO_LIMITS, Limits
 from specgauge.sweeps.run.prompts import Numbered
-from specgauge.sweeps.store.decoded import DecodedKey, DecodedLog, read_decoded
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
+from specgauge.sweeps.store.tables import DecodedLog, read_decoded
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
@@ -83,7 +84,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 
 def config(grid: Mapping[str, Any] = GRID, **verify: Any) -> Config:
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None}
-    return made.config(grid=grid, verify={**plain, **verify})
+    return made.config(grid=grid, validate={**plain, **verify})
 
 
 def ten_prompts(context: int) -> Numbered:
@@ -146,7 +147,7 @@ def test_cells_are_those_of_the_grid_unless_named() -> None:
         sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}],
         draft_sampling=["greedy"],
         acceptance_rule=["match", "ratio"],
-        verify={"context": 65},
+        validate={"context": 65},
     )
     found = [found for found, _ in verify_keys(made_of, "p")]
     assert found == [
@@ -339,11 +340,11 @@ def test_a_full_disk_ends_it_and_keeps_what_was_decoded(
 
 def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
     bench.max_context = 70
-    with pytest.raises(ValueError, match=r"^verify: found context 65, ") as caught:
+    with pytest.raises(ValueError, match=r"^validate: expected contexts of at most 64, ") as caught:
         runner.run(config(), out=tmp_path / "run")
     assert str(caught.value) == (
-        "verify: found context 65, allowed: at most 64, since texts of 6 tokens follow and p target takes 70; leave "
-        "that context out of verify.context, or lower verify.max_new_tokens"
+        "validate: expected contexts of at most 64, since texts of 6 tokens follow and p target takes 70, got 65; "
+        "leave it out of validate.context, or lower validate.max_new_tokens"
     )
     assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
     assert runner.run(config(context=64), out=tmp_path / "run") == 0
@@ -367,7 +368,7 @@ def test_forced_rates_and_lengths_reach_the_decoder(
         acceptance_rule=["match"],
         seed=5,
         workload={"max_new_tokens": 9},
-        verify={"gamma": 2, "prompts": 1, "acceptance": [0.5, 0.25]},
+        validate={"gamma": 2, "prompts": 1, "acceptance": [0.5, 0.25]},
         limits={"memory": "3GiB"},
     )
     decode(tmp_path / "run", made_of)
@@ -403,14 +404,14 @@ def test_a_run_decodes_what_is_to_be_verified(tmp_path: Path, bench: FakeBench) 
     path = tmp_path / "run"
     bench.overhead_s = 0.125
     assert runner.run(config(), out=path) == 0
-    assert {"requests.parquet", "rounds.parquet", "verification.csv"} <= {entry.name for entry in path.iterdir()}
+    assert {"requests.parquet", "rounds.parquet", "validation.csv"} <= {entry.name for entry in path.iterdir()}
     run = Run.open(path)
-    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.verification()] == [
+    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.validation()] == [
         (*place, 2, 4 if place[0] == 1 else 2) for place in dict.fromkeys(one.place for one in bench.decoded)
     ]
     assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
     assert set(run.predictions()["label"]) == {""}
-    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "verification.csv", "predictions.csv")}
+    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "validation.csv", "predictions.csv")}
     bench.decoded.clear()
     assert runner.run(config(), out=path) == 0
     assert bench.decoded == []

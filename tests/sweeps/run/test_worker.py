@@ -13,7 +13,7 @@ from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.sweeps.run import isolation, runner, worker
 from specgauge.sweeps.run.worker import WorkerOutcome
-from specgauge.sweeps.store.checkpoint import MARK, WorkingMark, read_mark
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, read_checkpoint
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
@@ -23,17 +23,17 @@ from tests.sweeps.fake_bench import FakeBench
 
 @pytest.mark.parametrize("content", ["", '{"stage": "loa', "[1]", '{"stage": 3}'])
 def test_a_mark_that_is_damaged_is_none(tmp_path: Path, content: str) -> None:
-    assert read_mark(tmp_path) is None
+    assert read_checkpoint(tmp_path) is None
     (tmp_path / MARK).write_text(content)
-    assert read_mark(tmp_path) is None
+    assert read_checkpoint(tmp_path) is None
 
 
 def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
-    with WorkingMark(tmp_path) as mark:
+    with Checkpoint(tmp_path) as mark:
         mark.stage("loading p")
-        assert read_mark(tmp_path) == {"stage": "loading p", "pid": os.getpid()}
+        assert read_checkpoint(tmp_path) == {"stage": "loading p", "pid": os.getpid()}
         mark.block("c", "decode", 2)
-        assert read_mark(tmp_path) == {
+        assert read_checkpoint(tmp_path) == {
             "stage": "timing decode", "cell": "c", "arm": "decode", "block": 2, "pid": os.getpid()
         }  # fmt: skip
 

@@ -1,0 +1,74 @@
+"""What rounds yield: tokens per round and full acceptance by gamma, whatever they were taken from.
+
+    Omega(gamma)    tokens a round commits, the bonus or replacement included
+    A_gamma         P(a round accepts all its drafts)
+
+Made by `AcceptanceProfile.at` (rates, counts, a histogram: `specgauge.model.acceptance.profiles`),
+`specgauge.model.sensitivity.acceptance_iid` (one alpha) and `specgauge.sweeps.analysis.rounds.recorded_acceptance`
+(recorded texts, with bootstrap replicates).  With
+`specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
+
+G gammas; (…) any leading axes: none, or 1 + R with the estimate in row 0 and R bootstrap replicates after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specgauge.model.checks import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """Tokens per round by gamma, the same at every batch size, and at every context of its range."""
+
+    gammas: IntArray
+    """(G,) rising."""
+    tokens_per_round: FloatArray
+    """(…, G) Omega; NaN where it is not known."""
+    full_acceptance: FloatArray
+    """(…, G) A_gamma."""
+    provenance: IntArray
+    """(G,) `Provenance` of Omega."""
+    accepted_draft_tokens: FloatArray | None = None
+    """(G,) drafts accepted in a round: Omega - 1, and the bonus that a round ending on an accepted EOS lacks; None
+    where nothing tells how many rounds do."""
+    draft_shares: FloatArray | None = None
+    """(…, G, D + 1) P(a round verifies k drafts), k = 0 … D; None where every round of gamma verifies gamma."""
+    prompts: tuple[int, ...] = ()
+    """Numbers of the prompts it was recorded on, which a bootstrap draws; empty where it was given."""
+    contexts: tuple[int, int] | None = None
+    """Smallest and largest context it was recorded at; None where it holds for any."""
+
+    @property
+    def is_known(self) -> BoolArray:
+        """(G,) whether the estimate of Omega is known."""
+        estimate = self.tokens_per_round.reshape(-1, self.gammas.size)[0]
+        return np.asarray(np.isfinite(estimate), dtype=np.bool_)
+
+    @property
+    def drafts_per_round(self) -> FloatArray:
+        """(…, G) drafts that a round verifies on average; NaN where it is not known."""
+        if self.draft_shares is None:
+            return np.broadcast_to(self.gammas.astype(np.float64), self.tokens_per_round.shape)
+        return np.asarray(self.draft_shares @ np.arange(self.draft_shares.shape[-1]), dtype=np.float64)
+
+    def covers(self, context: int) -> bool:
+        """Whether it was recorded around this context."""
+        return self.contexts is None or self.contexts[0] <= context <= self.contexts[1]
+
+    def only(self, gammas: Sequence[int] | IntArray) -> Acceptance:
+        """The same for some of its gammas, in their order; ValueError for another gamma."""
+        columns = [self.gammas.tolist().index(gamma) for gamma in np.asarray(gammas).tolist()]
+        return replace(
+            self,
+            gammas=self.gammas[columns],
+            tokens_per_round=self.tokens_per_round[..., columns],
+            full_acceptance=self.full_acceptance[..., columns],
+            provenance=self.provenance[columns],
+            accepted_draft_tokens=None if self.accepted_draft_tokens is None else self.accepted_draft_tokens[columns],
+            draft_shares=None if self.draft_shares is None else self.draft_shares[..., columns, :],
+        )

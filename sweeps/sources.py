@@ -1,0 +1,45 @@
+"""Sources of round costs by name: where the costs of a run's setting are taken from.
+
+    source = cost_source("measured", run, setting)
+    source.costs(4, [512, 1024], [1, 2, 3])            # `RoundCosts` by batch size, context and gamma
+
+A new source is one file with a function (run, setting) -> `CostSource`, and one line in `SOURCES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from specgauge.model.costs import CostSource
+from specgauge.model.settings import Setting
+from specgauge.sweeps.analysis.counted_rounds import measured_costs
+from specgauge.sweeps.analysis.settings import cells_of, run_settings
+from specgauge.sweeps.analysis.timings import collect_timings
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.rundir import Run
+
+
+def measured(run: Run, setting: Setting) -> CostSource:
+    """The medians that the run's journal has of a setting's cells, over batch size and context.
+
+    Raises:
+        ValueError: the run has no such setting, none of its cells has times, or the journal is damaged.
+    """
+    timed = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+    for found in run_settings(run, {}, pairs=[setting.pair]):
+        if found.key == setting:
+            costs = measured_costs(cells_of(found, timed))
+            if costs is None:
+                raise ValueError(f"{run.path}: no round of {setting.pair}, sampling {setting.sampling}, was timed")
+            return costs
+    raise ValueError(f"{run.path}: found no setting {setting}")
+
+
+SOURCES: Mapping[str, Callable[[Run, Setting], CostSource]] = {"measured": measured}
+
+
+def cost_source(name: str, run: Run, setting: Setting) -> CostSource:
+    """The source of that name; ValueError for another name, and as the source raises."""
+    if name not in SOURCES:
+        raise ValueError(f"source of costs: expected one of {', '.join(SOURCES)}, got {name!r}")
+    return SOURCES[name](run, setting)

@@ -1,0 +1,401 @@
+"""Typed rows from the files of a run directory and back: CSV, JSON lines, JSON, YAML and parquet, one reader each.
+
+    read_csv(path, PredictionRow)                    # a row a line
+    write_csv(path, PredictionRow, rows)             # rows as mappings or as typed rows; floats come back exactly
+    read_table(path, RoundRow)                       # a pyarrow table of the row type's columns
+    row_of(WarningRow, mapping, "run.yaml, entry 1") # one row, checked
+
+What is missing, truncated, foreign, of another release or holds something else than its row type says is a `ValueError`
+of one line: the file and place, what is expected, what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+import math
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from specgauge.configs.canonical import canonical_json, strict_loads
+from specgauge.sweeps.store.files import atomic_path, write_text_atomically
+from specgauge.sweeps.store.schema import SCHEMA
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Row = TypeVar("Row")
+RUN_AGAIN = "make it anew with `specgauge run`"
+MEASURE_AGAIN = "delete it to measure it again"
+START_ANEW = "start anew with --fresh"
+_KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+_EXPECTED = {
+    "missing": "a value", "int_type": "a whole number", "float_type": "a number", "finite_number": "a finite number",
+    "bool_type": "True or False", "string_type": "text", "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}", "less_than_equal": "a number of at most {le}",
+    "literal_error": "{expected}", "tuple_type": "a list", "dict_type": "a mapping", "dataclass_type": "a mapping",
+    "too_short": "at least {min_length} entry", "too_long": "at most {max_length} entries", "expected": "{what}",
+}  # fmt: skip
+"""What was expected, by the kind of pydantic's error."""
+
+
+class Column(NamedTuple):
+    """A field of a row type."""
+
+    kind: Any
+    """int, float, bool, str, or what is no scalar."""
+    bounds: Mapping[str, float]
+    """`ge`, `gt`, `le`, where it has them."""
+    may_lack: bool
+    """Whether None is a value of it."""
+    is_required: bool
+    """Whether every file has it."""
+
+    @property
+    def expected(self) -> str:
+        """Its values in words; "" where it is no scalar."""
+        what = " or ".join(get_args(self.kind)) if get_origin(self.kind) is Literal else _KINDS.get(self.kind, "")
+        ends = {"gt": "above", "ge": "of at least", "le": "up to"}
+        bounds = " and ".join(f"{ends[name]} {end:g}" for name, end in self.bounds.items())
+        return f"{what} {bounds}".rstrip() + (", or nothing" if what and self.may_lack else "")
+
+
+_COLUMNS: dict[Any, dict[str, Column]] = {}
+
+
+def columns(row_type: type[Any]) -> dict[str, Column]:
+    """The fields of a row type, by name and in order."""
+    if row_type not in _COLUMNS:
+        hints = get_type_hints(row_type, include_extras=True)
+        _COLUMNS[row_type] = {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
+    return _COLUMNS[row_type]
+
+
+def _column(one: Field[Any], hint: Any) -> Column:
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    hint = options[0]
+    notes = [note for info in getattr(hint, "__metadata__", ()) for note in getattr(info, "metadata", ())]
+    return Column(
+        kind=get_args(hint)[0] if hasattr(hint, "__metadata__") else hint,
+        bounds={end: getattr(note, end) for end in ("gt", "ge", "le") for note in notes if hasattr(note, end)},
+        may_lack=len(options) > 1,
+        is_required=one.default is MISSING and one.default_factory is MISSING,
+    )
+
+
+def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN) -> Row:
+    """A mapping as a row; `where`: the file and place that begin the line of an error, `remedy`: its end.
+
+    Raises:
+        ValueError: a field is missing, unknown or holds something else than it should, or another release wrote it.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}: expected a mapping, got {type(value).__name__}; {remedy}")
+    check_release(value, where)
+    try:
+        return TypeAdapter(row_type).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f"{where}{_problem(row_type, error)}; {remedy}") from error
+
+
+def _problem(row_type: type[Any], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    kind, place, context = first["type"], first["loc"], first.get("ctx", {})
+    known = columns(row_type)
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+    if kind == "unexpected_keyword_argument":
+        near = difflib.get_close_matches(str(place[-1]), known, n=1)
+        return f", {name}: expected {f'the field {near[0]!r}' if near else 'no such field'}, got {place[-1]!r}"
+    if kind == "value_error":
+        return f", {name}: {context['error']}"
+    column = known.get(str(place[0])) if len(place) == 1 and kind not in ("expected", "finite_number") else None
+    wanted = column.expected if column is not None else ""
+    if not wanted:
+        wanted = (
+            _EXPECTED[kind].format(**context) if kind in _EXPECTED else first["msg"].removeprefix("Input should be ")
+        )
+    if kind == "missing":
+        return f", {name}: expected {wanted}, it is missing"
+    if not name:
+        return f": expected {wanted}"
+    return f", {name}: expected {wanted}, got {short(first['input'])}"
+
+
+def short(value: Any) -> str:
+    """A value for a line of text."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def check_release(content: Mapping[Any, Any], where: object) -> None:
+    """Refuse what another release wrote.
+
+    Raises:
+        ValueError: it was.
+    """
+    found = content.get("schema", SCHEMA)
+    if found != SCHEMA:
+        raise ValueError(
+            f"{where}: expected schema {SCHEMA} of this release, got {found!r} of another; read it with that "
+            "release, or start anew with --fresh"
+        )
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a run's file.
+
+    Raises:
+        ValueError: missing, unreadable, empty or not UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: missing; make it with `specgauge run`") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {RUN_AGAIN}") from error
+    except OSError as error:
+        raise ValueError(f"{path}: cannot read it: {error.strerror or error}") from error
+    if not text.strip():
+        raise ValueError(f"{path}: empty; {RUN_AGAIN}")
+    return text
+
+
+def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file of a run.
+
+    Raises:
+        ValueError: missing, truncated, not strict JSON or YAML, not a mapping, or of another release.
+    """
+    import yaml
+
+    text, kind = read_text(path), "JSON" if path.suffix == ".json" else "YAML"
+    try:
+        content = strict_loads(text) if kind == "JSON" else yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path}: truncated or not {kind}: {what}; {remedy}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a mapping, got {type(content).__name__}; {remedy}")
+    check_release(content, path)
+    if kind == "YAML" and not text.endswith("\n"):
+        raise ValueError(f"{path}: truncated: its last line is not whole; {remedy}")
+    return content
+
+
+def write_mapping(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping as JSON or YAML, stamped with the release; StorageError where the disk refuses."""
+    import yaml
+
+    stamped = {"schema": SCHEMA, **content}
+    if path.suffix == ".json":
+        text = json.dumps(stamped, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        text = yaml.safe_dump(stamped, sort_keys=False, allow_unicode=True, width=120)
+    write_text_atomically(path, text)
+
+
+def plain(row: Any) -> Any:
+    """A typed row as a mapping, the rows in it too."""
+    return TypeAdapter(type(row)).dump_python(row)
+
+
+def rows_under(path: Path, key: str, row_type: type[Row], remedy: str = RUN_AGAIN) -> tuple[Row, ...]:
+    """The rows in the list under a key of a JSON or YAML file.
+
+    Raises:
+        ValueError: as `read_mapping`, or an entry is damaged; its number and the field are named.
+    """
+    entries = read_mapping(path, remedy).get(key)
+    if not isinstance(entries, list):
+        raise ValueError(f"{path}, {key}: expected a list, got {short(entries)}; {remedy}")
+    return tuple(row_of(row_type, one, f"{path}, {key}[{number}]", remedy) for number, one in enumerate(entries))
+
+
+def read_jsonl(path: Path, row_type: type[Row], content: bytes, remedy: str) -> tuple[Row, ...]:
+    """The rows of the whole lines of a file, one strict-JSON mapping each.
+
+    Raises:
+        ValueError: a line is damaged, foreign or of another release; its number and the field are named.
+    """
+    lines = content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]
+    return tuple(_json_row(f"{path}, line {number}", row_type, raw, remedy) for number, raw in enumerate(lines, 1))
+
+
+def _json_row(where: str, row_type: type[Row], raw: bytes, remedy: str) -> Row:
+    try:
+        value = strict_loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: not UTF-8 text; {remedy}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where}: not JSON: {error.msg}; {remedy}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: {error}; {remedy}") from error
+    return row_of(row_type, value, where, remedy)
+
+
+def json_line(row: Any) -> bytes:
+    """The line of a typed row, its end included; ValueError for NaN."""
+    return canonical_json(plain(row)).encode("ascii") + b"\n"
+
+
+def read_csv(path: Path, row_type: type[Row]) -> tuple[Row, ...]:
+    """The rows of a run's CSV file; columns that the row type does not have are passed over.
+
+    Raises:
+        ValueError: missing, truncated, foreign, or a field that holds something else than it should.
+    """
+    text = read_text(path)
+    if not text.endswith("\n"):
+        raise ValueError(f"{path}: truncated (its last line has no end); {RUN_AGAIN}")
+    try:
+        header, *lines = csv.reader(io.StringIO(text), strict=True)
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a CSV file: {error}; {RUN_AGAIN}") from error
+    check_columns(path, header, row_type, RUN_AGAIN)
+    known = columns(row_type)
+    found = []
+    for number, line in enumerate(lines, start=2):
+        where = f"{path}, line {number}"
+        if len(line) != len(header):
+            raise ValueError(f"{where}: expected {len(header)} fields, got {len(line)}; {RUN_AGAIN}")
+        values = {name: _value(known[name], field) for name, field in zip(header, line, strict=True) if name in known}
+        found.append(row_of(row_type, values, where))
+    return tuple(found)
+
+
+def check_columns(path: Path, found: Sequence[str], row_type: type[Any], remedy: str) -> None:
+    """Refuse a table that lacks a column of its row type; ValueError with its name."""
+    missing = [name for name, column in columns(row_type).items() if column.is_required and name not in found]
+    if missing:
+        raise ValueError(f"{path}: expected the column {missing[0]!r}, it is missing; {remedy}")
+
+
+def _value(column: Column, field: str) -> Any:
+    """A field as its column's kind, or as it is where it holds none: then it is refused with its row."""
+    if not field and column.may_lack:
+        return None
+    if column.kind is bool:
+        return {"True": True, "False": False}.get(field, field)
+    try:
+        return column.kind(field) if column.kind in (int, float) else field
+    except ValueError:
+        return field
+
+
+def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
+    """Rows as CSV; unknown is empty."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns(row_type), restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        values = vars(row) if is_dataclass(row) else row
+        writer.writerow({name: "" if value is None else value for name, value in values.items()})
+    return buffer.getvalue()
+
+
+def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
+    """Write rows, as mappings or typed; StorageError where the disk refuses."""
+    write_text_atomically(path, csv_text(row_type, rows))
+
+
+def frame_of(row_type: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
+    """Typed rows as a table: unknown numbers are NaN."""
+    import numpy as np
+    import pandas as pd
+
+    def column(name: str, kind: Any) -> Any:
+        values = [getattr(row, name) for row in rows]
+        return np.array(values, dtype=np.float64) if kind is float else values
+
+    return pd.DataFrame({name: column(name, one.kind) for name, one in columns(row_type).items()})
+
+
+def arrow_schema(row_type: type[Any]) -> pa.Schema:
+    """The row type as parquet holds it."""
+    import pyarrow as pa
+
+    scalars = {int: pa.int32(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+
+    def kind(column: Column) -> pa.DataType:
+        if get_origin(column.kind) is tuple:
+            return pa.list_(scalars[get_args(get_args(column.kind)[0])[0]])
+        return scalars[column.kind]
+
+    return pa.schema(
+        [pa.field(name, kind(column)) for name, column in columns(row_type).items()],
+        metadata={_RELEASE: str(SCHEMA).encode()},
+    )
+
+
+_RELEASE = b"specgauge_schema"
+
+
+def read_table(path: Path, row_type: type[Any], remedy: str = MEASURE_AGAIN) -> pa.Table:
+    """The columns of a parquet file of a run, in the row type's order and kinds; those it may lack only if there.
+
+    Raises:
+        ValueError: missing, truncated, not parquet, of another release, without a column, or a column that holds
+            something else than it should.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    refusals = (OSError, ValueError, KeyError, NotImplementedError, pa.ArrowException)
+    if not path.is_file():
+        raise ValueError(f"{path}: missing; measure it with `specgauge run`")
+    try:
+        table = pq.read_table(path)
+    except refusals as error:
+        cause = str(error).partition("\n")[0][:200]
+        raise ValueError(f"{path}: truncated or not a parquet file: {cause}; {remedy}") from error
+    release = (table.schema.metadata or {}).get(_RELEASE, str(SCHEMA).encode()).decode(errors="replace")
+    check_release({"schema": SCHEMA if release == str(SCHEMA) else release}, path)
+    check_columns(path, table.column_names, row_type, remedy)
+    wanted = arrow_schema(row_type)
+    wanted = pa.schema([one for one in wanted if one.name in table.column_names], metadata=wanted.metadata)
+    for name in wanted.names:
+        column, found = columns(row_type)[name], table.column(name)
+        where = f"{path}, column {name}: expected {column.expected}"
+        try:
+            wrong = _out_of_bounds(column, found.cast(wanted.field(name).type))
+        except refusals as error:
+            raise ValueError(f"{where}, got {found.type}; {remedy}") from error
+        if wrong is not None:
+            raise ValueError(f"{where}, got {wrong}; {remedy}")
+    return table.select(wanted.names).cast(wanted)
+
+
+def _out_of_bounds(column: Column, values: pa.ChunkedArray) -> float | str | None:
+    """A value that the column must not have; None where all are as they should be."""
+    import pyarrow.compute as pc
+
+    if values.null_count and not column.may_lack:
+        return "nothing"
+    if not column.bounds:
+        return None
+    ends = pc.min_max(values).as_py()
+    least, most = column.bounds.get("gt", column.bounds.get("ge", -math.inf)), column.bounds.get("le", math.inf)
+    if ends["min"] is not None and (ends["min"] < least or ("gt" in column.bounds and ends["min"] == least)):
+        return float(ends["min"])
+    return float(ends["max"]) if ends["max"] is not None and ends["max"] > most else None
+
+
+def write_table(path: Path, row_type: type[Any], table: pa.Table | pd.DataFrame) -> None:
+    """Write a table of a run, stamped with the release; StorageError where the disk refuses, the older one stays."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not isinstance(table, pa.Table):
+        names = [name for name in columns(row_type) if name in table.columns]
+        table = pa.Table.from_pandas(table[names], preserve_index=False)
+    table = table.replace_schema_metadata(arrow_schema(row_type).metadata)
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary)

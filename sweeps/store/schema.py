@@ -1,0 +1,464 @@
+"""What every file of a run directory holds: a row type each, whose fields are its columns or keys.
+
+A row is checked when it is made; unknown is None, times are in seconds. A field with a default may be missing.
+
+    PredictionRow        predictions.csv         RequestRow, RoundRow   requests.parquet, rounds.parquet
+    ValidationRow        validation.csv          RolloutRow             rollouts.parquet
+    RecommendationRow    recommendation.yaml     AcceptanceRow          acceptance/<pair>--<sampling>.parquet
+    JournalLine          cells.jsonl             PromptRow              prompts.jsonl
+    TunedCell            policies.json           Environment            environment.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
+
+from specgauge.configs.canonical import short_hash
+from specgauge.model.arms import BASELINES, Arm
+from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.tuning import policy_of, policy_record
+
+SCHEMA = 1
+"""The release of the file formats; a file of another one is refused."""
+
+Text = Annotated[str, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Integer = Annotated[int, Field(strict=True)]
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
+Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+Probability = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)]
+
+EXACT = ConfigDict(extra="forbid")
+OPEN = ConfigDict(extra="ignore")
+
+
+def expected(what: str) -> PydanticCustomError:
+    """The error of a field that should have been `what`."""
+    return PydanticCustomError("expected", "{what}", {"what": what})
+
+
+AXES = ("pair", "mode", "chain", "batch_size", "context")
+_TEXT_AXES = ("pair", "mode", "chain")
+Status = Literal["ok", "oom", "skipped", "failed", "killed"]
+SETTLED: frozenset[str] = frozenset({"ok", "oom", "skipped"})
+"""Statuses that are results; a block that failed or was killed is measured again by the next run."""
+Key = tuple[str, str, int]
+
+
+def _axes(axes: dict[str, Any]) -> dict[str, Any]:
+    if sorted(axes) != sorted(AXES):
+        raise expected(f"exactly the keys {', '.join(AXES)}")
+    for name, value in axes.items():
+        if name in _TEXT_AXES and not isinstance(value, str):
+            raise expected(f"text under {name}")
+        if name not in _TEXT_AXES and (type(value) is not int or value < 0):
+            raise expected(f"a whole number of at least 0 under {name}")
+    return axes
+
+
+def _is_arm(arm: str, kinds: frozenset[str]) -> bool:
+    try:
+        return Arm.parse(arm).kind in kinds
+    except ValueError:
+        return False
+
+
+_TIMED = frozenset({"decode", "draft", "draft_catch_up", "verify", "prefill_target", "prefill_draft"})
+_DECODED = frozenset({*BASELINES, "speculate", "adaptive"})
+
+
+def timed_arm(arm: str) -> str:
+    """The text of an arm that is timed; an error for any other."""
+    if not _is_arm(arm, _TIMED):
+        raise expected("decode, draft, draft_catch_up, verify:<gamma>, prefill_target or prefill_draft")
+    return arm
+
+
+def decoded_arm(arm: str) -> str:
+    """The text of an arm that is decoded end to end; an error for any other."""
+    if not _is_arm(arm, _DECODED):
+        raise expected(f"{', '.join(BASELINES)}, speculate:<gamma> or adaptive:<policy>")
+    return arm
+
+
+Samples = tuple[Annotated[tuple[NotNegative, ...], Field(min_length=1)], ...]
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class JournalLine:
+    """What one arm of one cell gave in one block: a line of cells.jsonl.
+
+    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`. Raw
+    samples and warm-ups are kept; statistics derive from them.
+    """
+
+    schema: Integer = SCHEMA
+    config: Text
+    cell: Text
+    axes: Annotated[dict[str, Any], AfterValidator(_axes)]
+    arm: Annotated[str, Field(strict=True), AfterValidator(timed_arm)]
+    block: Whole
+    status: Status
+    reason: Text | None = None
+    samples_s: Samples = ()
+    first_call_s: NotNegative | None = None
+    warmup_s: Samples = ()
+    device_s: NotNegative | None = None
+    """The wall time that the line cost."""
+    at: Text | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a cell that is not the hash of its axes."""
+        if self.cell != short_hash(self.axes):
+            raise expected(f"the cell {short_hash(self.axes)!r}, the hash of its axes")
+
+    @property
+    def key(self) -> Key:
+        """What the line is about: (cell, arm, block)."""
+        return self.cell, self.arm, self.block
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class Environment:
+    """environment.json: what must not change within a run; times of two machines, or of two releases, never mix.
+
+    The file says more of the machine, for whoever reads it.
+    """
+
+    device: Text | None = None
+    cpu: Text | None = None
+    cuda: Text | None = None
+    threads: Integer | None = None
+    packages: dict[str, Text | None] = field(default_factory=dict)
+
+
+PACKAGES = ("torch", "transformers", "specgauge")
+
+
+def machine_of(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What must not change within a run, by its name in environment.json (`threads`, `packages.torch`)."""
+    plain = {name: environment.get(name) for name in ("device", "cpu", "cuda", "threads")}
+    packages = environment.get("packages") or {}
+    return plain | {f"packages.{name}": packages.get(name) for name in PACKAGES}
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class PromptRow:
+    """A prompt of a pair, as text and as token ids: a line of prompts.jsonl."""
+
+    schema: Integer = SCHEMA
+    pair: Text
+    prompt: Whole
+    category: Text | None
+    text: Text
+    tokens: tuple[Whole, ...]
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class AcceptanceRow:
+    """A position of a target's text under a teacher-forced pass: a row of an acceptance file."""
+
+    prompt: Whole
+    repetition: Whole
+    position: Whole
+    context: Whole
+    token: Whole
+    target_prob: Number | None
+    draft_prob: Number | None
+    overlap_ratio: Number | None
+    overlap_match: Number | None
+    draft_argmax: Integer | None
+    draft_argmax_target_prob: Number | None
+    draft_top_prob: Number | None
+    draft_entropy_nats: Number | None
+    proposed_length: Whole | None = None
+    """This and the next three are of lookups alone."""
+    match_length: Whole | None = None
+    lookup_match: Whole | None = None
+    rejected_target_prob: Number | None = None
+    end_reason: Text
+
+
+class RolloutKey(NamedTuple):
+    """Whose chains of drafts off the target's text they are."""
+
+    pair: str
+    sampling: str
+    draft_sampling: str
+    acceptance_rule: str
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class RolloutRow:
+    """A step of a draft chain that starts with a rejected draft: a row of rollouts.parquet."""
+
+    pair: Text | None = None
+    sampling: Text | None = None
+    draft_sampling: Text | None = None
+    acceptance_rule: Text | None = None
+    prompt: Whole
+    repetition: Whole
+    start: Whole
+    depth: Count
+    token: Whole
+    top_prob: Probability
+    entropy_nats: NotNegative
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class DecodedKey:
+    """Where blocks are decoded end to end: a cell under one sampling setting and acceptance rule."""
+
+    pair: Text
+    mode: Text
+    sampling: Text
+    draft_sampling: Text
+    acceptance_rule: Text
+    batch_size: Count
+    start_context: Count
+    """The length of every prompt of a block."""
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class RequestRow(DecodedKey):
+    """A row of a batch decoded under an arm: a row of requests.parquet."""
+
+    block: Whole
+    arm: Text
+    gamma: Whole | None
+    row: Whole
+    prompt: Whole
+    repetition: Whole
+    prompt_tokens: Whole
+    tokens: tuple[Whole, ...]
+    finish_reason: Text
+    prefill_s: Number | None
+    seconds: Number | None
+    decode_s: Number | None
+    rounds: Whole | None
+    expected_rounds: Number | None
+    expected_starts: tuple[Number, ...] | None
+    expected_committed: tuple[Number, ...] | None
+    lossless: Flag
+    why_not_lossless: Text | None
+    against_plain: Text | None
+    leaves_plain_at: Whole | None
+    leaves_plain_margin: Number | None
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class RoundRow(DecodedKey):
+    """A row's part in a round, with the batch's phase times: a row of rounds.parquet; plain steps are rounds."""
+
+    block: Whole
+    arm: Text
+    round: Whole
+    active_rows: Whole
+    row: Whole
+    prompt: Whole
+    repetition: Whole
+    position: Whole
+    context: Whole
+    gamma_asked: Whole
+    gamma: Whole
+    gamma_limit: Text
+    drafted: Whole
+    accepted: Whole
+    emitted: Whole
+    t_round_s: Number
+    t_draft_s: Number | None
+    t_verify_s: Number | None
+    t_accept_s: Number | None
+    t_rest_s: Number | None
+    top_probs: tuple[Number, ...] | None
+    entropies_nats: tuple[Number, ...] | None
+    match_length: Whole | None
+
+
+def _policy(value: Any) -> RoundPolicy:
+    if isinstance(value, RoundPolicy):
+        return value
+    if not isinstance(value, Mapping):
+        raise expected("a mapping of a policy's kind and fields")
+    return policy_of(value)
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class TunedHalf:
+    """The policies that one half of the prompts is decoded under."""
+
+    tuned_on: tuple[Whole, ...]
+    """Numbers of the prompts that taught them; none of this half."""
+    policies: dict[str, Annotated[RoundPolicy, PlainValidator(_policy), PlainSerializer(policy_record)]]
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class TunedCell:
+    """The adaptive policies of one cell, as they were tuned: an entry of policies.json."""
+
+    key: DecodedKey
+    prompts: Count
+    """Prompts of the workload; each may have been recorded at several lengths."""
+    gamma_max: Count
+    """The most drafts that any of them may ask for."""
+    t_overhead_s: Number
+    """ε that they were tuned with: of the decoder's phases, before anything was decoded under them."""
+    t_look_s: Number
+    """What reading a draft's signals costs."""
+    halves: tuple[TunedHalf, TunedHalf]
+    """For even prompts, for odd ones."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Why a policy that was asked for is not decoded, by name."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The policies that are decoded."""
+        return tuple(self.halves[0].policies)
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class CellRow:
+    """The columns that say which cell, under which setting, a prediction, recommendation or validation is of."""
+
+    pair: Text
+    mode: Text
+    sampling: Text
+    draft_sampling: Text
+    acceptance_rule: Text
+    batch_size: Count
+    context: Count
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class PredictionRow(CellRow):
+    """A cell at one γ: a row of predictions.csv."""
+
+    gamma: Count
+    t_decode_s: Number | None
+    t_draft_total_s: Number | None
+    t_draft_catch_up_s: Number | None
+    t_verify_s: Number | None
+    """T_verify(γ), of γ drafts."""
+    t_verify_mean_s: Number | None
+    """Mean verification of the rounds at this γ, which find fewer drafts where they are looked up."""
+    t_overhead_s: Number | None
+    t_round_s: Number | None
+    tokens_per_round: Number | None
+    tokens_per_round_low: Number | None
+    tokens_per_round_high: Number | None
+    accepted_draft_tokens: Number | None
+    drafts_per_round: Number | None
+    speedup: Number | None
+    speedup_low: Number | None
+    speedup_high: Number | None
+    p_best: Number | None
+    is_best: Flag
+    is_recommended: Flag
+    full_acceptance: Number | None
+    cost_known: Text
+    acceptance_known: Text
+    label: Text
+    status: Text = ""
+    """`ok`, or what kept the number from being known."""
+    reason: Text = ""
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class ValidationRow(CellRow):
+    """What was decoded end to end in a cell, at one γ or under one adaptive policy: a row of validation.csv."""
+
+    gamma: Count | None
+    """None under a policy, which chooses it."""
+    blocks: Whole | None
+    rounds: Whole | None
+    tokens: Whole
+    lossless: Flag
+    why_not_lossless: Text | None
+    t_overhead_s: Number | None
+    overhead_from: Text | None
+    t_accept_rest_s: Number | None
+    t_round_s: Number | None
+    tokens_per_round_predicted: Positive | None
+    tokens_per_round_counted: Positive | None
+    acceptance_error: Number | None
+    acceptance_error_low: Number | None
+    acceptance_error_high: Number | None
+    speedup_predicted: Positive | None
+    speedup_from_counts: Positive | None
+    speedup_measured: Positive | None
+    speedup_measured_low: Positive | None
+    speedup_measured_high: Positive | None
+    cost_error: Number | None
+    error: Number | None
+    speedup_whole: Positive | None
+    plain_over_generate: Positive | None
+    plain_over_loop: Positive | None
+    rounds_counted: Whole
+    rounds_expected: Number | None
+    rounds_standard_errors: Number | None
+    rounds_agree: Flag | None
+    texts_same: Whole | None
+    texts_tied: Whole | None
+    texts_differ: Whole | None
+    policy: Text | None
+    """This and what follows is of adaptive policies alone."""
+    mean_gamma: Number | None
+    gamma_switches: Whole | None
+    looks: Whole | None
+    t_look_s: Number | None
+    best_fixed_gamma: Count | None
+    over_best_fixed: Number | None
+    over_best_fixed_low: Number | None
+    over_best_fixed_high: Number | None
+    off_path: Text | None
+    error_low: Number | None
+    error_high: Number | None
+
+    def __post_init__(self) -> None:
+        """Refuse a row of neither a γ nor a policy."""
+        if (self.gamma is None) == (self.policy is None):
+            raise expected("either a gamma or a policy")
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class Interval:
+    """A speed-up with its interval."""
+
+    value: Number | None
+    low: Number | None
+    high: Number | None
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class RecommendationRow(CellRow):
+    """The decision for a cell: an entry under `recommendations:` of recommendation.yaml."""
+
+    decision: Literal["speculate", "do not speculate", "undecided"]
+    gamma: Count | None = None
+    best_gamma: Count | None
+    recommended_gamma: Count | None
+    speedup: Interval
+    p_gamma_best: Number | None = None
+    expected_loss: Number | None
+    p_speculation_pays: Number | None = None
+    t_overhead_s: Number | None = None
+    reason: Text
+
+
+@dataclass(frozen=True, kw_only=True, config=OPEN)
+class WarningRow:
+    """What a reader must know before believing the numbers: an entry under `warnings:` of recommendation.yaml."""
+
+    code: Text = ""
+    message: Text
+    remedy: Text

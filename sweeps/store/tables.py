@@ -1,0 +1,230 @@
+"""The tables of a run that grow while it is measured: what was decoded end to end, rollouts, and tuned policies.
+
+    requests.parquet    one row per row of a batch under an arm: token ids, seconds, why it ended, rounds
+    rounds.parquet      one row per row and round: drafted, accepted, emitted, and the batch's phase times
+    rollouts.parquet    draft chains that start with a rejected draft, of every pair and sampling setting
+    policies.json       the adaptive policies that a run decodes with, as they were tuned, cell by cell
+
+A file is replaced whole whenever something is added. A block is one batch of prompts under its arms; rounds are written
+before requests, and a block counts once its requests are there, so a kill loses at most the block being decoded.
+
+    log = DecodedLog.open(run.path)
+    if not log.has(key, block=0): log.append(key, 0, requests, rounds)
+    requests, rounds = read_decoded(run.path)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from specgauge.sweeps.store.rows import (
+    START_ANEW,
+    arrow_schema,
+    plain,
+    read_table,
+    rows_under,
+    write_mapping,
+    write_table,
+)
+from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
+from specgauge.sweeps.store.schema import (
+    DecodedKey,
+    RequestRow,
+    RolloutKey,
+    RolloutRow,
+    RoundRow,
+    TunedCell,
+    decoded_arm,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+_BLOCK = (*(field.name for field in fields(DecodedKey)), "block")
+"""The columns that name a block."""
+_DECODE_AGAIN = f"delete {REQUESTS} and {ROUNDS} to decode again"
+
+
+class DecodedLog:
+    """Requests and rounds of an open run; the run's journal lock keeps other writers away."""
+
+    def __init__(self, path: Path, requests: pa.Table, rounds: pa.Table) -> None:
+        """Use `DecodedLog.open`."""
+        self._path, self._requests, self._rounds = path, requests, rounds
+        self._blocks = _blocks(requests)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the tables in the run directory `path`; rounds of a block that was not finished are dropped.
+
+        Raises:
+            ValueError: a file is damaged, foreign, of another release or missing beside the other.
+        """
+        return cls(path, *_both(path))
+
+    def has(self, key: DecodedKey, block: int) -> bool:
+        """Whether a block is kept already."""
+        return (*asdict(key).values(), block) in self._blocks
+
+    def blocks(self, key: DecodedKey) -> int:
+        """How many blocks of a key are kept."""
+        return sum(found[:-1] == tuple(asdict(key).values()) for found in self._blocks)
+
+    def gammas(self, key: DecodedKey) -> tuple[int, ...]:
+        """The γ above 0 that the kept blocks of a key were decoded at, rising."""
+        names = list(asdict(key))
+        rows = self._requests.select([*names, "gamma"]).group_by([*names, "gamma"]).aggregate([]).to_pylist()
+        found = {row["gamma"] for row in rows if all(row[name] == value for name, value in asdict(key).items())}
+        return tuple(sorted(gamma for gamma in found if gamma))
+
+    def append(
+        self,
+        key: DecodedKey,
+        block: int,
+        requests: Iterable[Mapping[str, Any]],
+        rounds: Iterable[Mapping[str, Any]],
+    ) -> None:
+        """Keep a block for good: its requests and rounds, without their key.
+
+        Raises:
+            StorageError: the disk refused it; the older tables stay.
+        """
+        assert not self.has(key, block), (key, block)
+        where = asdict(key) | {"block": block}
+        grown_rounds = _grown(self._rounds, RoundRow, where, rounds)
+        grown_requests = _grown(self._requests, RequestRow, where, requests)
+        write_table(self._path / ROUNDS, RoundRow, grown_rounds)
+        write_table(self._path / REQUESTS, RequestRow, grown_requests)
+        self._rounds, self._requests = grown_rounds, grown_requests
+        self._blocks.add(tuple(where.values()))
+
+    def spent_s(self, pair: str) -> float:
+        """Seconds that the kept blocks of a pair took, the batches' prefills included."""
+        first_rows = [
+            (request["prefill_s"] or 0.0) + (request["decode_s"] or 0.0)
+            for request in self._requests.select(["pair", "row", "prefill_s", "decode_s"]).to_pylist()
+            if request["pair"] == pair and request["row"] == 0
+        ]
+        return sum(first_rows)
+
+
+def _grown(
+    table: pa.Table, row_type: type[Any], where: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
+) -> pa.Table:
+    import pyarrow as pa
+
+    added = pa.Table.from_pylist([{**where, **row} for row in rows], schema=arrow_schema(row_type))
+    return pa.concat_tables([table, added])
+
+
+def _blocks(table: pa.Table) -> set[tuple[Any, ...]]:
+    """The keys and numbers of the blocks in a table."""
+    distinct = table.group_by(list(_BLOCK)).aggregate([])
+    return set(zip(*(distinct.column(name).to_pylist() for name in _BLOCK), strict=True))
+
+
+def _both(path: Path) -> tuple[pa.Table, pa.Table]:
+    """Requests and rounds in a run directory, empty where nothing was decoded, without rounds of unfinished blocks."""
+    import pyarrow as pa
+
+    if not (path / REQUESTS).is_file():
+        return arrow_schema(RequestRow).empty_table(), arrow_schema(RoundRow).empty_table()
+    requests = read_table(path / REQUESTS, RequestRow, _DECODE_AGAIN)
+    if not (path / ROUNDS).is_file():
+        raise ValueError(f"{path / ROUNDS}: missing beside {REQUESTS}; delete {REQUESTS} to decode again")
+    rounds = read_table(path / ROUNDS, RoundRow, _DECODE_AGAIN)
+    done = _blocks(requests)
+    if _blocks(rounds) <= done:
+        return requests, rounds
+    keys = zip(*(rounds.column(name).to_pylist() for name in _BLOCK), strict=True)
+    return requests, rounds.filter(pa.array([key in done for key in keys], type=pa.bool_()))
+
+
+def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Requests and rounds of a run directory, in the order decoded; unknown is NaN or None.
+
+    Both are empty where nothing was decoded; rounds of a block that was not finished are left out.
+
+    Raises:
+        ValueError: a file is damaged, foreign, of another release, missing beside the other, or with an arm that does
+            not exist.
+    """
+    requests, rounds = _both(path)
+    for name, table in ((REQUESTS, requests), (ROUNDS, rounds)):
+        for arm in table.column("arm").unique().to_pylist():
+            try:
+                decoded_arm(arm)
+            except ValueError as error:
+                raise ValueError(
+                    f"{path / name}, column arm: expected {error}, got {arm!r}; {_DECODE_AGAIN}"
+                ) from error
+    return requests.to_pandas(), rounds.to_pandas()
+
+
+def read_rollouts(path: Path) -> pd.DataFrame:
+    """The draft chains off the target's text, one row per step; no row where no draft is rejected.
+
+    Raises:
+        ValueError: missing, truncated, not parquet, of another release, without a column, or with signals that no
+            distribution has.
+    """
+    frame: pd.DataFrame = read_table(path, RolloutRow).to_pandas()
+    return frame
+
+
+def has_rollouts(path: Path, key: RolloutKey) -> bool:
+    """Whether chains of `key` are kept; ValueError for a damaged file."""
+    if not path.is_file():
+        return False
+    frame = read_rollouts(path)
+    return bool((frame[list(RolloutKey._fields)] == list(key)).all(axis=1).any())
+
+
+def add_rollouts(path: Path, key: RolloutKey, chains: pd.DataFrame) -> None:
+    """Keep the chains of `key` beside those of others.
+
+    Raises:
+        ValueError: the file that is there is damaged.
+        StorageError: the disk refused the write; the older file stays.
+    """
+    import pandas as pd
+
+    added = chains.assign(**key._asdict())
+    kept = [read_rollouts(path)] if path.is_file() else []
+    write_table(path, RolloutRow, pd.concat([*kept, added], ignore_index=True))
+
+
+def half_of(number: int, prompts: int) -> int:
+    """Which half a prompt belongs to, 0 or 1; where prompts have several lengths, all of a prompt to the same.
+
+    Each half is decoded under policies that were tuned on the recorded acceptance of the other.
+    """
+    return number % prompts % 2
+
+
+def read_tuned(path: Path) -> dict[DecodedKey, TunedCell]:
+    """The policies that a run directory has, by where they are decoded; {} where nothing was tuned.
+
+    Raises:
+        ValueError: the file is truncated, foreign or of another release.
+    """
+    file = path / POLICIES
+    if not file.is_file():
+        return {}
+    cells = rows_under(file, "cells", TunedCell, START_ANEW)
+    return {cell.key: cell for cell in cells}
+
+
+def keep_tuned(path: Path, cell: TunedCell) -> None:
+    """Write a cell's policies down, beside those of others, before anything is decoded under them.
+
+    Raises:
+        ValueError: the file is truncated, foreign or of another release.
+        StorageError: the disk refused it; the older file stays.
+    """
+    cells = read_tuned(path) | {cell.key: cell}
+    write_mapping(path / POLICIES, {"cells": [plain(one) for one in cells.values()]})

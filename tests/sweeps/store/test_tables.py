@@ -1,0 +1,250 @@
+"""Blocks decoded end to end, rollouts and tuned policies: kept one by one, found again, whole after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specgauge.sweeps.store import tables
+from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.rows import columns, write_table
+from specgauge.sweeps.store.rundir import REQUESTS, ROUNDS
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RoundRow, TunedCell, TunedHalf
+from specgauge.sweeps.store.tables import (
+    DecodedLog,
+    add_rollouts,
+    half_of,
+    has_rollouts,
+    keep_tuned,
+    read_decoded,
+    read_rollouts,
+    read_tuned,
+)
+from tests.model.policy_cases import POLICIES as EVERY_KIND
+from tests.sweeps.decoded import PREFILL_S, Batch, key, write_blocks
+from tests.sweeps.store.test_journal import start
+
+SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
+GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
+
+
+def keep(log: DecodedLog, block: int, place: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
+    log.append(
+        place or key(), block, [r for a in arms for r in SHORT.requests(a)], [r for a in arms for r in SHORT.rounds(a)]
+    )
+
+
+def content(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    requests, rounds = (pq.read_table(path / name).to_pylist() for name in (REQUESTS, ROUNDS))
+    return requests, rounds
+
+
+def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
+    arms = ("generate", "speculate:3")
+    log = DecodedLog.open(tmp_path)
+    keep(log, 0, arms=arms)
+    keep(log, 1, arms=arms)
+    where = {**vars(key()), "block": 1}
+    requests, rounds = content(tmp_path)
+    assert requests[4:] == [where | row for arm in arms for row in SHORT.requests(arm)]
+    assert rounds[len(rounds) // 2 :] == [where | row for row in SHORT.rounds("speculate:3")]
+    assert (list(requests[0]), list(rounds[0])) == (list(columns(RequestRow)), list(columns(RoundRow)))
+    schema = pq.read_schema(tmp_path / REQUESTS)
+    assert [str(schema.field(name).type) for name in ("pair", "block", "tokens", "seconds", "lossless")] == [
+        "string", "int32", "list<element: int32>", "double", "bool",
+    ]  # fmt: skip
+    assert str(pq.read_schema(tmp_path / ROUNDS).field("top_probs").type) == "list<element: double>"
+    frames = read_decoded(tmp_path)
+    assert [len(frame) for frame in frames] == [8, len(rounds)]
+    assert frames[0]["tokens"].map(len).tolist() == [5] * 8
+    assert frames[0]["rounds"].isna().tolist() == [True, True, False, False] * 2
+
+
+def test_texts_of_one_token_have_no_round(tmp_path: Path) -> None:
+    one = Batch(max_new_tokens=1)
+    DecodedLog.open(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
+    requests, rounds = read_decoded(tmp_path)
+    assert requests["tokens"].map(len).tolist() == [1]
+    assert (rounds.empty, list(rounds.columns)) == (True, list(columns(RoundRow)))
+    assert DecodedLog.open(tmp_path).has(key(), 0)
+
+
+def test_a_kept_block_is_known_when_opened_again(tmp_path: Path) -> None:
+    other = key(batch_size=4, start_context=128, sampling="t1")
+    log = DecodedLog.open(tmp_path)
+    keep(log, 0)
+    keep(log, 2)
+    keep(log, 0, other)
+    for found in (log, DecodedLog.open(tmp_path)):
+        assert [found.has(key(), block) for block in range(4)] == [True, False, True, False]
+        assert found.has(other, 0)
+        assert [found.blocks(key()), found.blocks(other), found.blocks(key(pair="q"))] == [2, 1, 0]
+    with pytest.raises(AssertionError):
+        keep(log, 2)
+
+
+def test_the_gammas_of_kept_blocks(tmp_path: Path) -> None:
+    write_blocks(tmp_path, {key(): [SHORT]})
+    assert DecodedLog.open(tmp_path).gammas(key()) == (1, 2, 3)
+    assert DecodedLog.open(tmp_path).gammas(key(batch_size=2)) == ()
+
+
+def test_nothing_decoded_is_two_empty_tables(tmp_path: Path) -> None:
+    requests, rounds = read_decoded(tmp_path)
+    assert (list(requests.columns), list(rounds.columns)) == (list(columns(RequestRow)), list(columns(RoundRow)))
+    assert (requests.empty, rounds.empty, list(tmp_path.iterdir())) == (True, True, [])
+
+
+def test_killed_between_the_two_writes_the_block_is_decoded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = DecodedLog.open(tmp_path)
+    keep(log, 0)
+
+    def killed(path: Path, row_type: type[Any], table: pa.Table) -> None:
+        if path.name == REQUESTS:
+            raise KeyboardInterrupt
+        write_table(path, row_type, table)
+
+    monkeypatch.setattr(tables, "write_table", killed)
+    with pytest.raises(KeyboardInterrupt):
+        keep(log, 1, arms=("speculate:2",))
+    monkeypatch.undo()
+    requests, rounds = content(tmp_path)
+    assert ({row["block"] for row in requests}, {row["block"] for row in rounds}) == ({0}, {0, 1})
+    assert set(read_decoded(tmp_path)[1]["block"]) == {0}
+    found = DecodedLog.open(tmp_path)
+    assert [found.has(key(), block) for block in (0, 1)] == [True, False]
+    keep(found, 1)
+    requests, rounds = content(tmp_path)
+    assert [(row["block"], row["arm"]) for row in requests] == [(0, "plain")] * 2 + [(1, "plain")] * 2
+    assert {(row["block"], row["arm"]) for row in rounds} == {(0, "plain"), (1, "plain")}
+
+
+def test_killed_before_the_first_requests_nothing_is_decoded(tmp_path: Path) -> None:
+    keep(DecodedLog.open(tmp_path), 0)
+    (tmp_path / REQUESTS).unlink()
+    assert not DecodedLog.open(tmp_path).has(key(), 0)
+    assert all(frame.empty for frame in read_decoded(tmp_path))
+
+
+def test_seconds_count_once_a_batch(tmp_path: Path) -> None:
+    """Two rows of 5 tokens under plain (4 steps of 1 s) and generate (the same), with a prefill of 1/2 s each."""
+    log = DecodedLog.open(tmp_path)
+    assert log.spent_s("p") == 0.0
+    keep(log, 0, arms=("plain", "generate"))
+    keep(log, 0, key(pair="q"))
+    assert (log.spent_s("p"), log.spent_s("q"), log.spent_s("r")) == (2 * (4 + PREFILL_S), 4 + PREFILL_S, 0.0)
+    assert DecodedLog.open(tmp_path).spent_s("p") == 2 * (4 + PREFILL_S)
+
+
+@pytest.mark.parametrize("full", [ROUNDS, REQUESTS])
+def test_a_full_disk_keeps_the_older_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
+    log = DecodedLog.open(tmp_path)
+    keep(log, 0)
+    before = content(tmp_path)
+    write_table = pq.write_table
+
+    def refuse(table: pa.Table, where: Path) -> None:
+        write_table(table, where)
+        if full in str(where):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", refuse)
+    with pytest.raises(StorageError, match=rf"{full}: cannot write, No space left on device: what was measured before"):
+        keep(log, 1)
+    monkeypatch.undo()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [REQUESTS, ROUNDS]
+    for opened in (log, DecodedLog.open(tmp_path)):
+        assert (opened.has(key(), 0), opened.has(key(), 1)) == (True, False)
+    assert content(tmp_path)[0] == before[0]
+    assert set(read_decoded(tmp_path)[1]["block"]) == {0}
+    keep(log, 1)
+    assert DecodedLog.open(tmp_path).blocks(key()) == 2
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.tables import DecodedLog
+from tests.sweeps.decoded import Batch, key
+log = DecodedLog.open(Path(sys.argv[1]))
+small, large = Batch(max_new_tokens=3), Batch(max_new_tokens=20_000)
+log.append(key(), 0, small.requests("plain"), small.rounds("plain"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+try:
+    log.append(key(), 1, large.requests("plain"), large.rounds("plain"))
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_file_size_limit_is_the_same_line(tmp_path: Path) -> None:
+    with start(LIMITED, tmp_path) as process:
+        out, err = process.communicate()
+    assert err == ""
+    assert out.startswith(f"{tmp_path / ROUNDS}: cannot write, File too large: what was measured before is kept")
+    assert DecodedLog.open(tmp_path).blocks(key()) == 1
+    assert len(read_decoded(tmp_path)[1]) == 2
+
+
+def chains(start: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "prompt": [0, 0], "repetition": [0, 0], "start": [start, start], "depth": [1, 2], "token": [5, 6],
+            "top_prob": [0.5, 0.25], "entropy_nats": [0.75, 1.5],
+        }
+    )  # fmt: skip
+
+
+def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.parquet"
+    assert not has_rollouts(path, GREEDY)
+    add_rollouts(path, GREEDY, chains(3))
+    add_rollouts(path, DRAWN, chains(7))
+    assert (has_rollouts(path, GREEDY), has_rollouts(path, DRAWN)) == (True, True)
+    assert not has_rollouts(path, GREEDY._replace(acceptance_rule="match"))
+    frame = read_rollouts(path)
+    assert frame["sampling"].tolist() == ["greedy", "greedy", "t1", "t1"]
+    assert frame["start"].tolist() == [3, 3, 7, 7]
+    assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
+
+
+def test_where_no_draft_is_rejected_there_is_no_chain(tmp_path: Path) -> None:
+    add_rollouts(tmp_path / "rollouts.parquet", GREEDY, chains(3).iloc[:0])
+    assert read_rollouts(tmp_path / "rollouts.parquet").empty
+
+
+def tuned_cell(**changes: Any) -> TunedCell:
+    halves = (
+        TunedHalf(tuned_on=(1, 3), policies=dict(EVERY_KIND)),
+        TunedHalf(tuned_on=(0, 2), policies=dict(reversed(EVERY_KIND.items()))),
+    )
+    cell = TunedCell(
+        key=key(), prompts=4, gamma_max=6, t_overhead_s=0.1 + 0.2, t_look_s=0.1, halves=halves, left_out={"x": "why"}
+    )
+    return replace(cell, **changes)
+
+
+def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
+    assert read_tuned(tmp_path) == {}
+    other = tuned_cell(key=key(batch_size=4), left_out={})
+    keep_tuned(tmp_path, tuned_cell())
+    keep_tuned(tmp_path, other)
+    assert read_tuned(tmp_path) == {key(): tuned_cell(), key(batch_size=4): other}
+    assert list(read_tuned(tmp_path)[key()].names) == list(EVERY_KIND)
+    keep_tuned(tmp_path, tuned_cell(t_look_s=0.5))
+    assert read_tuned(tmp_path)[key()].t_look_s == 0.5
+
+
+def test_a_prompt_belongs_to_one_half_at_every_length() -> None:
+    """Five prompts at two lengths: numbers 0 to 4, then 5 to 9."""
+    assert [half_of(number, 5) for number in range(10)] == [0, 1, 0, 1, 0] * 2

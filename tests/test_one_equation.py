@@ -1,0 +1,142 @@
+"""There is one copy of the equation: what every command prints follows functions put into `specgauge.model.speedup`.
+
+Put there are a speed-up three times as large, or rounds that take twice as long; the numbers of every command must move
+by exactly that factor, so that none of them computes S or T_round by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specgauge.cli.main import main
+from specgauge.model import speedup
+from specgauge.model.search.candidates import SearchSettings, bound_candidates
+from specgauge.model.search.levels import exact_levels
+from specgauge.reports.formatting import speedup as speedup_text
+from specgauge.sweeps.analysis.predictions import predict, predict_run
+from specgauge.sweeps.store.rundir import Run
+from tests.model.search_cases import question
+from tests.sweeps import made
+from tests.sweeps.decoded import Batch, key, write_blocks
+from tests.sweeps.made import acceptance_frame, write_run
+
+FLAGS = ("--alpha", "0.8", "--gamma", "1:3", "--t-decode", "1s", "--t-draft", "125ms", "--t-verify", "1.25s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentinel:
+    """One function of the equation that is replaced, and what S is multiplied by then."""
+
+    name: str
+    times: float
+    speedup_factor: float
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real: Callable[..., Any] = getattr(speedup, self.name)
+        monkeypatch.setattr(speedup, self.name, lambda *arguments: self.times * real(*arguments))
+
+
+SENTINELS = [
+    Sentinel(name="_speedup", times=3.0, speedup_factor=3.0),
+    Sentinel(name="_round_time_s", times=2.0, speedup_factor=0.5),
+]
+
+
+def run_at(path: Path) -> Run:
+    """One cell, timed and with acceptance 3/4; a draft that has nothing to catch up."""
+    return write_run(path, made.config(), {"greedy": acceptance_frame(10, 16, 0.75)}, scale={"draft_catch_up": 0.5})
+
+
+class Commands:
+    """What the commands print of a run that is predicted anew before each."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.first, self.second = run_at(folder / "first"), run_at(folder / "second")
+        self._capsys = capsys
+
+    def json(self, *arguments: str) -> Any:
+        predict_run(self.first)
+        predict_run(self.second)
+        self._capsys.readouterr()
+        assert main([*arguments, "--json"]) == 0
+        return json.loads(self._capsys.readouterr().out)
+
+    def predict(self) -> list[float]:
+        document = self.json("predict", *FLAGS)
+        return [*(row["speedup"] for row in document["rows"]), document["at_recommended"]["limits"]["perfect_draft"]]
+
+    def recommend(self) -> list[float]:
+        (entry,) = self.json("recommend", str(self.first.path))["recommendations"]
+        return [entry["speedup"]["value"], entry["speedup"]["low"]]
+
+    def limited(self) -> list[float]:
+        (entry,) = self.json("recommend", str(self.first.path), "--max-itl", "3600s")["recommendations"]
+        return [entry["speedup"]["value"], entry["speedup"]["low"]]
+
+    def compare(self) -> list[float]:
+        (cell,) = self.json("compare", str(self.first.path), str(self.second.path))["cells"]
+        return [found["first"] for found in cell["ratios"] if found["figure"] != "plain"]
+
+    def report(self) -> list[float]:
+        """S of the recommended γ, which the page must show."""
+        (value, _) = self.recommend()
+        page = self.first.path / "page.html"
+        assert main(["report", str(self.first.path), "--out", str(page)]) == 0
+        assert speedup_text(value) in page.read_text(encoding="utf-8")
+        return [value]
+
+
+@pytest.mark.parametrize("sentinel", SENTINELS, ids=lambda one: one.name)
+@pytest.mark.parametrize("command", ["predict", "recommend", "limited", "compare", "report"])
+def test_every_command_asks_the_one_equation(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    sentinel: Sentinel,
+    command: str,
+) -> None:
+    commands = Commands(tmp_path, capsys)
+    before = getattr(commands, command)()
+    sentinel.install(monkeypatch)
+    after = getattr(commands, command)()
+    assert after == pytest.approx([sentinel.speedup_factor * value for value in before], rel=1e-12)
+
+
+def test_replayed_rounds_take_what_the_equation_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = Commands(tmp_path, capsys)
+    arguments = ("replay", str(commands.first.path), "--replicates", "2")
+    before = commands.json(*arguments)["replays"][0]
+    SENTINELS[1].install(monkeypatch)
+    after = commands.json(*arguments)["replays"][0]
+    assert (before["loop_speedup"], after["loop_speedup"]) == (1.0, 0.5)
+    assert before["best_fixed_speedup"] > 1.0 == after["best_fixed_speedup"]
+
+
+def test_counted_rounds_are_held_against_the_one_equation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch(max_new_tokens=12, overhead_s=1 / 16)
+    run = run_at(tmp_path / "run")
+    write_blocks(run.path, {key(): [batch]}, (2,))
+    (before,) = predict(run).verification
+    SENTINELS[0].install(monkeypatch)
+    (after,) = predict(run).verification
+    for name in ("speedup_predicted", "speedup_from_counts"):
+        assert after[name] == pytest.approx(3 * before[name], rel=1e-12)
+
+
+def test_the_search_bounds_its_candidates_by_the_one_equation(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = exact_levels({"decode": [1.0], "draft": [0.1, 0.2], "verify:1": [1.2], "verify:2": [1.3]})
+    settings = SearchSettings(gammas=(1, 2), batch_size=1, catches_up=False)
+    before = bound_candidates(settings, question(0.8, 2), levels, is_rising=True)
+    SENTINELS[0].install(monkeypatch)
+    after = bound_candidates(settings, question(0.8, 2), levels, is_rising=True)
+    np.testing.assert_allclose(after.log_speedup[1:], before.log_speedup[1:] + math.log(3.0), rtol=1e-12)
