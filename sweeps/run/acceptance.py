@@ -29,7 +29,7 @@ from specgauge.sweeps.store.tables import add_rollouts, has_rollouts
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specgauge.bench.decoding.plain import Text
+    from specgauge.bench.decoding.records import Text
     from specgauge.bench.models.pair import LoadedModel, LoadedPair
     from specgauge.configs.schema import SamplingConfig
 

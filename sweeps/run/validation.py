@@ -415,7 +415,7 @@ class Validation:
             self._benches[cell.key] = self._warm(loaded, cell, block, batch)
             self._progress.set_aside(time.monotonic() - started)
         own = self._benches[cell.key]
-        was_interleaved = own.bench.takes_turns
+        was_interleaved = own.bench.interleaves
         arms = shuffled(self._arms_of_block(own.arms, block), seed=self._config.seed, block=block)
         runs = own.bench.run(
             arms,
@@ -425,7 +425,7 @@ class Validation:
             policies=own.policies(batch.half),
             window=max(self._config.grid.gamma),
         )
-        if was_interleaved and not own.bench.takes_turns:
+        if was_interleaved and not own.bench.interleaves:
             self._progress.say(
                 f"{cell.label}: no memory for the caches of all arms at once; they run one after another"
             )

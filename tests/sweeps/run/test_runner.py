@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import PairSizes

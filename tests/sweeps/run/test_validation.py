@@ -262,7 +262,7 @@ def test_too_little_memory_for_all_caches_is_told_once(
     whole = FakeEndToEnd.run
 
     def run(self: FakeEndToEnd, *arguments: Any, **options: Any) -> dict[str, Any]:
-        object.__setattr__(self, "takes_turns", False)
+        object.__setattr__(self, "interleaves", False)
         return whole(self, *arguments, **options)
 
     monkeypatch.setattr(FakeEndToEnd, "run", run)

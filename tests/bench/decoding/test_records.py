@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError, broken_logits, refuse_places
-from specgauge.bench.decoding.plain import Text
+from specgauge.bench.decoding.records import NonFiniteLogitsError, broken_logits, refuse_places
+from tests.bench.scripted import written
 
 NAN, INF = torch.nan, torch.inf
-
-
-def text(prompt: int) -> Text:
-    return Text(prompt=prompt, repetition=0, prompt_tokens=(1,), tokens=(2, 3, 4), end_reason="length")
+TEXTS = [written((2, 3, 4), 5), written((2, 3, 4), 7)]
 
 
 def test_a_token_without_mass_is_no_fault_and_all_without_is_one() -> None:
@@ -22,10 +19,10 @@ def test_a_token_without_mass_is_no_fault_and_all_without_is_one() -> None:
 
 def test_the_first_text_is_named_at_its_first_broken_place() -> None:
     broken = torch.zeros(2, 4, dtype=torch.bool)
-    refuse_places("pair 'x' draft", [text(5), text(7)], broken, 8)
+    refuse_places("pair 'x' draft", TEXTS, broken, 8)
     broken[1, 2:] = True
     with pytest.raises(NonFiniteLogitsError) as caught:
-        refuse_places("pair 'x' draft", [text(5), text(7)], broken, 8)
+        refuse_places("pair 'x' draft", TEXTS, broken, 8)
     assert str(caught.value) == (
         "pair 'x' draft: prompt 7: the logits of token 11 of its text are NaN or infinite; its weights are corrupt, "
         "or need a wider dtype, such as bfloat16 or float32"

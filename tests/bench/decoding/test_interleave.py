@@ -1,10 +1,10 @@
-"""Decodings that take turns: who is next, what each returns, and that all are closed when one fails."""
+"""Interleaved decodings: who is next, what each returns, and that all are closed when one fails."""
 
 from __future__ import annotations
 
 import pytest
 
-from specgauge.bench.decoding.plain import Turns, finish, take_turns
+from specgauge.bench.decoding.plain import Interleavable, interleave, uninterrupted
 
 
 class Told:
@@ -15,7 +15,7 @@ class Told:
         self.breaks: list[bool] = []
         self.closed: list[str] = []
 
-    def decoding(self, name: str, steps: list[float], fails: bool = False) -> Turns[str]:
+    def decoding(self, name: str, steps: list[float], fails: bool = False) -> Interleavable[str]:
         try:
             for step in steps:
                 self.log.append((name, step))
@@ -29,13 +29,13 @@ class Told:
 
 def test_alone_there_is_no_break() -> None:
     told = Told()
-    assert finish(told.decoding("a", [1.0, 2.0, 3.0])) == "a done"
+    assert uninterrupted(told.decoding)("a", [1.0, 2.0, 3.0]) == "a done"
     assert told.breaks == [False] * 3
 
 
 def test_the_shortest_text_is_next_the_first_named_where_equal() -> None:
     told = Told()
-    found = take_turns({"plain": told.decoding("plain", [1, 2, 3, 4]), "fast": told.decoding("fast", [1, 4])})
+    found = interleave({"plain": told.decoding("plain", [1, 2, 3, 4]), "fast": told.decoding("fast", [1, 4])})
     assert told.log == [
         ("plain", 1), ("fast", 1), ("plain", 2), ("fast", 4), ("plain", 3), ("plain", 4)
     ]  # fmt: skip
@@ -45,12 +45,12 @@ def test_the_shortest_text_is_next_the_first_named_where_equal() -> None:
 
 def test_one_that_ends_at_once_returns_what_it_has() -> None:
     told = Told()
-    found = take_turns({"b": told.decoding("b", []), "a": told.decoding("a", [1.0])})
+    found = interleave({"b": told.decoding("b", []), "a": told.decoding("a", [1.0])})
     assert list(found.items()) == [("b", "b done"), ("a", "a done")]
 
 
 def test_when_one_fails_all_are_closed() -> None:
     told = Told()
     with pytest.raises(ValueError, match="bad"):
-        take_turns({"good": told.decoding("good", [1, 5]), "bad": told.decoding("bad", [2], fails=True)})
+        interleave({"good": told.decoding("good", [1, 5]), "bad": told.decoding("bad", [2], fails=True)})
     assert sorted(told.closed) == ["bad", "good"]
