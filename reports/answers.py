@@ -29,13 +29,11 @@ from specgauge.reports.records import (
     SPECULATE,
     UNDECIDED,
     Curves,
-    PredictionRow,
-    RecommendationRow,
     Validated,
     best_of,
-    by_size,
     known_rows,
 )
+from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 
 NO_ANSWER = "no answer"
 """Stands where a decision would, at points without a number."""
@@ -101,7 +99,7 @@ class Answers:
 
     def headline(self, unanswered: int) -> Headline:
         """The whole run in one sentence; `unanswered` is the number of cells that have no answer."""
-        answers = [one for one in self.recommendations if one.speedup is not None]
+        answers = [one for one in self.recommendations if one.speedup.value is not None]
         counts = {
             decision: sum(one.decision == decision for one in answers) for decision in (SPECULATE, DO_NOT, UNDECIDED)
         }
@@ -129,11 +127,11 @@ class Answers:
 
     def _best(self, answers: Sequence[RecommendationRow]) -> str:
         """The answer with the largest speed-up, and what was measured there."""
-        top = max(answers, key=lambda one: one.speedup or 0.0)
+        top = max(answers, key=lambda one: one.speedup.value or 0.0)
         measured = self._measured([top])
         return (
-            f"Best: {speedup(top.speedup)} ({percent(self.confidence)} interval "
-            f"{interval(top.speedup_low, top.speedup_high)}) with "
+            f"Best: {speedup(top.speedup.value)} ({percent(self.confidence)} interval "
+            f"{interval(top.speedup.low, top.speedup.high)}) with "
             f"{setting_words(top.setting, [one.setting for one in answers])}, γ = {self._shown_gamma(top)}, "
             f"batch {top.point.batch_size}, {count(top.point.context, 'token')} of context"
             f"{measured and f'; {measured}'}."
@@ -142,9 +140,9 @@ class Answers:
     def _group(self, members: Sequence[RecommendationRow], grid: tuple[list[int], list[int]]) -> AnswerGroup:
         first = members[0]
         where = _where(members, grid)
-        if first.speedup is None:
+        if first.speedup.value is None:
             return AnswerGroup(decision=NO_ANSWER, where=where, what=NO_ANSWER, gain=first.reason)
-        gain = f"{_span(one.speedup for one in members)} ({self._intervals(members)})"
+        gain = f"{_span(one.speedup.value for one in members)} ({self._intervals(members)})"
         gammas = sorted({gamma for one in members if (gamma := self._shown_gamma(one)) is not None})
         if first.decision != SPECULATE and gammas:
             gain = f"γ = {listed([str(gamma) for gamma in gammas], 'or')} would give {gain}"
@@ -187,8 +185,8 @@ class Answers:
         return f"γ = {nearest} measured end to end: {speedup(here[nearest].speedup_measured)}"
 
     def _intervals(self, members: Sequence[RecommendationRow]) -> str:
-        lows = [one.speedup_low for one in members if one.speedup_low is not None]
-        highs = [one.speedup_high for one in members if one.speedup_high is not None]
+        lows = [one.speedup.low for one in members if one.speedup.low is not None]
+        highs = [one.speedup.high for one in members if one.speedup.high is not None]
         if not lows or not highs:
             return "its interval is not known"
         words = "interval" if len(members) == 1 else "intervals within"
@@ -233,8 +231,9 @@ class Answers:
 def merged(answers: Sequence[RecommendationRow]) -> list[list[RecommendationRow]]:
     """Answers of one setting in rectangles of equal decision and γ, by smallest batch size and context."""
     rows: dict[int, dict[tuple[object, ...], list[RecommendationRow]]] = {}
-    for one in sorted(answers, key=lambda one: by_size(one.point)):
-        outcome: tuple[object, ...] = (NO_ANSWER, one.reason) if one.speedup is None else (one.decision, one.gamma)
+    for one in sorted(answers, key=lambda one: one.point):
+        is_known = one.speedup.value is not None
+        outcome: tuple[object, ...] = (one.decision, one.gamma) if is_known else (NO_ANSWER, one.reason)
         rows.setdefault(one.point.batch_size, {}).setdefault(outcome, []).append(one)
     groups: dict[tuple[object, ...], list[RecommendationRow]] = {}
     for outcomes in rows.values():
@@ -262,7 +261,7 @@ def setting_words(setting: Setting, among: Iterable[Setting]) -> str:
 def _headline(answers: Sequence[RecommendationRow], counts: Mapping[str, int]) -> str:
     pays = [one for one in answers if one.decision == SPECULATE]
     total = "the one cell" if len(answers) == 1 else f"all {len(answers)} cells"
-    predicted = f"{_span(one.speedup for one in pays)} plain decoding is predicted"
+    predicted = f"{_span(one.speedup.value for one in pays)} plain decoding is predicted"
     if len(pays) == len(answers):
         gammas = sorted({one.gamma for one in pays if one.gamma is not None})
         which = f"γ = {ranges(gammas, gammas)}" if len(gammas) < 3 else f"γ from {gammas[0]} to {gammas[-1]}"

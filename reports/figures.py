@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from specgauge.model.settings import Point
 from specgauge.reports.formatting import TimeUnit, duration, interval, number, speedup, speedup_decimals
 from specgauge.reports.inline_svg import COLOURS, Hover
-from specgauge.reports.records import Curve, PredictionRow, ValidationRow
+from specgauge.reports.records import Curve
 from specgauge.reports.summaries import cost_bars, plain_s
+from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
 
 FloatArray = NDArray[np.float64]
 Values = Sequence[float | None] | FloatArray
@@ -142,7 +143,7 @@ def draw_speedup(
         _draw_markers(axes, [row.gamma for row in ring], [row.speedup for row in ring], style.colour, "o", "ring", 15)
     for order, name in enumerate(series, start=1):
         rows, style = measured.get(name, ()), styles[name]
-        x = [row.gamma + order * min(_BESIDE, _COLUMN / len(series)) for row in rows]
+        x = [(row.gamma or 0) + order * min(_BESIDE, _COLUMN / len(series)) for row in rows]
         ends = [(row.speedup_measured_low, row.speedup_measured_high) for row in rows]
         _draw_intervals(axes, x, ends, style.colour, vertical=True)
         values = [row.speedup_measured for row in rows]

@@ -7,43 +7,43 @@ shows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import replace
 
 from specgauge.reports.formatting import count, sentence
-from specgauge.reports.records import SPECULATE, Curves, Finding, ReportData, known_rows
+from specgauge.reports.records import SPECULATE, Curves, ReportData, known_rows
+from specgauge.sweeps.store.schema import WarningRow
 
 
-def findings(data: ReportData, curves: Curves) -> list[Finding]:
+def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
     """The warnings of a run, without repetitions; of a code that the run warned of, nothing is added."""
-    told = [Finding(**{part.name: str(one.get(part.name) or "") for part in fields(Finding)}) for one in data.warnings]
-    codes = {one.code for one in told}
+    codes = {one.code for one in data.warnings}
     found = [one for one in data.gaps if one.code not in codes]
-    found += told
+    found += data.warnings
     found += [one for one in (*_optimistic(curves), *_at_the_edge(data)) if one.code not in codes]
-    sentences = [Finding(code=one.code, message=sentence(one.message), remedy=sentence(one.remedy)) for one in found]
+    sentences = [replace(one, message=sentence(one.message), remedy=sentence(one.remedy)) for one in found]
     return list(dict.fromkeys(sentences))
 
 
-def _optimistic(curves: Curves) -> Iterator[Finding]:
+def _optimistic(curves: Curves) -> Iterator[WarningRow]:
     """Speed-ups without the overhead of a round."""
     rows = known_rows(curves)
     unknown = [row for row in rows if row.t_overhead_s is None]
     if unknown:
         which = "every speed-up is" if len(unknown) == len(rows) else f"{len(unknown)} of {len(rows)} speed-ups are"
-        yield Finding(
+        yield WarningRow(
             code="optimistic",
             message=f"{which} optimistic: overhead not measured (accepting, rolling back, host work: ε)",
             remedy="a small gain may vanish in an engine: try it there before relying on it",
         )
 
 
-def _at_the_edge(data: ReportData) -> Iterator[Finding]:
+def _at_the_edge(data: ReportData) -> Iterator[WarningRow]:
     """Recommendations to speculate whose best γ is the largest of the grid: a larger one may be better still."""
     largest = max(data.config.grid.gamma)
     edge = [one for one in data.recommendations if one.decision == SPECULATE and one.best_gamma == largest]
     if edge:
         first = edge[0]
-        yield Finding(
+        yield WarningRow(
             code="gamma_edge",
             message=f"in {count(len(edge), 'cell')} the best γ is {largest}, the largest measured; first sampling "
             f"{first.setting.sampling}, batch {first.point.batch_size}, context {first.point.context}",

@@ -215,7 +215,7 @@ def _unanswered(data: ReportData) -> int:
         wanted.setdefault(cell.pair, set()).add(Point(batch_size=cell.batch_size, context=cell.context))
     answered: dict[Setting, set[Point]] = {}
     for one in data.recommendations:
-        answered.setdefault(one.setting, set()).update([one.point] if one.speedup is not None else [])
+        answered.setdefault(one.setting, set()).update([one.point] if one.speedup.value is not None else [])
     return sum(len(wanted.get(setting.pair, set()) - points) for setting, points in answered.items())
 
 

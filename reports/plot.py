@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.model.settings import Setting
 from specgauge.reports.formatting import percent
-from specgauge.reports.records import SPECULATE, ReportData, by_size, curves, known_rows, read_report_data, validated
+from specgauge.reports.records import SPECULATE, ReportData, curves, known_rows, read_report_data, validated
 from specgauge.sweeps.store.files import atomic_path
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def speedup_figure(data: ReportData) -> Figure:
         raise ValueError(f"{data.path}: no speed-up has been predicted yet; run the same `specgauge run` again")
     decoded = validated(data.validation).values()
     to_use = {(o.setting, o.point): o.gamma for o in data.recommendations if o.decision == SPECULATE and o.gamma}
-    points = sorted({row.point for row in rows}, key=by_size)
+    points = sorted({row.point for row in rows})
     labels = line_labels([setting for setting in by_setting if any(row.setting == setting for row in rows)])
     styles = figures.series_styles(labels.values())
     columns = min(COLUMNS, len({point.context for point in points}))

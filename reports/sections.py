@@ -34,12 +34,11 @@ from specgauge.reports.records import (
     UNDECIDED,
     Curve,
     Curves,
-    RecommendationRow,
     Validated,
     best_of,
-    by_size,
 )
 from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
+from specgauge.sweeps.store.schema import RecommendationRow
 
 MOST_PANELS = 24
 """Blocks of a section with more panels than this open one at a time."""
@@ -119,7 +118,7 @@ def speedup_blocks(
 ) -> list[Block]:
     """S(γ) of every point, a block for every pair, mode, draft sampling and rule, with what was measured."""
     styles = series_styles(samplings)
-    decided = {(one.setting, one.point): one for one in recommendations if one.speedup is not None}
+    decided = {(one.setting, one.point): one for one in recommendations if one.speedup.value is not None}
     blocks = []
     for order, (title, members) in enumerate(_by_title(curves).items()):
         decoded = [row for row in validated.values() if row.setting in members]
@@ -239,7 +238,7 @@ def heat_map(
             curve = points.get(point, ())
             best = best_of(curve)
             if best is not None:
-                note = answers[point].decision if point in answers else ""
+                note: str = answers[point].decision if point in answers else ""
                 cells[point] = HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
             else:
                 note = next((row.status for row in curve if row.status != "ok"), NO_DATA)
@@ -305,7 +304,7 @@ def _columns(points: Sequence[Point]) -> int:
 
 
 def _points(members: Grouped) -> list[Point]:
-    return sorted({point for points in members.values() for point in points}, key=by_size)
+    return sorted({point for points in members.values() for point in points})
 
 
 def _series(members: Grouped, point: Point) -> dict[str, Curve]:
@@ -314,8 +313,8 @@ def _series(members: Grouped, point: Point) -> dict[str, Curve]:
 
 def _answer_words(one: RecommendationRow) -> str:
     if one.decision == SPECULATE:
-        return f"γ = {one.gamma}, {speedup(one.speedup)}"
-    return f"{_SHORT[one.decision]}, {speedup(one.speedup)}"
+        return f"γ = {one.gamma}, {speedup(one.speedup.value)}"
+    return f"{_SHORT[one.decision]}, {speedup(one.speedup.value)}"
 
 
 def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> list[LegendEntry]:

@@ -22,10 +22,11 @@ from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
 from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import TimeUnit, time_unit
-from specgauge.reports.records import Curve, PredictionRow
+from specgauge.reports.records import Curve
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.schema import PredictionRow
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias, TypeVar
 
@@ -21,8 +21,9 @@ from specgauge.reports.formatting import (
     point_words,
     time_unit,
 )
-from specgauge.reports.records import Curves, PredictionRow, RecommendationRow, RunRow, by_size
+from specgauge.reports.records import Curves
 from specgauge.reports.summaries import AcceptanceCurve, ArmSummary
+from specgauge.sweeps.store.schema import CellRow, PredictionRow, RecommendationRow
 
 _NAMES = {
     "pair": "pair {}",
@@ -48,7 +49,7 @@ _ARMS = {
     "prefill_draft": "prefill, draft",
 }
 _Shown = TypeVar("_Shown")
-_Row = TypeVar("_Row", bound=RunRow)
+_Row = TypeVar("_Row", bound=CellRow)
 Columns: TypeAlias = list[tuple[str, Callable[[_Shown], str]]]
 """Titles, each with the text of a row's cell."""
 Chosen = Collection[tuple[Setting, Point, int]]
@@ -117,11 +118,10 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         columns.append(("label", lambda row: row.label or UNKNOWN))
     else:
         notes += [f"every speed-up is {words}" for words in labels if words]
-    groups = [(setting, point, curve) for setting, points in curves.items() for point, curve in points.items()]
     return Table(
         caption="; ".join(notes),
         columns=[title for title, _ in columns],
-        groups=row_groups(groups, columns, common, chosen),
+        groups=row_groups(curves, columns, common, chosen),
         words=frozenset({4, *range(numbers, len(columns))}),
     )
 
@@ -227,18 +227,8 @@ def broken_table(arms: Sequence[ArmSummary]) -> Table | None:
     )
 
 
-def by_point(rows: Sequence[_Row], order: Callable[[_Row], float]) -> Iterator[tuple[Setting, Point, list[_Row]]]:
-    """Rows of every setting and point, settings in order of appearance, points rising, their rows in `order`."""
-    grouped: dict[Setting, dict[Point, list[_Row]]] = {}
-    for row in sorted(rows, key=order):
-        grouped.setdefault(row.setting, {}).setdefault(row.point, []).append(row)
-    for setting in dict.fromkeys(row.setting for row in rows):
-        for point in sorted(grouped[setting], key=by_size):
-            yield setting, point, grouped[setting][point]
-
-
 def row_groups(
-    groups: Iterable[tuple[Setting, Point, Sequence[_Row]]],
+    rows: Mapping[Setting, Mapping[Point, Sequence[_Row]]],
     columns: Columns[_Row],
     common: Mapping[str, str],
     chosen: Chosen = (),
@@ -252,10 +242,11 @@ def row_groups(
                     cells=[text(row) for _, text in columns],
                     chosen=(setting, point, getattr(row, "gamma", 0)) in chosen,
                 )
-                for row in rows
+                for row in own
             ],
         )
-        for setting, point, rows in groups
+        for setting, points in rows.items()
+        for point, own in points.items()
     ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from specgauge.model.settings import Setting
 from specgauge.reports.figures import (
     Ends,
     ScatterPoint,
@@ -35,7 +34,7 @@ from specgauge.reports.formatting import (
     time_unit,
 )
 from specgauge.reports.inline_svg import Size
-from specgauge.reports.records import PolicyRow, ReportData, ValidationRow
+from specgauge.reports.records import ReportData, by_point
 from specgauge.reports.sections import GLYPHS, Block, LegendEntry, panel, setting_titles
 from specgauge.reports.tables import (
     Chosen,
@@ -43,7 +42,6 @@ from specgauge.reports.tables import (
     Row,
     RowGroup,
     Table,
-    by_point,
     chosen_gammas,
     common_notes,
     common_parts,
@@ -51,6 +49,7 @@ from specgauge.reports.tables import (
     setting_heading,
 )
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary
+from specgauge.sweeps.store.schema import ValidationRow
 
 CONFIG_SECTION = "validate"
 """What asks for validation in a configuration."""
@@ -291,10 +290,14 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
     return Table(
         caption="; ".join(notes),
         columns=titles,
-        groups=row_groups(by_point(rows, lambda row: row.gamma), columns, common, chosen),
+        groups=row_groups(by_point(rows, _gamma), columns, common, chosen),
         words=frozenset(titles.index(name) for name in (_FITTED, _LOSSLESS) if name in titles),
         wide=frozenset(titles.index(name) for name in (_LOSSLESS,) if name in titles),
     )
+
+
+def _gamma(row: ValidationRow) -> int:
+    return row.gamma or 0
 
 
 def _standard_errors(row: ValidationRow) -> str:
@@ -308,8 +311,8 @@ def _lossless(row: ValidationRow) -> str:
     return f"{_NO}: {row.why_not_lossless}"
 
 
-_POLICY_COLUMNS: Columns[PolicyRow] = [
-    ("policy", lambda row: row.policy),
+_POLICY_COLUMNS: Columns[ValidationRow] = [
+    ("policy", lambda row: row.policy or ""),
     ("S measured", lambda row: number(row.speedup_measured)),
     ("interval", lambda row: interval(row.speedup_measured_low, row.speedup_measured_high)),
     ("S replayed", lambda row: number(row.speedup_predicted)),
@@ -325,7 +328,7 @@ _POLICY_COLUMNS: Columns[PolicyRow] = [
 ]
 
 
-def policy_table(rows: Sequence[PolicyRow]) -> Table | None:
+def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Every adaptive policy decoded, the fastest of a point first; None without any."""
     if not rows:
         return None
@@ -343,13 +346,15 @@ def baseline_table(rows: Sequence[ValidationRow]) -> Table | None:
     if all(row.plain_over_generate is None and row.plain_over_loop is None for row in rows):
         return None
     common = common_parts([row.setting for row in rows])
-    grouped: dict[Setting, list[Row]] = {}
-    for setting, point, (first, *_) in by_point(rows, lambda row: row.gamma):
-        where = f"batch {point.batch_size}, context {point.context}"
-        cells = [where, speedup(first.plain_over_generate), speedup(first.plain_over_loop)]
-        grouped.setdefault(setting, []).append(Row(cells=cells))
+    groups = []
+    for setting, points in by_point(rows, _gamma).items():
+        own = []
+        for point, (first, *_) in points.items():
+            where = f"batch {point.batch_size}, context {point.context}"
+            own.append(Row(cells=[where, speedup(first.plain_over_generate), speedup(first.plain_over_loop)]))
+        groups.append(RowGroup(heading=setting_heading(setting, common), rows=own))
     return Table(
         columns=["plain loop", "over generate()", "over the loop at γ\u00a0=\u00a00"],
-        groups=[RowGroup(heading=setting_heading(one, common), rows=own) for one, own in grouped.items()],
+        groups=groups,
         words=frozenset({0}),
     )

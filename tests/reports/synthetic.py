@@ -22,7 +22,9 @@ from specgauge.configs.canonical import short_hash
 from specgauge.configs.loader import config_hash, config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
+from specgauge.sweeps.store.rows import row_of
 from specgauge.sweeps.store.rundir import acceptance_file_name
+from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
 BLOCKS = 3
@@ -30,7 +32,7 @@ OPTIMISTIC = "optimistic: overhead not measured"
 KEYS = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 NEEDS_TIMES = (
     "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_round_s",
-    "speedup", "speedup_low", "speedup_high", "p_best", "label",
+    "speedup", "speedup_low", "speedup_high", "p_best",
 )  # fmt: skip
 PAYS = {"speculate": 1.0, "undecided": 0.6, "do not speculate": 0.0}
 
@@ -223,7 +225,8 @@ def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
         for row in curve:
             row |= {"status": status, "reason": reason}
             if status != "ok":
-                row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False, "cost_known": ""}
+                row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False}
+                row |= {"cost_known": "", "label": ""}
         rows.extend(curve)
     return rows
 
@@ -317,3 +320,14 @@ def _write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def predicted(shape: Shape, **changes: Any) -> list[PredictionRow]:
+    """The predictions of a shape as typed rows, with `changes` in each."""
+    return [row_of(PredictionRow, row | changes, "row") for row in prediction_rows(shape)]
+
+
+def recommended(shape: Shape, **changes: Any) -> list[RecommendationRow]:
+    """Its recommendations, of predictions with `changes` in each."""
+    rows = [row | changes for row in prediction_rows(shape)]
+    return [row_of(RecommendationRow, entry, "entry") for entry in recommendation_rows(shape, rows)]

@@ -30,15 +30,14 @@ from specgauge.reports.figures import (
     speedup_domain,
 )
 from specgauge.reports.inline_svg import COLOURS, Hover
-from specgauge.reports.records import PredictionRow, ValidationRow, record
 from specgauge.reports.summaries import cost_domain
-from tests.reports.synthetic import Shape, prediction_rows
+from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
+from tests.reports.synthetic import Shape, predicted
 from tests.reports.validation_rows import a_record
 
 
 def curve(**changes: object) -> list[PredictionRow]:
-    shape = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
-    return [record(PredictionRow, row | changes) for row in prediction_rows(shape)]
+    return predicted(Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)), **changes)
 
 
 def drawn(draw: Callable[..., Hover], *values: Any, **more: Any) -> tuple[Axes, Hover]:

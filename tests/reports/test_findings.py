@@ -7,14 +7,15 @@ import pytest
 import yaml
 
 from specgauge.reports.findings import findings
-from specgauge.reports.records import Finding, ReportData, curves, read_report_data
+from specgauge.reports.records import ReportData, curves, read_report_data
+from specgauge.sweeps.store.schema import WarningRow
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import a_row, decode
 
 STOPPED = Shape(with_predictions=False)
 
 
-def found_in(data: ReportData) -> dict[str, Finding]:
+def found_in(data: ReportData) -> dict[str, WarningRow]:
     return {one.code: one for one in findings(data, curves(data.predictions))}
 
 
@@ -49,8 +50,8 @@ def test_what_the_run_warned_of_is_said_once_as_a_sentence(tmp_path: Path) -> No
     told = {"code": "optimistic", "message": "too good", "remedy": "wait!"}
     run = warn(build_run(tmp_path / "run"), told, told, {"code": "x", "message": "y", "remedy": ""})
     assert list(found_in(read_report_data(run)).values()) == [
-        Finding(code="optimistic", message="Too good.", remedy="Wait!"),
-        Finding(code="x", message="Y.", remedy=""),
+        WarningRow(code="optimistic", message="Too good.", remedy="Wait!"),
+        WarningRow(code="x", message="Y.", remedy=""),
     ]
 
 

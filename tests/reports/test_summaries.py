@@ -4,17 +4,18 @@ from pathlib import Path
 import pytest
 
 from specgauge.model.settings import Point
-from specgauge.reports.records import PredictionRow, read_report_data, record
+from specgauge.reports.records import read_report_data
 from specgauge.reports.summaries import acceptance_curves, arm_summaries, conditional, cost_bars, cost_domain, plain_s
 from specgauge.sweeps.analysis.predictions import predict_run
-from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
+from specgauge.sweeps.store.schema import PredictionRow
+from tests.reports.synthetic import Shape, acceptance_frame, build_run, predicted
 from tests.sweeps.run.test_searched_cells import BASE, searched_run
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 
 
 def curve(**changes: object) -> list[PredictionRow]:
-    return [record(PredictionRow, row | changes) for row in prediction_rows(ONE)]
+    return predicted(ONE, **changes)
 
 
 def test_arms_are_those_of_the_plan_in_the_order_of_a_round(tmp_path: Path) -> None:

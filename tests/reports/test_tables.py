@@ -1,15 +1,16 @@
+from dataclasses import replace
 from pathlib import Path
 
-from specgauge.reports.records import PredictionRow, curves, read_report_data, record
+from specgauge.reports.records import curves, read_report_data
 from specgauge.reports.summaries import arm_summaries
 from specgauge.reports.tables import Table, broken_table, chosen_gammas, prediction_table, timing_table
-from tests.reports.synthetic import Shape, build_run, prediction_rows
+from tests.reports.synthetic import Shape, build_run, predicted, prediction_rows
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 
 
 def predictions(shape: Shape, chosen: bool = False) -> Table:
-    rows = [record(PredictionRow, row) for row in prediction_rows(shape)]
+    rows = predicted(shape)
     keys = {(row.setting, row.point, row.gamma) for row in rows if row.is_recommended} if chosen else set()
     table = prediction_table(curves(rows), keys)
     assert table is not None
@@ -40,7 +41,7 @@ def test_provenance_and_label_have_columns_where_they_differ() -> None:
     assert {row.cells[-1] for group in table.groups for row in group.rows} == {
         "measured", "cost measured, acceptance extrapolated",
     }  # fmt: skip
-    rows = [record(PredictionRow, row | {"label": "x" * (row["gamma"] == 1)}) for row in prediction_rows(ONE)]
+    rows = [replace(row, label="x" * (row.gamma == 1)) for row in predicted(ONE)]
     labelled = prediction_table(curves(rows), ())
     assert labelled is not None
     assert labelled.columns[-1] == "label"

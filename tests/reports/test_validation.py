@@ -6,7 +6,7 @@ import pytest
 
 from specgauge.configs.schema import ValidateConfig
 from specgauge.reports.html import write_report
-from specgauge.reports.records import ReportData, ValidationRow, read_report_data, record
+from specgauge.reports.records import ReportData, read_report_data
 from specgauge.reports.tables import Table
 from specgauge.reports.validation import (
     NOT_ASKED,
@@ -21,7 +21,7 @@ from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
 from tests.reports.pages import read_page
 from tests.reports.synthetic import Shape, build_run
-from tests.reports.validation_rows import a_forced_row, a_policy, a_policy_row, a_record, a_row, decode
+from tests.reports.validation_rows import a_forced_record, a_forced_row, a_policy, a_policy_row, a_record, a_row, decode
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.verification_rows import FORCED
@@ -188,7 +188,7 @@ def test_rows_stand_by_setting_point_and_gamma_and_the_recommended_stand_out() -
 
 
 def test_what_differs_between_rows_has_a_column_of_its_own() -> None:
-    forced = record(ValidationRow, a_forced_row(gamma=3, overhead_from="same context"))
+    forced = a_forced_record(gamma=3, overhead_from="same context")
     table = validation_table([a_record(), forced], set())
     assert (table.columns[11], table.columns[-1]) == ("ε fitted at", "lossless")
     ((first, second),) = cells(table)
@@ -197,7 +197,7 @@ def test_what_differs_between_rows_has_a_column_of_its_own() -> None:
     assert len(first) == len(second) == len(table.columns)
     assert "lossless" not in table.caption
     assert second[1:10] == ["–", "1.53", "1.50", "1.40–1.60", "+2.0\u202f%", "–", "–", "–", "–"]
-    alone = validation_table([record(ValidationRow, a_forced_row())], set())
+    alone = validation_table([a_forced_record()], set())
     assert alone.caption.endswith(f"no row is lossless: {FORCED}")
 
 
