@@ -13,13 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from specgauge.cli.parsing import GivenAcceptance, Row, Table, read_table
-from specgauge.configs.errors import fail, refused
+from specgauge.cli.parsing import GivenAcceptance, Table, read_table
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import OneAlpha
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray, positive_times_s, times_s
@@ -46,6 +46,7 @@ from specgauge.model.speedup import (
     within_limits,
 )
 from specgauge.model.text_table import cell_text, milliseconds, text_table
+from specgauge.sweeps.store.schema import OPEN, Count, Positive, expected
 
 ASSUMED_FLAT = "assumed flat"
 GIVEN = "given"
@@ -208,38 +209,40 @@ def _one_alpha(fit: OneAlpha | None) -> dict[str, Any] | None:
     return None if fit is None else {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict}
 
 
-_Time = Annotated[float | None, Field(ge=0, le=LONGEST_S)]
+_Time = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
+_TimeAbove0 = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
 
 
-class TableRow(Row):
+@pydantic_dataclass(frozen=True, kw_only=True, config=OPEN)
+class TableRow:
     """A case of a table: one draft cost and one form of acceptance, and what is known besides."""
 
-    gamma: Annotated[int, Field(ge=1, le=LARGEST_GAMMA)]
-    t_decode_s: Annotated[float, Field(gt=0, le=LONGEST_S)]
-    t_verify_s: Annotated[float, Field(gt=0, le=LONGEST_S)]
-    t_draft_total_s: _Time = None
+    gamma: Annotated[int, Field(strict=True, ge=1, le=LARGEST_GAMMA)]
+    t_decode_s: _TimeAbove0
+    t_verify_s: _TimeAbove0
+    t_draft_total_s: _Time | None = None
     """C(gamma), or else `t_draft_s`, one step of it."""
-    t_draft_s: Annotated[float | None, Field(ge=0, le=LONGEST_S / LARGEST_GAMMA)] = None
-    tokens_per_round: Annotated[float | None, Field(ge=1)] = None
-    acceptance_rate: Annotated[float | None, Field(ge=0, le=1)] = None
+    t_draft_s: Annotated[float, Field(strict=True, ge=0, le=LONGEST_S / LARGEST_GAMMA)] | None = None
+    tokens_per_round: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] | None = None
+    acceptance_rate: Annotated[float, Field(strict=True, ge=0, le=1)] | None = None
     """One alpha at every position, where tokens_per_round is not given."""
-    t_overhead_s: _Time = None
-    t_draft_catch_up_s: _Time = None
-    batch_size: Annotated[int | None, Field(ge=1)] = None
-    speedup_measured: Annotated[float | None, Field(gt=0)] = None
+    t_overhead_s: _Time | None = None
+    t_draft_catch_up_s: _Time | None = None
+    batch_size: Count | None = None
+    speedup_measured: Positive | None = None
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def __post_init__(self) -> None:
+        """Refuse a row without a cost or acceptance, with two, or with more tokens than a chain of drafts commits."""
         for pair in (("t_draft_total_s", "t_draft_s"), ("tokens_per_round", "acceptance_rate")):
             given = [name for name in pair if getattr(self, name) is not None]
             if len(given) != 1:
-                got = "both" if given else "neither"
-                fail([((pair[0],), refused(None, f"one value, there or in {pair[1]}", got=got))])
+                raise expected(f"one of {' and '.join(pair)}, got {'both' if given else 'neither'}")
         omega, most = self.tokens_per_round, self.gamma + 1
         if omega is not None and omega > most + 1e-9:
-            expected = f"at most {most}, gamma + 1 (all a chain of drafts can commit; draft trees are not covered)"
-            fail([(("tokens_per_round",), refused(omega, expected))])
-        return self
+            raise expected(
+                f"tokens_per_round of at most {most}, gamma + 1 (all a chain of drafts can commit; draft trees are not "
+                f"covered), got {omega:g}"
+            )
 
 
 COMPUTED = ("speedup", "t_round_s", "accepted_draft_tokens", "relative_error", "label")
@@ -256,7 +259,7 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
     taken = next((name for name in COMPUTED if name in table.header), None)
     if taken is not None:
         raise ValueError(
-            f"{table.path}:1: expected no column that predict computes ({', '.join(COMPUTED)}), got {taken!r}; a "
+            f"{table.path}: expected no column that predict computes ({', '.join(COMPUTED)}), got {taken!r}; a "
             "measured speed-up is called speedup_measured"
         )
     gamma = table.column("gamma").astype(np.int64)
@@ -311,7 +314,7 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
 def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.ndarray[Any, Any]:
     """The group of every row that an overhead is fitted to."""
     if "t_overhead_s" in table.header:
-        raise ValueError(f"{table.path}:1: expected a fit only where overheads are not given, got t_overhead_s")
+        raise ValueError(f"{table.path}: expected a fit only where overheads are not given, got t_overhead_s")
     for needed in (column, "speedup_measured"):
         if needed not in table.header:
             raise ValueError(
