@@ -24,15 +24,7 @@ from specgauge.reports.formatting import (
     speedup,
     speedup_decimals,
 )
-from specgauge.reports.records import (
-    DO_NOT,
-    SPECULATE,
-    UNDECIDED,
-    Curves,
-    Validated,
-    best_of,
-    known_rows,
-)
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curves, Validated, best_of, known_rows
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 
 NO_ANSWER = "no answer"

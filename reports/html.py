@@ -20,7 +20,7 @@ from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.findings import findings
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
 from specgauge.reports.records import ReportData, curves, read_report_data, validated
-from specgauge.reports.summaries import acceptance_curves, arm_summaries
+from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
@@ -83,7 +83,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
 
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
-    arms = arm_summaries(data.timings, config.precision.confidence)
     answers = Answers(
         recommendations=data.recommendations,
         curves=by_setting,
@@ -115,8 +114,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "summary": acceptance_table(acceptance),
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
-        "broken": broken_table(arms),
-        "timings": timing_table(arms),
+        "broken": broken_table(data.timings),
+        "timings": timing_table(data.timings, config.precision.confidence),
         "spent": _spent(data),
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,

@@ -28,15 +28,7 @@ from specgauge.reports.figures import (
 )
 from specgauge.reports.formatting import point_words, speedup
 from specgauge.reports.inline_svg import Hover, Size, inline_figure
-from specgauge.reports.records import (
-    DO_NOT,
-    SPECULATE,
-    UNDECIDED,
-    Curve,
-    Curves,
-    Validated,
-    best_of,
-)
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curve, Curves, Validated, best_of
 from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
 from specgauge.sweeps.store.schema import RecommendationRow
 

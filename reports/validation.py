@@ -10,15 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from specgauge.reports.figures import (
-    Ends,
-    ScatterPoint,
-    SeriesStyle,
-    draw_scatter,
-    is_open,
-    marker,
-    series_styles,
-)
+from specgauge.reports.figures import Ends, ScatterPoint, SeriesStyle, draw_scatter, is_open, marker, series_styles
 from specgauge.reports.formatting import (
     PER_CENT,
     TIMES,

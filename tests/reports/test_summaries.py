@@ -1,37 +1,16 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from specgauge.model.settings import Point
-from specgauge.reports.records import read_report_data
-from specgauge.reports.summaries import acceptance_curves, arm_summaries, conditional, cost_bars, cost_domain, plain_s
-from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain, plain_s
 from specgauge.sweeps.store.schema import PredictionRow
-from tests.reports.synthetic import Shape, acceptance_frame, build_run, predicted
-from tests.sweeps.run.test_searched_cells import BASE, searched_run
+from tests.reports.synthetic import Shape, acceptance_frame, predicted
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 
 
 def curve(**changes: object) -> list[PredictionRow]:
     return predicted(ONE, **changes)
-
-
-def test_arms_are_those_of_the_plan_in_the_order_of_a_round(tmp_path: Path) -> None:
-    arms = arm_summaries(read_report_data(build_run(tmp_path / "run", ONE)).timings, 0.9)
-    assert [one.arm for one in arms][:4] == ["decode", "draft", "draft_catch_up", "verify:1"]
-    chain = arms[1]
-    # γ_max = 6 drafts of 15 % of 10.064 ms
-    assert chain.median_s == pytest.approx(6 * 0.15 * 0.010064)
-    assert (chain.point, chain.samples, chain.blocks, chain.status) == (Point(batch_size=1, context=64), 15, 3, "ok")
-
-
-def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
-    """The later half of the blocks is half as slow again; taken at one pace, no arm would show it."""
-    predict_run(searched_run(tmp_path, {arm: range(4) for arm in (*BASE, "verify:2")}, {}, {2: 1.5, 3: 1.5}))
-    arms = {one.arm: one for one in arm_summaries(read_report_data(tmp_path).timings, 0.9)}
-    assert arms["decode"].drift == 0.5
 
 
 def test_acceptance_comes_from_the_recorded_positions() -> None:
