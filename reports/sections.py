@@ -137,10 +137,12 @@ def speedup_blocks(
                     marks=[f"{name}: {_answer_words(one)}" for name, one in answers.items()],
                 )
             )
-        legend = [*_series_legend(styles, (one.sampling for one in members))]
-        legend.append(LegendEntry(words="plain decoding, S = 1", kind="plain"))
-        legend.append(LegendEntry(words="γ to use", kind="ring", glyph="○"))
-        legend.append(LegendEntry(words="interval", kind="band"))
+        legend = [
+            *_series_legend(styles, (one.sampling for one in members)),
+            LegendEntry(words="plain decoding, S = 1", kind="plain"),
+            LegendEntry(words="γ to use", kind="ring", glyph="○"),
+            LegendEntry(words="interval", kind="band"),
+        ]
         if decoded:
             legend.append(LegendEntry(words="measured end to end, with its interval", kind="interval", glyph="○"))
         if shown:
@@ -304,9 +306,8 @@ def _series(members: Grouped, point: Point) -> dict[str, Curve]:
 
 
 def _answer_words(one: RecommendationRow) -> str:
-    if one.decision == SPECULATE:
-        return f"γ = {one.gamma}, {speedup(one.speedup.value)}"
-    return f"{_SHORT[one.decision]}, {speedup(one.speedup.value)}"
+    what = f"γ = {one.gamma}" if one.decision == SPECULATE else _SHORT[one.decision]
+    return f"{what}, {speedup(one.speedup.value)}"
 
 
 def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> list[LegendEntry]:

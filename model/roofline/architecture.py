@@ -2,7 +2,6 @@
 
     weights held     P = L·A + D·F + M·(E·X + S + R) + embeddings + head + vectors
     matrices a token passes through    L·A + D·F + M·(k·X + S + R) + vocabulary·hidden
-    KV numbers a token leaves behind   2 · layers · kv_heads · head_dim
 
 with L layers of attention matrices A, D dense layers of feed-forward F, M sparse layers of E experts X (k of them for a
 token), a shared expert S and a router R.  Nothing here knows a machine: `specgauge.model.roofline.step_time` turns the
@@ -10,8 +9,8 @@ counts into bytes, FLOPs and seconds.
 
     >>> config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
     ...           "intermediate_size": 16, "vocab_size": 10}
-    >>> architecture_from_config(config, name="tiny").kv_numbers_per_token
-    32
+    >>> architecture_from_config(config, name="tiny").parameters
+    1480
 """
 
 from __future__ import annotations
@@ -99,11 +98,6 @@ class Architecture:
             * (self.experts_per_token * self.expert_parameters + self.shared_parameters + self.router_parameters)
             + self.embedding_parameters
         )
-
-    @property
-    def kv_numbers_per_token(self) -> int:
-        """Keys and values one token adds to the cache, all layers together."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
 
     def window_groups(self) -> list[tuple[int | None, int]]:
         """Distinct windows with the number of layers that have each, in order of appearance."""

@@ -16,7 +16,6 @@ from specgauge.model.acceptance.profiles import (
 from specgauge.model.costs import AutoregressiveDraft
 from specgauge.model.exact import position_distribution
 from specgauge.model.overhead import implied_overhead_s
-from specgauge.model.roofline.step_time import experts_touched
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
 from tests.model.leviathan import leviathan_speedup, operations_factor
@@ -141,11 +140,6 @@ def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> Non
     assert float(s) == pytest.approx(1.025, abs=5e-4)
     overhead = implied_overhead_s(t_round_s=3.762 * 0.02795 / 0.931, t_costs_s=parts)
     assert float(overhead) == pytest.approx(0.0104, abs=5e-5)
-
-
-@pytest.mark.parametrize(("experts", "per_token", "tokens", "touched"), [(8, 2, 5, 6.10), (512, 10, 4, 38.84)])
-def test_experts_touched_by_uniform_routing(experts: int, per_token: int, tokens: int, touched: float) -> None:
-    assert float(experts_touched(experts, per_token, tokens)) == pytest.approx(touched, abs=0.005)
 
 
 def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:

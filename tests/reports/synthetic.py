@@ -135,13 +135,7 @@ def journal_lines(shape: Shape, config: str) -> list[dict[str, Any]]:
         for chain in chains(shape):
             for batch_size in shape.batch_sizes:
                 for context in shape.contexts:
-                    axes = {
-                        "pair": pair,
-                        "mode": "eager",
-                        "chain": chain,
-                        "batch_size": batch_size,
-                        "context": context,
-                    }
+                    axes = {"pair": pair, "mode": "eager", "chain": chain, "batch_size": batch_size, "context": context}
                     lines.extend(_cell_lines(shape, config, axes))
     return lines
 

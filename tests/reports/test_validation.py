@@ -276,12 +276,3 @@ def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> 
     assert one.cost_error == pytest.approx(round_s / (round_s + 0.125 - 0.0625) - 1.0)
     page = read_page(write_report(run.path).read_text(encoding="utf-8"))
     assert "Decoded end to end in 2 cells" in page.text
-
-
-def test_a_damaged_table_is_named_and_the_old_report_stays(tmp_path: Path) -> None:
-    run = decode(build_run(tmp_path / "run", Shape(contexts=(64,), batch_sizes=(1,), gammas=(1,))), a_row())
-    before = write_report(run).read_bytes()
-    (run / "validation.csv").write_text("pair\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"validation\.csv: "):
-        write_report(run)
-    assert (run / "report.html").read_bytes() == before

@@ -137,25 +137,25 @@ def predict(
     for flag, text in (("--t-decode", t_decode), ("--t-verify", t_verify)):
         if text is None:
             raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
+
+    def duration_s(text: str | None, flag: str) -> float | None:
+        return None if text is None else parse_duration_s(text, flag)
+
+    def durations_s(text: str | None, flag: str) -> list[float] | None:
+        return None if text is None else parse_durations_s(text, flag)
+
     costs = costs_from_options(
         acceptance.gammas,
-        t_decode_s=parse_duration_s(t_decode or "", "--t-decode"),
-        t_verify_s=parse_durations_s(t_verify or "", "--t-verify"),
-        t_draft_s=None if t_draft is None else parse_durations_s(t_draft, "--t-draft"),
+        t_decode_s=duration_s(t_decode, "--t-decode") or 0.0,
+        t_verify_s=durations_s(t_verify, "--t-verify") or [],
+        t_draft_s=durations_s(t_draft, "--t-draft"),
         draft_kind_name=draft_kind,
-        t_draft_total_s=None if t_draft_total is None else parse_durations_s(t_draft_total, "--t-draft-total"),
-        t_draft_catch_up_s=0.0
-        if t_draft_catch_up is None
-        else parse_duration_s(t_draft_catch_up, "--t-draft-catch-up"),
-        t_overhead_s=None if t_overhead is None else parse_duration_s(t_overhead, "--t-overhead"),
+        t_draft_total_s=durations_s(t_draft_total, "--t-draft-total"),
+        t_draft_catch_up_s=duration_s(t_draft_catch_up, "--t-draft-catch-up") or 0.0,
+        t_overhead_s=duration_s(t_overhead, "--t-overhead"),
     )
-    document = predict_rows(
-        acceptance,
-        costs,
-        batch_size=batch,
-        max_itl_s=None if max_itl is None else parse_duration_s(max_itl, "--max-itl"),
-        wanted_speedup=wanted_speedup,
-    )
+    limit_s = duration_s(max_itl, "--max-itl")
+    document = predict_rows(acceptance, costs, batch_size=batch, max_itl_s=limit_s, wanted_speedup=wanted_speedup)
     _print(document, as_json, rows_text)
 
 
