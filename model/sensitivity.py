@@ -168,7 +168,7 @@ def sensitivities(
     """The derivatives of S at this alpha and these costs; `draft_steps` is gamma unless one pass drafts everything.
 
     dS/dalpha = (Omega' T_round - Omega T_round') T_decode / T_round^2, with Omega' = sum_i i alpha^(i-1) and
-    T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the parts of a round.
+    T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the costs of a round.
     """
     rate, drafts = probabilities("alpha", alpha), costs.gammas
     rows = whole_numbers("batch_size", batch_size, minimum=1)

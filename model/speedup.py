@@ -6,7 +6,7 @@
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
 one in which some row accepted everything.  No round is shorter than its verification: an epsilon below 0, which a fit
-gives where the parts were timed slowly, takes away at most C + pi * Delta_2.  This is the only place where any of these
+gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  This is the only place where any of these
 is computed; `round_times_s` and `speedups` take the types (`RoundCosts`, `Acceptance`), the others plain arrays.
 Everything broadcasts; out come arrays of the broadcast shape.
 
@@ -108,7 +108,7 @@ def round_time_s(
     batch_size: ArrayLike = 1,
     t_overhead_s: ArrayLike | None = None,
 ) -> FloatArray:
-    """T_round in seconds, from its parts as numbers; all arguments broadcast.
+    """T_round in seconds, from its costs as numbers; all arguments broadcast.
 
     Args:
         t_draft_total_s: C(gamma), the whole chain of drafts of a round.

@@ -16,7 +16,7 @@ Which γ was fastest among those decoded side by side, and what another one lose
     speed(γ)         = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
     share of best(γ) = speed(γ) / max_γ' speed(γ')              over the same blocks
 
-The largest speed is sought anew in every replicate, so that the interval also doubts which γ is the best.  Two
+The largest speed is sought anew in every replicate, so that the interval also covers which γ is the best.  Two
 intervals answer two questions.  *On these prompts*: had they been decoded again, with other coins at other moments?
 Blocks are drawn within each prompt (or batch of prompts).  *On others like them*: prompts are drawn, with all their
 blocks.  Both are widened as few units demand: √(n / (n - 1)) · t / z, with n blocks of a prompt, or n prompts.

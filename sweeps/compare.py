@@ -114,7 +114,7 @@ def _prompts(run: Run, pair: str) -> list[str]:
 
 
 def differences(first: Run, second: Run) -> Iterator[str]:
-    """What differs in machine, versions, and how the models of one name are loaded, in words."""
+    """What differs in machine, versions, and how the models of one name are loaded."""
     now = machine_of(second.environment)
     for name, one in machine_of(first.environment).items():
         two = now[name]
@@ -156,7 +156,7 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A cell under one way of sampling, drawing drafts and judging them."""
+    """A cell under one setting."""
 
     pair: str
     mode: str
@@ -167,8 +167,8 @@ class Place:
     context: int
 
     @property
-    def words(self) -> str:
-        """The cell in words."""
+    def label(self) -> str:
+        """The cell, for messages."""
         return (
             f"{self.pair}, {self.mode}, {self.sampling}, {self.draft_sampling}, {self.acceptance_rule}, "
             f"batch {self.batch_size}, context {self.context}"
@@ -191,7 +191,7 @@ class Comparison:
     tolerance: float
     confidence: float
     differences: tuple[str, ...]
-    """What differs between the runs, in words, such as the machine or a version."""
+    """What differs between the runs, such as the machine or a version."""
     left_out: tuple[str, ...]
     """What cannot be compared, each with the reason."""
     cells: tuple[CellRatios, ...]
@@ -224,7 +224,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
     left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
     one_sided = {key: why for key in shared if (why := _one_sided(figures[0][key], figures[1][key]))}
-    left_out += [f"{key.words}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
+    left_out += [f"{key.label}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
     if not shared:
         raise ValueError(
             f"{first.path} and {second.path}: nothing to compare: "
@@ -304,7 +304,7 @@ def _cell_figures(
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
-    """(1 + R,) T_decode, the pace of the machine in its doubt."""
+    """(1 + R,) T_decode, the pace of the machine in its uncertainty."""
     blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
     seed = (config.seed, int(cell.cell.id, 16))
     return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
@@ -318,21 +318,21 @@ def _one_sided(first: _Figures, second: _Figures) -> str:
 
 
 def _alone(which: str, own: Mapping[Place, _Figures], other: Mapping[Place, _Figures]) -> list[str]:
-    """Cells that only one of the runs has timed, in words."""
+    """Cells that only one of the runs has timed."""
     alone = [key for key in own if key not in other]
-    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].words}"] if alone else []
+    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
 def _without_rounds(
     shared: Sequence[Place], first: Mapping[Place, _Figures], second: Mapping[Place, _Figures]
 ) -> list[str]:
-    """Cells in which only plain decoding can be compared, in words."""
+    """Cells in which only plain decoding can be compared."""
     found = []
     for which, figures in (("first", first), ("second", second)):
         missing = [key for key in shared if figures[key].speculative is None]
         if missing:
             found.append(
-                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].words}: "
+                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].label}: "
                 f"{figures[missing[0]].trouble}"
             )
     return found
@@ -397,13 +397,13 @@ def comparison_text(comparison: Comparison) -> str:
     """The cells in a table, what differs and what was left out before it."""
     rows = []
     for cell in comparison.cells:
-        place = cell.words
+        label = cell.label
         for ratio in cell.ratios:
             unit = "×" if ratio.figure == SPEEDUP else "tokens/s"
             interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
             rows.append(
                 (
-                    place,
+                    label,
                     ratio.figure,
                     f"{ratio.first:.4g} {unit}{_at(ratio.gamma_first)}",
                     f"{ratio.second:.4g} {unit}{_at(ratio.gamma_second)}",
@@ -411,10 +411,10 @@ def comparison_text(comparison: Comparison) -> str:
                     ratio.verdict,
                 )
             )
-            place = ""
+            label = ""
     lines = [f"first:  {comparison.first}", f"second: {comparison.second}"]
-    lines += [f"differs: {words}" for words in comparison.differences]
-    lines += [f"left out: {words}" for words in comparison.left_out]
+    lines += [f"differs: {one}" for one in comparison.differences]
+    lines += [f"left out: {one}" for one in comparison.left_out]
     lines += ["", text_table(("cell", "figure", "first", "second", "second / first", "verdict"), rows)]
     lines += [
         "",

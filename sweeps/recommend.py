@@ -1,4 +1,4 @@
-"""`specgauge recommend`: what a run recommends for one place or all, also under a latency limit. No torch.
+"""`specgauge recommend`: what a run recommends for one point or all, also under a latency limit. No torch.
 
     answers = recommend(Run.open(path), batch_size=4, context=256, sampling="greedy", max_itl_s=0.05)
     print(recommendations_text(answers))                 # or recommendations_json(answers)
@@ -41,15 +41,15 @@ class Recommendations:
     confidence: float
     """Of the intervals."""
     warnings: tuple[Mapping[str, Any], ...]
-    verification: tuple[Mapping[str, Any], ...] = ()
+    validation: tuple[Mapping[str, Any], ...] = ()
     """The rows of validation.csv that match, whatever their γ."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
 
     @property
     def summary(self) -> ValidationSummary | None:
-        """What decoding these places end to end found; None where none was."""
-        return summarise(self.verification)
+        """What decoding these points end to end found; None where none was."""
+        return summarise(self.validation)
 
     def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry at its γ, as the models decide; None where there is none."""
@@ -57,7 +57,7 @@ class Recommendations:
         return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
 
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry's place at its γ or the one nearest to it; None where there is none.
+        """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none.
 
         It is another γ where others were asked for, where a latency limit moved the recommendation, or where ε did,
         which is known once the γ were decoded.
@@ -69,7 +69,7 @@ class Recommendations:
     def _decoded(self) -> Mapping[tuple[Any, ...], Mapping[int, Mapping[str, Any]]]:
         """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
         found: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
-        for row in self.verification:
+        for row in self.validation:
             if row["lossless"] and row["speedup_measured"] is not None:
                 found.setdefault(cell_of(row), {})[row["gamma"]] = row
         return found
@@ -104,7 +104,7 @@ def recommend(
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
         warnings=run.warnings,
-        verification=matching(run.validation()),
+        validation=matching(run.validation()),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -168,7 +168,7 @@ def recommendations_json(answers: Recommendations) -> str:
     """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`, and
 
     `label`: that of every known speed-up, null where they differ or have none (each recommendation has its own);
-    `verification`: what decoding end to end found, null where nothing was decoded. Each recommendation has
+    `validation`: what decoding end to end found, null where nothing was decoded. Each recommendation has
     `speedup_measured` (value, low, high) and `speedup_whole` (prefills and ragged ends included), null where its γ was
     not decoded.
     """
@@ -179,7 +179,7 @@ def recommendations_json(answers: Recommendations) -> str:
         "max_itl_s": answers.max_itl_s,
         "confidence": answers.confidence,
         "label": labels.pop() if len(labels) == 1 else None,
-        "verification": None if summary is None else summary.as_mapping(),
+        "validation": None if summary is None else summary.as_mapping(),
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -205,7 +205,7 @@ def _label(entry: Mapping[str, Any]) -> str | None:
 
 
 def recommendations_text(answers: Recommendations) -> str:
-    """The recommendations in lines, grouped by pair and way of sampling, warnings after them."""
+    """The recommendations in lines, grouped by pair and sampling, warnings after them."""
     lines: list[str] = []
     title = ""
     for entry in answers.entries:
@@ -245,7 +245,7 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
     known = [entry for entry in answers.entries if _is_known(entry)]
     optimistic = sum(_label(entry) is not None for entry in known)
     summary = answers.summary
-    unverified = "no speed-up was verified end to end"
+    unvalidated = "no speed-up was validated end to end"
     if summary is not None:
         yield f"{summary.text()}."
     shown = [row for entry in answers.entries if (row := answers.nearest_measured(entry)) is not None]
@@ -256,11 +256,11 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
         )
     if not optimistic:
         if summary is None:
-            yield f"{unverified.capitalize()}."
+            yield f"{unvalidated.capitalize()}."
     elif optimistic == len(known):
-        yield f"S is {OPTIMISTIC}{'' if summary else f'; {unverified}'}."
+        yield f"S is {OPTIMISTIC}{'' if summary else f'; {unvalidated}'}."
     else:
-        yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} places."
+        yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} cells."
 
 
 def run_text(run: Run) -> str:
@@ -269,7 +269,7 @@ def run_text(run: Run) -> str:
 
 
 def title_text(entry: Mapping[str, Any]) -> str:
-    """Pair and way of sampling in words; what is the plain case is left out."""
+    """Pair and sampling setting; what is the plain case is left out."""
     pair, mode, sampling, draft_sampling, rule = (str(entry[name]) for name in _TITLE)
     extras = [
         *([f"{mode} mode"] if mode != "eager" else []),
@@ -284,17 +284,17 @@ def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[st
 
     measured: the row of validation.csv that decoded its γ, or one near it, which is then named.
     """
-    place = f"batch size {entry['batch_size']}, context {entry['context']}: "
+    point = f"batch size {entry['batch_size']}, context {entry['context']}: "
     value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))
     if value is None:
-        return f"{place}unknown, {entry['reason']}"
+        return f"{point}unknown, {entry['reason']}"
     interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
     gamma = entry["recommended_gamma"]
     interval += "" if measured is None else f", {_measured_text(measured, gamma)}"
     if entry["decision"] == "speculate":
         loss = entry["expected_loss"]
-        doubt = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"
-        return f"{place}speculate with γ = {gamma}, {value:.2f} × as fast as plain decoding{interval}{doubt}"
+        loss_text = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"
+        return f"{point}speculate with γ = {gamma}, {value:.2f} × as fast as plain decoding{interval}{loss_text}"
     if gamma is None:
-        return f"{place}{entry['decision']}: {entry['reason']}"
-    return f"{place}{entry['decision']}: γ = {gamma} gives {value:.2f} ×{interval}; {entry['reason']}"
+        return f"{point}{entry['decision']}: {entry['reason']}"
+    return f"{point}{entry['decision']}: γ = {gamma} gives {value:.2f} ×{interval}; {entry['reason']}"

@@ -1,7 +1,7 @@
 """The prediction held against what was decoded end to end: ε with whole contexts held out, errors, and a summary.
 
     ε of a cell         median over the blocks of the same pair, sampling and batch size at OTHER contexts of
-                        T_round · (T_decode / plain step) − parts: what their measured S implies
+                        T_round · (T_decode / plain step) − costs: what their measured S implies
     predicted S         Ω of the acceptance pass · T_decode / (C + π Δ₂ + T_verify + ε), costs along the texts
     S from counts       the same with the rounds and tokens that were counted, block by block
     cost error          median over blocks of S from counts / S measured − 1
@@ -78,7 +78,7 @@ def overheads(
 
 
 def _is_sibling(key: DecodedKey, other: DecodedKey) -> bool:
-    """Whether two keys share everything that ε depends on; how drafts are drawn and judged is carried over."""
+    """Whether two keys share everything that ε depends on; how drafts are drawn and verified is carried over."""
     return (key.pair, key.mode, key.sampling, key.batch_size) == (
         other.pair,
         other.mode,
@@ -212,7 +212,7 @@ class ValidationSummary:
             from_counts = "" if self.cost is None else f"; S from the rounds counted in these texts {self.cost.more()}"
             return f"{where}: predicted S {self.speedup.text()}{from_counts}"
         if self.cost is not None:
-            return f"{where}: S from the parts and the rounds counted {self.cost.text()}"
+            return f"{where}: S from the measured costs and the rounds counted {self.cost.text()}"
         return f"{where}: no stretch with all rows active to compare"
 
     def as_mapping(self) -> dict[str, Any]:

@@ -166,16 +166,16 @@ def test_only_the_places_asked_for_are_summed_up(verified: Callable[..., Run]) -
         "Decoded end to end in 1 cell: predicted S within 10.0 % of measured; S from the rounds counted in these texts "
         "within 2.0 %.\n" in text
     )
-    assert "No speed-up was verified end to end." in recommendations_text(recommend(found, sampling="t1", context=64))
+    assert "No speed-up was validated end to end." in recommendations_text(recommend(found, sampling="t1", context=64))
 
 
 def test_optimistic_is_said_only_where_the_overhead_is_unknown(verified: Callable[..., Run]) -> None:
     found = verified(verification_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
     # 8 places, of which one at each setting has no number
-    assert "S is optimistic: overhead not measured in 4 of 6 places." in recommendations_text(recommend(found))
+    assert "S is optimistic: overhead not measured in 4 of 6 cells." in recommendations_text(recommend(found))
     assert "optimistic" not in recommendations_text(recommend(found, sampling="greedy", context=64))
     unknown = recommendations_text(recommend(found, sampling="t1"))
-    assert "S is optimistic: overhead not measured; no speed-up was verified end to end." in unknown
+    assert "S is optimistic: overhead not measured; no speed-up was validated end to end." in unknown
     content = json.loads(recommendations_json(recommend(found, context=64)))
     labels = {(e["sampling"], e["batch_size"]): e["label"] for e in content["recommendations"]}
     assert labels[("greedy", 1)] is None
@@ -191,7 +191,7 @@ def test_forced_acceptance_is_no_measured_speedup(verified: Callable[..., Run]) 
     answers = recommend(verified(forced_row()), sampling="greedy", batch_size=1, context=64)
     text = recommendations_text(answers)
     assert "measured end to end" not in text
-    assert "Decoded end to end in 1 cell, acceptance forced by coin (not lossless): S from the parts" in text
+    assert "Decoded end to end in 1 cell, acceptance forced by coin (not lossless): S from the measured costs" in text
     assert json.loads(recommendations_json(answers))["recommendations"][0]["speedup_measured"] is None
 
 
@@ -206,10 +206,10 @@ def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., R
     assert first["speedup_measured"] == {"value": 1.5, "low": None, "high": None}
     assert first["speedup_whole"] == 1.4
     assert (second["speedup_measured"], second["speedup_whole"]) == (None, None)
-    assert content["verification"]["cells"] == 1
-    assert content["verification"]["speedup_error_worst"] == 0.1
-    assert content["verification"]["acceptance_known"] == 0
-    assert json.loads(recommendations_json(recommend(found, sampling="t1")))["verification"] is None
+    assert content["validation"]["cells"] == 1
+    assert content["validation"]["speedup_error_worst"] == 0.1
+    assert content["validation"]["acceptance_known"] == 0
+    assert json.loads(recommendations_json(recommend(found, sampling="t1")))["validation"] is None
 
 
 def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:

@@ -61,13 +61,13 @@ def test_a_prediction_that_decoding_contradicts() -> None:
         speedup_predicted=0.9, speedup_measured=1.1, speedup_measured_low=1.05, speedup_measured_high=1.2, context=65
     )
     remedy = (
-        "trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
+        "trust what was decoded there; then find out which is wrong: cost_error and acceptance_error in "
         "validation.csv tell"
     )
     assert warnings(faster, row(**slower, speedup_measured_high=0.8)) == [
         (
             "prediction_contradicted",
-            "pair p, sampling greedy, batch size 1, context 64, γ = 2: the parts predict that it pays (S = 1.20), "
+            "pair p, sampling greedy, batch size 1, context 64, γ = 2: the measured costs predict that it pays (S = 1.20), "
             "decoding says otherwise (0.75, interval 0.70–0.80)",
             remedy,
         )
@@ -107,7 +107,7 @@ def test_costs_that_missed(error: float, percent: str) -> None:
     assert warnings(row(cost_error=0.08), row(cost_error=error, gamma=4)) == [
         (
             "cost_error",
-            "pair p, sampling greedy, batch size 1, context 64, γ = 4: the parts give S = 1.20 for the rounds counted, "
+            "pair p, sampling greedy, batch size 1, context 64, γ = 4: the measured costs give S = 1.20 for the rounds counted, "
             f"measured was 1.25 ({percent})",
             "close other programs, let the machine cool down, and measure again with --fresh",
         )
