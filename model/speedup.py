@@ -252,38 +252,14 @@ def throughput_tokens_per_s(tokens_per_round: ArrayLike, *, t_round_s: ArrayLike
     return np.asarray(rows / time_per_token_s(tokens_per_round, t_round_s=t_round_s), dtype=np.float64)
 
 
-def within_limits(
-    *,
-    t_round_s: ArrayLike,
-    max_itl_s: float | None = None,
-    t_first_token_s: ArrayLike | None = None,
-    max_ttft_s: float | None = None,
-    memory_bytes: ArrayLike | None = None,
-    max_memory_bytes: float | None = None,
-) -> BoolArray:
-    """Which gamma a deployment's limits leave, as a mask for `best_gamma`; all arguments broadcast.
+def within_limits(t_round_s: ArrayLike, max_itl_s: float | None = None) -> BoolArray:
+    """Which gammas a deployment's limit leaves, as a mask for `best_gamma`.
 
     `max_itl_s` bounds T_round: the tokens of a round arrive together, so the wait between chunks is a round.
-    `t_first_token_s` is both models' prefill (the target's alone at gamma = 0); `memory_bytes` what the models and
-    their caches need (without the draft at gamma = 0).
-
-    Raises ValueError for a limit that is not above 0 and for a limit whose quantity is missing.
     """
     t_round = positive_times_s("t_round_s", t_round_s)
-    allowed = np.ones(t_round.shape, dtype=np.bool_)
-    if max_itl_s is not None:
-        allowed = t_round <= positive_times_s("max_itl_s", max_itl_s)
-    pairs = (
-        ("max_ttft_s", max_ttft_s, "t_first_token_s", t_first_token_s),
-        ("max_memory_bytes", max_memory_bytes, "memory_bytes", memory_bytes),
-    )
-    for limit_name, limit, name, value in pairs:
-        if limit is None:
-            continue
-        if value is None:
-            raise ValueError(f"{limit_name}: found a limit of {limit:g} without {name}, allowed: both or neither")
-        allowed = allowed & (numbers(name, value) <= positive_times_s(limit_name, limit))
-    return np.asarray(allowed, dtype=np.bool_)
+    limit = np.inf if max_itl_s is None else positive_times_s("max_itl_s", max_itl_s)
+    return np.asarray(t_round <= limit, dtype=np.bool_)
 
 
 def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None = None) -> IntArray:

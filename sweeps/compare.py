@@ -36,6 +36,7 @@ import numpy as np
 from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
+from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
 from specgauge.model.text_table import text_table
 from specgauge.sweeps.analysis.decoded import DecodedCells
@@ -155,28 +156,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A cell under one setting."""
-
-    pair: str
-    mode: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
-    batch_size: int
-    context: int
-
-    @property
-    def label(self) -> str:
-        """The cell, for messages."""
-        return (
-            f"{self.pair}, {self.mode}, {self.sampling}, {self.draft_sampling}, {self.acceptance_rule}, "
-            f"batch {self.batch_size}, context {self.context}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellRatios(Place):
+class CellRatios(SettingPoint):
     """One cell that both runs have."""
 
     ratios: tuple[Ratio, ...]
@@ -267,18 +247,20 @@ class _Figures:
     """Whether ε is unknown."""
 
 
-def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[Place, _Figures]:
+def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[SettingPoint, _Figures]:
     """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
     drawn = _with_seed(run, block_seed)
     config, shared = drawn.config, SharedCosts(drawn.config)
     cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
     found = list(run_settings(_with_seed(run, prompt_seed), {}, pairs=pairs))
     decoded = DecodedCells.read(drawn, cells, found)
-    result: dict[Place, _Figures] = {}
+    result: dict[SettingPoint, _Figures] = {}
     for setting in found:
         for cell in cells_of(setting, cells):
             if cell.arms["decode"].status == "ok":
-                result[Place(**setting.columns(cell.cell))] = _cell_figures(config, setting, cell, decoded, shared)
+                result[SettingPoint(**setting.columns(cell.cell))] = _cell_figures(
+                    config, setting, cell, decoded, shared
+                )
     return result
 
 
@@ -317,14 +299,14 @@ def _one_sided(first: _Figures, second: _Figures) -> str:
     return f"overhead was measured in the {'second' if first.is_optimistic else 'first'} only"
 
 
-def _alone(which: str, own: Mapping[Place, _Figures], other: Mapping[Place, _Figures]) -> list[str]:
+def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[SettingPoint, _Figures]) -> list[str]:
     """Cells that only one of the runs has timed."""
     alone = [key for key in own if key not in other]
     return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
 def _without_rounds(
-    shared: Sequence[Place], first: Mapping[Place, _Figures], second: Mapping[Place, _Figures]
+    shared: Sequence[SettingPoint], first: Mapping[SettingPoint, _Figures], second: Mapping[SettingPoint, _Figures]
 ) -> list[str]:
     """Cells in which only plain decoding can be compared."""
     found = []
@@ -338,12 +320,12 @@ def _without_rounds(
     return found
 
 
-def _count(keys: Sequence[Place]) -> str:
+def _count(keys: Sequence[SettingPoint]) -> str:
     return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
 def _cell_ratios(
-    key: Place, first: _Figures, second: _Figures, *, is_plain_alone: bool, tolerance: float, confidence: float
+    key: SettingPoint, first: _Figures, second: _Figures, *, is_plain_alone: bool, tolerance: float, confidence: float
 ) -> CellRatios:
     ratios = [_ratio(PLAIN, first.plain, second.plain, None, None, tolerance, confidence)]
     if not is_plain_alone and first.speculative is not None and second.speculative is not None:

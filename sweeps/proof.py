@@ -26,7 +26,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,10 +119,12 @@ def prove(run: Run) -> Iterator[CellProof]:
     decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
     for key, blocks in decoded.blocks.items():
-        rows = [row for row in predictions.validation if cell_of(row) == astuple(key)]
+        columns = asdict(key)
+        cell = cell_of(columns | {"context": columns["start_context"]})
+        rows = [row for row in predictions.validation if cell_of(row) == cell]
         if blocks and rows:
-            proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[astuple(key)])
-            policies = [row for row in predictions.policies if cell_of(row) == astuple(key)]
+            proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[cell])
+            policies = [row for row in predictions.policies if cell_of(row) == cell]
             yield replace(proof, policies=tuple(_policy_proofs(policies)))
 
 

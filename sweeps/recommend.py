@@ -19,6 +19,7 @@ from typing import Any
 
 from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import recommendation
@@ -66,9 +67,9 @@ class Recommendations:
         return here[nearest_gamma(gamma, here)] if here and gamma is not None else None
 
     @cached_property
-    def _decoded(self) -> Mapping[tuple[Any, ...], Mapping[int, Mapping[str, Any]]]:
+    def _decoded(self) -> Mapping[SettingPoint, Mapping[int, Mapping[str, Any]]]:
         """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
-        found: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
+        found: dict[SettingPoint, dict[int, Mapping[str, Any]]] = {}
         for row in self.validation:
             if row["lossless"] and row["speedup_measured"] is not None:
                 found.setdefault(cell_of(row), {})[row["gamma"]] = row
