@@ -39,12 +39,11 @@ from specgauge.model.provenance import finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
 from specgauge.model.text_table import text_table
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
-from specgauge.sweeps.analysis.rounds import SharedCosts, estimate_cell
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import plan_cells, settings_of
+from specgauge.sweeps.analysis.settings import RunSetting
+from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.store.rundir import PROMPTS, Run
 from specgauge.sweeps.store.schema import machine_of
 
@@ -249,30 +248,17 @@ class _Figures:
 
 def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[SettingPoint, _Figures]:
     """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
-    drawn = _with_seed(run, block_seed)
-    config, shared = drawn.config, SharedCosts(drawn.config)
-    cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(run_settings(_with_seed(run, prompt_seed), {}, pairs=pairs))
-    decoded = DecodedCells.read(drawn, cells, found)
-    result: dict[SettingPoint, _Figures] = {}
-    for setting in found:
-        for cell in cells_of(setting, cells):
-            if cell.arms["decode"].status == "ok":
-                result[SettingPoint(**setting.columns(cell.cell))] = _cell_figures(
-                    config, setting, cell, decoded, shared
-                )
-    return result
+    drawn = replace(run, config=run.config.model_copy(update={"seed": prompt_seed}))
+    analysed = AnalysedRun.read(drawn, pairs=pairs, seed=block_seed)
+    return {
+        SettingPoint(**setting.columns(cell.cell)): _cell_figures(analysed, setting, cell)
+        for setting, cell in analysed.points()
+        if cell.arms["decode"].status == "ok"
+    }
 
 
-def _with_seed(run: Run, seed: int) -> Run:
-    return replace(run, config=run.config.model_copy(update={"seed": seed}))
-
-
-def _cell_figures(
-    config: Config, setting: RunSetting, cell: CellTimings, decoded: DecodedCells, shared: SharedCosts
-) -> _Figures:
-    acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
-    estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
+def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings) -> _Figures:
+    config, estimate = analysed.run.config, analysed.estimate(setting, cell)
     plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
     if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
@@ -282,7 +268,9 @@ def _cell_figures(
     gamma = found.recommended_gamma
     index = found.gammas.tolist().index(gamma)
     speculative = plain * np.concatenate([found.speedup[index : index + 1], found.replicates[:, index]])
-    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead_s is None)
+    return _Figures(
+        plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=estimate.costs.is_optimistic
+    )
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:

@@ -34,13 +34,10 @@ import numpy as np
 
 from specgauge.model.acceptance.texts import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
-from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.settings import run_settings
-from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import cell_of
-from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 
@@ -115,8 +112,7 @@ def prove(run: Run) -> Iterator[CellProof]:
     if not predictions.validation:
         remedy = "give the configuration a verify section" if run.config.verify is None else "run it again, it goes on"
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
-    cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
+    decoded = AnalysedRun.read(run).decoded
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
     for key, blocks in decoded.blocks.items():
         columns = asdict(key)

@@ -21,11 +21,8 @@ from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.predictions import recommendation
-from specgauge.sweeps.analysis.rounds import estimate_cell
-from specgauge.sweeps.analysis.settings import cells_of, run_settings
-from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
@@ -143,17 +140,13 @@ def _known_number(what: str, number: int | None, numbers: Sequence[int], grid: S
 def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
     """Every recommendation taken again, with rounds over the limit out of the contest."""
     positive_times_s("max_itl_s", max_itl_s)
-    cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    found = list(run_settings(run, {}))
-    decoded = DecodedCells.read(run, cells, found)
-    for setting in found:
-        for cell in cells_of(setting, cells):
-            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
-            estimate = estimate_cell(run.config, cell, acceptance, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
-            entry = recommendation(setting, cell, estimate)
-            if estimate is not None and (shortest_s := float(estimate.t_round_s.min())) > max_itl_s:
-                entry["reason"] = _out_of_reach(shortest_s, float(estimate.costs.t_decode_s[0]), max_itl_s)
-            yield entry
+    analysed = AnalysedRun.read(run)
+    for setting, cell in analysed.points():
+        estimate = analysed.estimate(setting, cell, max_itl_s=max_itl_s)
+        entry = recommendation(setting, cell, estimate)
+        if estimate is not None and (shortest_s := float(estimate.t_round_s.min())) > max_itl_s:
+            entry["reason"] = _out_of_reach(shortest_s, float(estimate.costs.t_decode_s[0]), max_itl_s)
+        yield entry
 
 
 def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:

@@ -10,7 +10,7 @@ tuned on some prompts and replayed on others (`specgauge.model.replay.replay`), 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,11 +19,9 @@ from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.text_table import printable, rounded, text_table
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_tuned
@@ -65,15 +63,15 @@ def replay_run(
         ValueError: a name or number the run does not have, or a damaged file of it.
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
-    config = run.config
-    timed = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(run_settings(run, {}, pairs=None if pair is None else [pair]))
-    decoded, tuned = DecodedCells.read(run, timed, found), read_tuned(run.path)
+    analysed, tuned = AnalysedRun.read(run, pairs=None if pair is None else [pair]), read_tuned(run.path)
     replayed = []
-    for setting, cell in _wanted(found, timed, sampling, batch_size, context):
+    for setting, cell in analysed.points():
+        matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
+        if any(wanted not in (None, own) for wanted, own in matches):
+            continue
         if progress is not None:
             progress(_label(setting.columns(cell.cell)))
-        overhead_s = decoded.overhead_s(setting, cell)
+        overhead_s = analysed.decoded.overhead_s(setting, cell)
         t_overhead_s = None if overhead_s is None else float(overhead_s[0])
         tuned_cell = tuned.get(setting.decoded_key(cell.cell))
         t_look_s = None if tuned_cell is None else tuned_cell.t_look_s
@@ -89,20 +87,6 @@ def replay_run(
             )
         )
     return replayed
-
-
-def _wanted(
-    found: list[RunSetting],
-    timed: tuple[CellTimings, ...],
-    sampling: str | None,
-    batch_size: int | None,
-    context: int | None,
-) -> Iterator[tuple[RunSetting, CellTimings]]:
-    for setting in found:
-        for cell in cells_of(setting, timed):
-            matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
-            if all(wanted is None or wanted == own for wanted, own in matches):
-                yield setting, cell
 
 
 def _replayed(

@@ -26,7 +26,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
@@ -94,20 +94,17 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
 
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
-    config, told, shared = run.config, reasons or Reasons(), SharedCosts(run.config)
-    cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(run_settings(run, told.acceptance))
-    decoded = DecodedCells.read(run, cells, found)
+    config, told = run.config, reasons or Reasons()
+    analysed = AnalysedRun.read(run, told.acceptance)
+    cells, found, decoded = analysed.cells, analysed.settings, analysed.decoded
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
-    for setting in found:
-        for cell in cells_of(setting, cells):
-            recorded = setting.rounds_at(cell.cell.context)
-            interval = None if recorded is None else recorded.interval(config.precision.confidence)
-            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
-            estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
-            rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
-            recommendations.append(recommendation(setting, cell, estimate))
+    for setting, cell in analysed.points():
+        recorded = setting.rounds_at(cell.cell.context)
+        interval = None if recorded is None else recorded.interval(config.precision.confidence)
+        estimate = analysed.estimate(setting, cell)
+        rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
+        recommendations.append(recommendation(setting, cell, estimate))
     validation = tuple(decoded.rows())
     policies = tuple(policy_rows(run, decoded, cells, found))
     found_warnings = [
