@@ -105,7 +105,8 @@ DraftKind = AutoregressiveDraft | ParallelDraft | LookupDraft
 def draft_kind(name: str, t_draft_s: float | Sequence[float], *, heads: int | None = None) -> DraftKind:
     """The kind called `name` in `KINDS`, with its seconds per step, pass or lookup.
 
-    Raises ValueError for an unknown name, for a draft tree, and for several times where the kind has one.
+    Raises:
+        ValueError: an unknown name, for a draft tree, and for several times where the kind has one.
     """
     if "tree" in name.lower():
         raise ValueError(

@@ -41,7 +41,8 @@ def acceptance_iid(alpha: ArrayLike, gammas: ArrayLike) -> Acceptance:
 def alpha_from_tokens_per_round(tokens_per_round: ArrayLike, gamma: ArrayLike) -> FloatArray:
     """`alpha_omega`: the one alpha whose Omega(gamma) is the measured one; arguments broadcast.
 
-    Raises ValueError for fewer than 1 token a round and for more than gamma + 1, which no chain of drafts commits.
+    Raises:
+        ValueError: fewer than 1 token a round and for more than gamma + 1, which no chain of drafts commits.
     """
     omega = 1.0 + accepted_draft_tokens(tokens_per_round)
     drafts = whole_numbers("gamma", gamma, minimum=1)

@@ -55,7 +55,8 @@ def tokens_per_round_iid(alpha: ArrayLike, gamma: ArrayLike) -> FloatArray:
     Equation 1 of Leviathan et al., arXiv 2211.17192.  Evaluated as 1 + alpha (1 - alpha^gamma) / (1 - alpha) through
     expm1, so that it is exactly 1 at gamma = 0 and loses nothing near alpha = 1.
 
-    Raises ValueError for alpha outside [0, 1] and for a gamma that is negative or not whole.
+    Raises:
+        ValueError: alpha outside [0, 1] and for a gamma that is negative or not whole.
     """
     rate = probabilities("alpha", alpha)
     drafts = whole_numbers("gamma", gamma, minimum=0)
@@ -69,7 +70,8 @@ def tokens_per_round_iid(alpha: ArrayLike, gamma: ArrayLike) -> FloatArray:
 def tokens_per_round(survival: ArrayLike) -> FloatArray:
     """Omega(gamma) = 1 + sum_i A_i for gamma = the length of the last axis: (…, gamma) -> (…).
 
-    Raises ValueError for rates outside [0, 1] or that increase.
+    Raises:
+        ValueError: rates outside [0, 1] or that increase.
     """
     return np.asarray(1.0 + survival_rates("survival", survival).sum(axis=-1), dtype=np.float64)
 
@@ -268,7 +270,8 @@ def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None
     `allowed` masks candidates out (limits, unknown cells: their S may be NaN); where none is left the answer is 0,
     plain decoding.  gamma = 0 competes only where it is among `gammas`.
 
-    Raises ValueError for lengths that differ and for an allowed S that is not a number.
+    Raises:
+        ValueError: lengths that differ and for an allowed S that is not a number.
     """
     return _choose(speedups, gammas, allowed, tolerance=0.0)
 
