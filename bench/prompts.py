@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 
 EMBEDDED_PROMPTS = Path(__file__).parent / "embedded" / "prompts.jsonl"
 _ROW_FORMS = 'one JSON object a line, e.g. {"prompt": "…"}, or one JSON list of objects'

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.finite_length import run_law
+from specgauge.model.acceptance.profiles import run_distribution
 from specgauge.model.checks import FloatArray, distribution
-from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionLaw, position_law
+from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionDistribution, position_distribution
 from specgauge.model.text_table import text_table
 
 MOST_POSITIONS = 64
@@ -33,7 +33,7 @@ class Explanation:
     names: tuple[str, ...]
     rule: AcceptanceRule
     draft_sampling: DraftSampling
-    positions: tuple[PositionLaw, ...]
+    positions: tuple[PositionDistribution, ...]
     """One for each draft, arrays of shape (V,)."""
     bonus: FloatArray | None
     """The target's probabilities after the last accepted draft, (V,); None where they are not given."""
@@ -80,7 +80,10 @@ def explain(
                 raise ValueError(f"{where}: found {np.size(probs)} probabilities, allowed: {size}, as in target_probs")
             checked.append(distribution(where, probs))
     target, draft = checked[: len(target_probs)], checked[len(target_probs) :]
-    laws = [position_law(t, d, rule=rule, draft_sampling=draft_sampling) for t, d in zip(target, draft, strict=False)]
+    laws = [
+        position_distribution(t, d, rule=rule, draft_sampling=draft_sampling)
+        for t, d in zip(target, draft, strict=False)
+    ]
     return Explanation(
         names=labels,
         rule=rule,
@@ -117,7 +120,7 @@ def tree(explanation: Explanation) -> list[dict[str, Any]]:
     (None for a bonus whose distribution is not given).
     """
     leaves: list[dict[str, Any]] = []
-    for accepted, probability in enumerate(run_law(explanation.survival).tolist()):
+    for accepted, probability in enumerate(run_distribution(explanation.survival).tolist()):
         full = accepted == len(explanation.positions)
         last = explanation.bonus if full else explanation.positions[accepted].residual
         leaves.append(
@@ -149,7 +152,7 @@ def explanation_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _tokens(names: Sequence[str], law: PositionLaw) -> list[dict[str, Any]]:
+def _tokens(names: Sequence[str], law: PositionDistribution) -> list[dict[str, Any]]:
     columns = {
         "target_prob": law.target_probs,
         "draft_prob": law.draft_probs,
@@ -166,7 +169,7 @@ def _tokens(names: Sequence[str], law: PositionLaw) -> list[dict[str, Any]]:
     ]
 
 
-def _table(names: Sequence[str], law: PositionLaw) -> str:
+def _table(names: Sequence[str], law: PositionDistribution) -> str:
     headings = ["token", "target", "draft", "accept", "accepted", "surplus", "deficit", "residual"]
     columns = (law.target_probs, law.draft_probs, law.accept, law.accepted, law.surplus, law.deficit, law.residual)
     rows = [[str(name), *(_rounded(values[v]) for values in columns)] for v, name in enumerate(names)]
@@ -176,7 +179,7 @@ def _table(names: Sequence[str], law: PositionLaw) -> str:
     return text_table(headings, rows)
 
 
-def _path(name: str, law: PositionLaw, v: int) -> str:
+def _path(name: str, law: PositionDistribution, v: int) -> str:
     accepted, residual, output = _short(law.accepted[v]), _short(law.residual[v]), _short(law.output[v])
     return f"  {name}: {accepted} + {_short(law.rejected)} x {residual} = {output}"
 

@@ -1,21 +1,19 @@
-"""The sampling chain in numpy: from a model's logits to the probabilities a token is drawn from.
+"""The sampling chain in numpy, from logits to the probabilities a token is drawn from, and the numbers that draw it.
 
 The twin of transformers' chain for what runs without torch. Active processors apply in transformers' order,
 
     repetition_penalty -> temperature -> top_k -> top_p -> min_p -> draw        (temperature 0: -> argmax)
 
 with its tie rules: top-k keeps every token that ties with the k-th; top-p sorts upwards and stably, so of equal tokens
-at its boundary the higher ids stay; an argmax is the lowest index of the maximum. Every public function takes
-`logits (..., V)` and treats leading axes as rows.
+at its boundary the higher ids stay; an argmax is the lowest index of the maximum. `logits (..., V)` have any leading
+axes.
 
-    processed_probs([2.0, 1.0, 0.0], SamplingSettings(top_k=2))   # (0.731, 0.269, 0)
+A uniform number is a function of what it decides, (seed, prompt, repetition, position, purpose), so a row draws the
+same tokens alone and in any batch, and a resumed run repeats what it did. Each field is absorbed into a 64-bit state by
+the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014; Stafford's Mix13); its top 53 bits make a double in
+[0, 1).
 
-Uniform numbers that are a function of what they decide, and the inverse CDF that turns one into a token.
-
-A draw depends on (seed, prompt, repetition, position, purpose) and on nothing else, so a row draws the same tokens
-alone and in any batch, and a resumed run repeats what it did. Each field is absorbed into a 64-bit state by the
-finaliser of SplitMix64 (Steele, Lea & Flood 2014; Stafford's Mix13); its top 53 bits make a double in [0, 1).
-
+    processed_probs([2.0, 1.0, 0.0], SamplingSettings(top_k=2))                         # (0.731, 0.269, 0)
     uniforms(seed=0, prompt=3, repetition=0, position=np.arange(8), purpose="accept")   # float64 (8,)
 """
 
@@ -110,12 +108,19 @@ def processed_logits(
 ) -> NDArray[Any]:
     """Logits (..., V) after every active processor, in `dtype` (float32 or float64); removed tokens are -inf.
 
-    history: int (..., H), token ids seen before the position (prompt included), needed when the repetition penalty is
-    active. It broadcasts against the leading axes of logits; negative ids are padding and ids >= V cannot be drawn, so
-    both are left out. At temperature 0 only the penalty is applied.
+    At temperature 0 only the penalty is applied.
 
-    Raises ValueError for NaN or +inf logits, a row without a finite logit, a missing history, or a temperature so small
-    that the division overflows.
+    Args:
+        logits: (..., V).
+        settings: which processors are active, and how.
+        history: int (..., H), token ids seen before the position (prompt included), needed when the repetition penalty
+            is active. It broadcasts against the leading axes of logits; negative ids are padding and ids >= V cannot be
+            drawn, so both are left out.
+        dtype: of the arithmetic and the result.
+
+    Raises:
+        ValueError: NaN or +inf logits, a row without a finite logit, a missing history, or a temperature so small that
+            the division overflows.
     """
     scores = _checked_logits(logits, dtype)
     for name in active_processors(settings):
@@ -287,7 +292,9 @@ def uniforms(
     """Uniform float64 in [0, 1), one for each element of the broadcast of the five arguments.
 
     All but purpose are non-negative integers under 2**64; purpose is a name in PURPOSES or integers.
-    Raises ValueError for negative or non-integer arguments and for an unknown purpose.
+
+    Raises:
+        ValueError: negative or non-integer arguments, or an unknown purpose.
     """
     fields = {"seed": seed, "prompt": prompt, "repetition": repetition, "position": position}
     counters = [_counter(name, value) for name, value in fields.items()]
@@ -303,9 +310,17 @@ def uniforms(
 def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
     """The token that uniform u picks: the lowest index whose cumulative mass exceeds u times the total.
 
-    probs: (..., V), non-negative masses that need not be normalised; u: (...) in [0, 1), broadcast against the leading
-    axes of probs. Returns int64 (...). A token without mass is never picked.
-    Raises ValueError for negative or non-finite masses, rows without mass, and u outside [0, 1).
+    A token without mass is never picked.
+
+    Args:
+        probs: (..., V), non-negative masses that need not be normalised.
+        u: (...) in [0, 1), broadcast against the leading axes of probs.
+
+    Returns:
+        int64 (...).
+
+    Raises:
+        ValueError: negative or non-finite masses, rows without mass, or u outside [0, 1).
     """
     masses = np.asarray(probs, dtype=np.float64)
     draws = np.asarray(u, dtype=np.float64)

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specgauge.configs.drafts import LayersDraft, NgramDraft
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramDraft
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
-from specgauge.model.search.race import CONFIDENCE, INDIFFERENCE
+from specgauge.model.search.candidates import CONFIDENCE, INDIFFERENCE
 from specgauge.sweeps.estimate import (
     PairSizes,
     TimeEstimate,
@@ -183,9 +182,9 @@ def _acceptance_lines(config: Config, prompts: int) -> list[str]:
 
 def _verify_lines(config: Config, prompts: int) -> list[str]:
     """What is decoded end to end, where anything is."""
-    verify = config.verify
+    verify = config.validation
     if verify is None:
-        return ["end to end: nothing is decoded; verify: {} checks the prediction"]
+        return ["end to end: nothing is decoded; validate: {} checks the prediction"]
     sizes, contexts = verify.batch_size or config.grid.batch_size, verify.context or config.grid.context
     of_pairs = Counter(place.pair for place in config.places() if config.is_verified(place))
     each = {len(config.sampling) * of_pairs[pair.name] for pair in planned_pairs(config)}

@@ -24,18 +24,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specgauge.configs.contexts import check_context, check_text_context
-from specgauge.configs.drafts import NgramDraft
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.pairs import ModelConfig, NgramDraft
+from specgauge.configs.schema import check_context, check_text_context
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
 from specgauge.sweeps.model_sizes import ModelSize
 from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 
 if TYPE_CHECKING:
-    from specgauge.configs.cells import Place
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
+    from specgauge.configs.variants import Place
 
 
 LOGIT_COPIES = 4
@@ -115,7 +114,7 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     Raises:
         ValueError: the context, what a round needs, what the model takes and the largest context allowed.
     """
-    gamma_max, verify = max(config.grid.gamma), config.verify
+    gamma_max, verify = max(config.grid.gamma), config.validation
     for pair in planned_pairs(config):
         places = measured_places(config, pair.name)
         context = max(place.context for place in places)
@@ -170,7 +169,7 @@ def turns_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | Non
 
     None where nothing is decoded, arms never take turns (compiled, captured), or a size is unknown.
     """
-    verify = config.verify
+    verify = config.validation
     measured = [place for place in measured_places(config, pair.name) if not is_over_memory(config, sizes, place)]
     places = [] if verify is None else [place for place in measured if config.is_verified(place)]
     if verify is None or not places or config.mode_of(pair) != "eager":
@@ -184,8 +183,8 @@ def turns_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | Non
 
 def decoded_gammas(config: Config) -> tuple[int, ...]:
     """γ that are decoded end to end, or as many as there should be where the recommended ones are."""
-    assert config.verify is not None
-    gamma = config.verify.gamma
+    assert config.validation is not None
+    gamma = config.validation.gamma
     return config.grid.gamma[:RECOMMENDED_GAMMAS] if gamma == "recommended" else gamma
 
 
@@ -299,7 +298,7 @@ def _verify_s(config: Config, places: Sequence[Place], prompts: int, target_s: S
     A round is taken to commit 1 + γ / 2 tokens, an adaptive policy to draft as the middle γ of the grid does;
     teacher-forcing its texts once is counted.
     """
-    verify = config.verify
+    verify = config.validation
     if verify is None:
         return 0.0
     gammas = decoded_gammas(config)

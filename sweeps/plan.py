@@ -15,14 +15,13 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import short_hash
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.pairs import NgramDraft
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
-    from specgauge.configs.cells import Place
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
+    from specgauge.configs.variants import Place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import pytest
 import specgauge
 from specgauge.cli.errors import DEBUG_VARIABLE, debug_wanted, tell
 from specgauge.cli.main import main
-from specgauge.configs.shipped import shipped_text
+from specgauge.configs.loader import shipped_text
 from tests.reports.synthetic import build_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -83,16 +83,16 @@ def test_help_goes_to_stdout_when_asked_for_and_to_stderr_when_not(command: Run)
         ),
         (
             ["check", "quikstart"],
-            "specgauge: quikstart: no such file; did you mean 'quickstart'? allowed: the path of a YAML file,"
+            "specgauge: quikstart: no such file; did you mean 'quickstart'? expected the path of a YAML file,"
             " or a shipped name: gpu, proof, quickstart, wide\n",
         ),
         (
             ["check", "quickstart", "--set", "grid.gama=4"],
-            "specgauge: --set grid.gama=4: unknown key 'gama' in grid; did you mean 'gamma'? allowed:"
+            "specgauge: --set grid.gama=4: unknown key 'gama' in grid; did you mean 'gamma'? expected one of:"
             " batch_size, context, gamma, gamma_search, include, exclude\n",
         ),
-        (["run", "quickstart", "--set", "seed"], "specgauge: --set seed: found 'seed', allowed: KEY=VALUE, such as"
-                                                 " grid.gamma=1:6\n"),
+        (["run", "quickstart", "--set", "seed"], "specgauge: --set seed: expected KEY=VALUE, such as"
+                                                 " grid.gamma=1:6, got 'seed'\n"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_code_2(command: Run, arguments: list[str], line: str) -> None:
@@ -102,8 +102,8 @@ def test_bad_input_is_one_line_and_code_2(command: Run, arguments: list[str], li
 @pytest.mark.parametrize("arguments", [["run"], ["check"]])
 def test_a_bad_config_names_file_line_and_field(command: Run, arguments: list[str]) -> None:
     Path("mine.yaml").write_text(OWN_CONFIG, encoding="utf-8")
-    allowed = "batch_size, context, gamma, gamma_search, include, exclude"
-    line = f"mine.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'? allowed: {allowed}"
+    known = "batch_size, context, gamma, gamma_search, include, exclude"
+    line = f"mine.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'? expected one of: {known}"
     assert command(*arguments, "mine.yaml") == (2, "", f"specgauge: {line}\n")
 
 
@@ -318,7 +318,7 @@ def test_report_prints_where_it_wrote(command: Run) -> None:
     assert command("report", "runs/quickstart", "--out", "page.html") == (0, "page.html\n", "")
     code, out, err = command("report", "runs/quickstart", "--out", "other.html", "--plot", "speedup.txt")
     assert (code, out) == (2, "")
-    assert err == "specgauge: speedup.txt: found ending '.txt'; allowed: .png, .svg, .pdf\n"
+    assert err == "specgauge: speedup.txt: expected ending .png, .svg, .pdf, got '.txt'\n"
     assert not Path("other.html").exists()
     assert Path("page.html").stat().st_size > 1000
 

@@ -18,7 +18,7 @@ import pytest
 
 from specgauge.cli.main import main
 from specgauge.model import speedup
-from specgauge.model.search.candidate_bounds import stand
+from specgauge.model.search.candidates import SearchSettings, bound_candidates
 from specgauge.model.search.levels import exact_levels
 from specgauge.reports.formatting import speedup as speedup_text
 from specgauge.sweeps.analysis.predictions import predict, predict_run
@@ -135,7 +135,8 @@ def test_counted_rounds_are_held_against_the_one_equation(tmp_path: Path, monkey
 
 def test_the_search_bounds_its_candidates_by_the_one_equation(monkeypatch: pytest.MonkeyPatch) -> None:
     levels = exact_levels({"decode": [1.0], "draft": [0.1, 0.2], "verify:1": [1.2], "verify:2": [1.3]})
-    before = stand(levels, question(0.8, 2), (1, 2), batch_size=1, catches_up=False)
+    settings = SearchSettings(gammas=(1, 2), batch_size=1, catches_up=False)
+    before = bound_candidates(settings, question(0.8, 2), levels, is_rising=True)
     SENTINELS[0].install(monkeypatch)
-    after = stand(levels, question(0.8, 2), (1, 2), batch_size=1, catches_up=False)
-    np.testing.assert_allclose(after.log_speedup, before.log_speedup + math.log(3.0), rtol=1e-12)
+    after = bound_candidates(settings, question(0.8, 2), levels, is_rising=True)
+    np.testing.assert_allclose(after.log_speedup[1:], before.log_speedup[1:] + math.log(3.0), rtol=1e-12)

@@ -33,8 +33,8 @@ SMALL = (
     "precision.max_blocks=2",
     "precision.block_samples=1",
     "acceptance.rollouts=2",
-    "verify.gamma=[1,3]",
-    "verify.policies=[heuristic,renewal]",
+    "validate.gamma=[1,3]",
+    "validate.policies=[heuristic,renewal]",
 )
 ARMS = {"plain", "loop", "generate", "speculate:1", "speculate:3", "adaptive:heuristic", "adaptive:renewal"}
 
@@ -102,7 +102,7 @@ def test_the_report_and_the_answers_are_written(whole: Path, capsys: pytest.Capt
 
 def test_lookups_take_the_same_way(tmp_path: Path) -> None:
     greedy = "sampling=[{name: greedy, temperature: 0}]"
-    path = run(tmp_path / "run", "pairs[0].draft=ngram", greedy, "acceptance.rollouts=0", "verify.policies=[renewal]")
+    path = run(tmp_path / "run", "pairs[0].draft=ngram", greedy, "acceptance.rollouts=0", "validate.policies=[renewal]")
     rows = Run.open(path).rows(ValidationRow)
     assert [(row.gamma, row.policy) for row in rows] == [(1, None), (3, None), (None, "renewal")]
     assert all(row.speedup_measured is not None for row in rows)
@@ -110,7 +110,7 @@ def test_lookups_take_the_same_way(tmp_path: Path) -> None:
 
 def test_the_quickstart_decodes_the_recommended_gamma_and_its_neighbours() -> None:
     config = load_config("quickstart")
-    assert config.verify is not None
-    assert config.verify.gamma == "recommended"
-    assert config.verify.max_seconds is not None
-    assert config.verify.max_seconds <= 90
+    assert config.validation is not None
+    assert config.validation.gamma == "recommended"
+    assert config.validation.max_seconds is not None
+    assert config.validation.max_seconds <= 90

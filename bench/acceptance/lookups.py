@@ -40,7 +40,7 @@ from specgauge.bench.decoding.nonfinite import refuse_places
 from specgauge.bench.decoding.plain import Text, pad_right
 from specgauge.bench.decoding.sampling import are_no_numbers, probabilities
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ For exact speculative sampling, given that the target emitted y at a position, t
 with probability min(1, draft[y] / target[y]).  One forward of each model over a text therefore gives the acceptance at
 every position, for every γ at once.  Both distributions come out of the same sampling chain, with the history at each
 position being the prompt and what was emitted before it.  What comes out is one row per position, from which every
-acceptance rule derives (`specgauge.model.acceptance.estimate`); nothing depends on γ.
+acceptance rule derives (`specgauge.model.acceptance.recorded`); nothing depends on γ.
 
     frame = measure_acceptance(target, draft, texts, settings, batch_size=8, chunk=128)
 

@@ -174,7 +174,7 @@ class Verifier:
         if forced_rates is not None:
             self.rates = [forced_rates] if isinstance(forced_rates, int | float) else list(forced_rates)
             if not self.rates or not all(0.0 <= rate <= 1.0 for rate in self.rates):
-                raise ValueError(f"verify.acceptance: found {forced_rates}; allowed are rates from 0 to 1")
+                raise ValueError(f"validate.acceptance: found {forced_rates}; allowed are rates from 0 to 1")
 
     def purposes(self) -> list[str]:
         """What uniforms are drawn for."""
@@ -200,7 +200,7 @@ class Verifier:
         rates = self.rates * gamma if self._one_rate else self.rates
         if len(rates) < gamma:
             raise ValueError(
-                f"verify.acceptance: found {len(rates)} rates for gamma {gamma}; give one, or one for each draft"
+                f"validate.acceptance: found {len(rates)} rates for gamma {gamma}; give one, or one for each draft"
             )
         return torch.tensor(rates[:gamma], dtype=torch.float64, device=device)
 

@@ -50,10 +50,9 @@ from specgauge.bench.environment import use_threads
 from specgauge.bench.models.pair import LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.bench.timing.clock import Clock, HostClock, clock_for
-from specgauge.configs.cells import LARGEST_CONTEXT, LARGEST_REPETITIONS
-from specgauge.configs.grid import LARGEST_GAMMA
+from specgauge.configs.fields import LARGEST_CONTEXT, LARGEST_GAMMA, LARGEST_REPETITIONS
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.stats.bootstrap import draw_prompts
 from specgauge.model.text_table import text_table

@@ -29,7 +29,7 @@ from specgauge.bench.decoding.early_stop import Looks
 from specgauge.bench.timing.clock import Clock, timed_marks
 from specgauge.model.policies.forecast import by_confidence
 from specgauge.model.policies.policy import GammaChoice
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.stopping import RenewalStoppingPolicy
 
 CHAINS = 24
 """Chains of each kind that a look is measured over, after a first one that counts for nothing."""

@@ -14,8 +14,7 @@ from specgauge.bench.decoding.decoded import Decoded
 from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
 from specgauge.bench.decoding.plain import Text
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_rounds
-from specgauge.model.acceptance.texts import pad_texts
+from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.validate import RoundCheck, round_check, rounds_by_prompt

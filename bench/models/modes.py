@@ -19,8 +19,8 @@ import torch
 
 from specgauge.bench.models.agreement import check_fixed_forward
 from specgauge.bench.models.pair import LoadedModel, LoadedPair, choose_device
+from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
 
 
 def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = False) -> None:

@@ -30,9 +30,8 @@ from specgauge.bench.models.load_errors import (
     refuse_incomplete_weights,
 )
 from specgauge.bench.models.static_graphs import FixedForward
-from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
-from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
+from specgauge.configs.fields import Mode
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
 

@@ -55,7 +55,7 @@ from specgauge.bench.cache.cache import (
 from specgauge.bench.device import is_out_of_memory
 from specgauge.bench.models.compilation import compilations, count_build
 from specgauge.bench.models.load_errors import one_line
-from specgauge.configs.variants import Mode
+from specgauge.configs.fields import Mode
 
 
 class _TracedLayer(CacheLayerMixin):

@@ -24,12 +24,11 @@ from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, TimingCell
 from specgauge.bench.timing.cell_timer import CellState, CellTimer, check_contexts, measure_groups
 from specgauge.bench.timing.clock import Clock, clock_for
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import RoundCosts
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion, SearchSettings
 from specgauge.model.search.levels import ArmLevels, BlockSummary, summarise_block
-from specgauge.model.search.race import SearchSettings
 from specgauge.model.search.search import SEARCH_NOTE, Step, expected_levels, next_step, searched_costs
 from specgauge.model.settings import Point
 

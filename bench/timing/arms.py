@@ -54,7 +54,7 @@ from specgauge.bench.decoding.sampling import (
 )
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing.clock import Clock, timed_marks
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import Arm
 from specgauge.model.sampling import SamplingSettings
 

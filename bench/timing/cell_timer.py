@@ -40,8 +40,7 @@ from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, Status, StoppingRule, TimingCell, first_line
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed, watched
-from specgauge.configs.contexts import check_context
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig, check_context
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 
 

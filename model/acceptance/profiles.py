@@ -1,17 +1,15 @@
-"""Acceptance as given or counted: survival by position, from rates, counts, histograms or rounds.
+"""Acceptance from given rates or counts: survival by position, Omega at any gamma, and whether one alpha describes it.
 
-    A_i = P(the first i drafts of a round are all accepted) = prod of conditional rates
-    Omega(gamma) = 1 + sum_{i <= gamma} A_i - P(the round ends on an accepted end of text)
+    A_i = P(the first i drafts of a round are all accepted)        Omega(gamma) = 1 + sum_{i <= gamma} A_i
 
-Survival depends on where rounds start, hence on gamma: counts taken at one gamma measure that one, interpolate those
-below and extrapolate those above with the last conditional rate; trajectories measure every gamma.  Profiles are built
-by `specgauge.model.acceptance.profiles`.
+Survival depends on where rounds start, hence on gamma: rates taken at one gamma measure that one, interpolate those
+below and extrapolate those above with the last conditional rate.  Accepted / drafted is never taken for alpha:
 
-Acceptance profiles from whatever was measured.
+    alpha_judged   sum accepted / sum tested        a draft is tested when those before it were accepted: the maximum of
+                                                    the likelihood prod_i alpha^accepted_i (1 - alpha)^rejected_i
+    alpha_omega    the alpha whose Omega(gamma) is the measured one; Leviathan et al., arXiv 2211.17192, equation 1
 
-One alpha, rates per position (conditional or marginal), counts (per position, a histogram of accepted lengths, single
-rounds, or bare totals), tokens per round by gamma, or trajectories: each gives an `AcceptanceProfile`, which knows
-survival A_i and Omega(gamma) at any gamma and how it knows them.  Accepted / drafted is never taken for alpha.
+One alpha is held against one rate a position by the likelihood ratio G = 2 sum n ln(n / expected).
 
     >>> profile = profile_from_histogram([1, 1, 1, 1])
     >>> profile.survival.tolist(), profile.tokens_per_round([3]).tolist()
@@ -20,27 +18,62 @@ survival A_i and Omega(gamma) at any gamma and how it knows them.  Accepted / dr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.acceptance.alpha import (
-    OneAlpha,
-    one_alpha_from_clusters,
-    one_alpha_from_counts,
-    one_alpha_from_survival,
-)
-from specgauge.model.checks import FloatArray, numbers, probabilities, survival_rates, whole_numbers
+from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities, survival_rates, whole_numbers
 from specgauge.model.provenance import Provenance
 from specgauge.model.sensitivity import alpha_from_tokens_per_round, refuse_more_than_a_chain
-from specgauge.model.speedup import survival_iid
+from specgauge.model.speedup import survival_iid, tokens_per_round_by_gamma, tokens_per_round_iid
 
-Source = Literal[
-    "alpha", "conditional", "marginal", "counts", "histogram", "rounds", "totals", "tokens_per_round", "trajectories"
-]
+Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "totals", "tokens_per_round"]
+Number = TypeVar("Number", np.float64, np.int64)
+
+MATERIAL_ERROR = 0.01
+"""An error of Omega below this fraction does not make one alpha misleading, however significant."""
+SIGNIFICANCE = 0.05
+CONFIDENCE = 0.9
+"""Of the interval of alpha_judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneAlpha:
+    """The one-number summary of an acceptance profile and how far it can be trusted."""
+
+    alpha_judged: float
+    """Accepted over accepted plus rejected."""
+    low: float | None
+    """Lower end of Wilson's interval of alpha_judged, rounds taken as independent; None without counts."""
+    high: float | None
+    confidence: float
+    alpha_omega: float
+    """The only alpha that reproduces Omega at the gamma drafted at."""
+    p_value: float | None
+    """Probability of counts at least this uneven if one alpha were true; None without counts or with one position."""
+    worst_error: float
+    """Largest |Omega by alpha_judged / Omega measured - 1| over gamma = 1 … the gamma drafted at."""
+    worst_gamma: int
+
+    @property
+    def misleads(self) -> bool:
+        """One alpha errs by more than 1 % on Omega, and chance does not explain it."""
+        return self.worst_error > MATERIAL_ERROR and (self.p_value is None or self.p_value < SIGNIFICANCE)
+
+    @property
+    def verdict(self) -> str:
+        """One line: does one alpha do, and if not, how wrong it is and where."""
+        error = f"tokens per round off by {100 * self.worst_error:.1f} % at gamma {self.worst_gamma}"
+        if self.misleads:
+            return f"one alpha misleads: {error}; use the rates per position"
+        if self.worst_error > MATERIAL_ERROR:
+            return f"one alpha is not ruled out by these few counts ({error})"
+        return "one alpha describes these rates"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +85,6 @@ class AcceptanceProfile:
     """(D, D): row g - 1 holds A_1 … A_g of rounds that draft g, zeros after; D is the gamma drafted at."""
     row_provenance: tuple[Provenance, ...]
     """How each row is known, (D,): counts taken at one gamma measure the last row and interpolate those above it."""
-    lost_bonus: FloatArray
-    """(D,): probability, by gamma, that a round ends on an accepted end-of-text token and so has no bonus."""
     tail_rate: float
     """Conditional rate of every position beyond those measured."""
     fit: OneAlpha | None
@@ -66,7 +97,7 @@ class AcceptanceProfile:
 
     @property
     def survival(self) -> FloatArray:
-        """A_1 … A_D at the gamma drafted at; from few trajectories they need not fall everywhere."""
+        """A_1 … A_D at the gamma drafted at."""
         return np.asarray(self.by_gamma[-1], dtype=np.float64)
 
     @property
@@ -85,17 +116,15 @@ class AcceptanceProfile:
 
     def full_acceptance(self, gammas: ArrayLike) -> FloatArray:
         """A_gamma, the probability that a round accepts everything: (G,) -> (G,)."""
-        return np.array([self.survival_at(g)[-1] for g in gamma_list(gammas)])
+        return np.array([self.survival_at(g)[-1] for g in _gammas(gammas)])
 
     def tokens_per_round(self, gammas: ArrayLike) -> FloatArray:
         """Omega(gamma) of each gamma: (G,) -> (G,)."""
-        drafts = gamma_list(gammas)
-        lost = [self.lost_bonus[min(g, self.gamma_drafted) - 1] for g in drafts]
-        return np.array([1.0 + self.survival_at(g).sum() - loss for g, loss in zip(drafts, lost, strict=True)])
+        return np.array([1.0 + self.survival_at(g).sum() for g in _gammas(gammas)])
 
     def at(self, gammas: ArrayLike) -> Acceptance:
         """What rounds of these gammas yield, (G,)."""
-        drafts = gamma_list(gammas)
+        drafts = _gammas(gammas)
         return Acceptance(
             gammas=np.array(drafts),
             tokens_per_round=self.tokens_per_round(drafts),
@@ -107,14 +136,6 @@ class AcceptanceProfile:
         if gamma <= self.gamma_drafted:
             return self.row_provenance[gamma - 1]
         return Provenance.ASSUMED if self.source == "alpha" else Provenance.EXTRAPOLATED
-
-
-def gamma_list(gammas: ArrayLike) -> list[int]:
-    """One gamma or several as whole numbers of at least 1; ValueError for anything else."""
-    return [int(g) for g in np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))]
-
-
-Number = TypeVar("Number", np.float64, np.int64)
 
 
 def profile_from_alpha(alpha: float) -> AcceptanceProfile:
@@ -137,49 +158,40 @@ def profile_from_marginal(rates: ArrayLike) -> AcceptanceProfile:
     return _from_survival("marginal", given)
 
 
-def profile_from_counts(
-    accepted: ArrayLike, *, rounds: int | None = None, judged: ArrayLike | None = None, confidence: float = 0.9
-) -> AcceptanceProfile:
-    """From drafts accepted per position (gamma,), beside either the number of rounds or the drafts judged per position.
+def profile_from_counts(accepted: ArrayLike, *, rounds: int) -> AcceptanceProfile:
+    """From drafts accepted per position (gamma,) in `rounds` rounds of gamma drafts.
 
-    With `rounds` every round drafted gamma tokens, so position i was judged accepted_(i-1) times.  With `judged`
-    rounds may have drafted fewer; the profile ends at the last position that was judged.
+    Position i was tested accepted_(i-1) times.
 
-    Raises ValueError where both or neither are given, for counts that no chain of drafts can have, for no round.
+    Raises:
+        ValueError: counts that no chain of drafts can have, or no round.
     """
     passed = _one_list("accepted", whole_numbers("accepted", accepted, minimum=0))
-    if (rounds is None) == (judged is None):
-        raise ValueError("rounds, judged: found both or neither, allowed: one of them beside the accepted counts")
-    if judged is None:
-        tried = np.concatenate([[int(whole_numbers("rounds", rounds or 0, minimum=1))], passed[:-1]])
-        rises = np.flatnonzero(passed > tried)
-        if rises.size:
-            i = int(rises[0])
-            before = "rounds" if i == 0 else f"accepted at position {i}"
-            raise ValueError(
-                f"accepted (position {i + 1}): found {passed[i]} for {tried[i]} {before}, allowed: counts that never "
-                "increase; a draft tree or a sum over positions is not a count per position"
-            )
-    else:
-        tried = _one_list("judged", whole_numbers("judged", judged, minimum=0))
-        if tried.shape != passed.shape:
-            raise ValueError(f"judged: found {tried.size} positions for {passed.size} in accepted, allowed: the same")
-        depth = int(np.argmin(tried > 0)) if np.any(tried == 0) else tried.size
-        passed, tried = passed[:depth], tried[:depth]
-    fit = one_alpha_from_counts(passed, tried, confidence=confidence)
-    conditional = passed / np.maximum(tried, 1)
-    tail_rate = float(conditional[np.flatnonzero(tried)[-1]])
-    return _from_survival("counts", _cumulative(conditional), tail_rate=tail_rate, fit=fit)
+    tested = np.concatenate([[int(whole_numbers("rounds", rounds, minimum=1))], passed[:-1]])
+    rises = np.flatnonzero(passed > tested)
+    if rises.size:
+        i = int(rises[0])
+        before = "rounds" if i == 0 else f"accepted at position {i}"
+        raise ValueError(
+            f"accepted (position {i + 1}): found {passed[i]} for {tested[i]} {before}, allowed: counts that never "
+            "increase; a draft tree or a sum over positions is not a count per position"
+        )
+    conditional = passed / np.maximum(tested, 1)
+    return _from_survival(
+        "counts",
+        _cumulative(conditional),
+        tail_rate=float(conditional[np.flatnonzero(tested)[-1]]),
+        fit=one_alpha_from_counts(passed, tested),
+    )
 
 
-def profile_from_histogram(
-    rounds_by_accepted: ArrayLike, *, gamma: int | None = None, confidence: float = 0.9
-) -> AcceptanceProfile:
+def profile_from_histogram(rounds_by_accepted: ArrayLike, *, gamma: int | None = None) -> AcceptanceProfile:
     """From the number of rounds that accepted 0, 1, … gamma drafts (bonus left out), all drafted at `gamma`.
 
     `gamma` defaults to the length of the list less one; give it when the longest runs never happened.
 
-    Raises ValueError for rounds that accepted more than gamma, as in a draft tree, and for no rounds.
+    Raises:
+        ValueError: rounds that accepted more than gamma, as in a draft tree, or no rounds.
     """
     counts = _one_list("histogram", whole_numbers("histogram", rounds_by_accepted, minimum=0))
     drafted = counts.size - 1 if gamma is None else int(whole_numbers("gamma", gamma, minimum=1))
@@ -193,32 +205,8 @@ def profile_from_histogram(
         )
     at_least = np.zeros(drafted + 1, dtype=np.int64)
     at_least[: counts.size] = np.cumsum(counts[: drafted + 1][::-1])[::-1]
-    profile = profile_from_counts(at_least[1:], rounds=int(at_least[0]), confidence=confidence)
+    profile = profile_from_counts(at_least[1:], rounds=int(at_least[0]))
     return replace(profile, source="histogram")
-
-
-def profile_from_rounds(accepted: ArrayLike, drafted: ArrayLike, *, confidence: float = 0.9) -> AcceptanceProfile:
-    """From single rounds: drafts accepted (R,) and drafted (R,), gamma free to differ from round to round.
-
-    Position i is judged in the rounds that drafted it and accepted the i - 1 before it (Kaplan and Meier's estimate).
-    Where gamma varied, Omega at the largest gamma is interpolated, not measured.
-    """
-    runs = _one_list("accepted", whole_numbers("accepted", accepted, minimum=0))
-    lengths = _one_list("drafted", whole_numbers("drafted", drafted, minimum=0))
-    if runs.shape != lengths.shape:
-        raise ValueError(f"drafted: found {lengths.size} rounds for {runs.size} in accepted, allowed: the same")
-    over = np.flatnonzero(runs > lengths)
-    if over.size:
-        i = int(over[0])
-        raise ValueError(f"accepted (round {i + 1}): found {runs[i]} of {lengths[i]} drafted, allowed: at most drafted")
-    positions = np.arange(1, max(int(lengths.max()), 1) + 1)[:, np.newaxis]
-    judged = np.sum((lengths >= positions) & (runs >= positions - 1), axis=-1)
-    passed = np.sum(runs >= positions, axis=-1)
-    profile = profile_from_counts(passed, judged=judged, confidence=confidence)
-    known = (
-        profile.row_provenance if np.all(lengths == lengths[0]) else (Provenance.INTERPOLATED,) * profile.gamma_drafted
-    )
-    return replace(profile, source="rounds", row_provenance=known)
 
 
 def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> AcceptanceProfile:
@@ -226,7 +214,8 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
 
     The shape is filled in with the one alpha that reproduces Omega (`alpha_omega`), which is not accepted / drafted.
 
-    Raises ValueError for a drafted count that is no whole multiple of rounds and for more accepted than drafted.
+    Raises:
+        ValueError: a drafted count that is no whole multiple of rounds, or more accepted than drafted.
     """
     n = int(whole_numbers("rounds", rounds, minimum=1))
     proposed = int(whole_numbers("drafted", drafted, minimum=1))
@@ -249,9 +238,10 @@ def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike
 
     Each gamma has its own alpha_omega; a gamma that was not measured takes that of the next larger one, assumed.
 
-    Raises ValueError for lengths that differ, gammas that do not rise, and more than gamma + 1 tokens a round.
+    Raises:
+        ValueError: lengths that differ, gammas that do not rise, or more than gamma + 1 tokens a round.
     """
-    drafts = np.array(gamma_list(gammas))
+    drafts = np.array(_gammas(gammas))
     omega = _one_list("tokens_per_round", numbers("tokens_per_round", tokens_per_round))
     if omega.shape != drafts.shape or np.any(np.diff(drafts) <= 0):
         raise ValueError(
@@ -265,60 +255,83 @@ def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike
         source="tokens_per_round",
         by_gamma=by_gamma,
         row_provenance=tuple(Provenance.MEASURED if g in drafts else Provenance.ASSUMED for g in every),
-        lost_bonus=np.zeros(every.size),
         tail_rate=float(alphas[-1]),
         fit=None,
     )
 
 
-def profile_from_trajectories(
-    acceptance: ArrayLike,
-    overlap: ArrayLike,
-    lengths: ArrayLike,
-    ended_by_eos: ArrayLike,
-    *,
-    gamma_max: int,
-    prompts: ArrayLike | None = None,
-    length_limits: ArrayLike | None = None,
-    confidence: float = 0.9,
-) -> AcceptanceProfile:
-    """From acceptance along N recorded texts: every gamma up to `gamma_max` is measured at its own rounds' starts.
+def run_distribution(survival: ArrayLike) -> FloatArray:
+    """P(exactly j drafts accepted), j = 0 … gamma: A_j - A_{j+1}, and A_gamma last; (…, gamma) -> (…, gamma + 1)."""
+    rates = survival_rates("survival", survival)
+    ends = np.zeros((*rates.shape[:-1], 1))
+    padded = np.concatenate([ends + 1.0, rates, ends], axis=-1)
+    return np.asarray(padded[..., :-1] - padded[..., 1:], dtype=np.float64)
 
-    Arguments are those of `specgauge.model.acceptance.renewal.renewal`; `prompts` (N,) names the cluster of each text,
-    by which the interval of alpha is taken (each text its own without it).
 
-    Raises ValueError for what `renewal` refuses, and where no round has `gamma_max` positions left.
+def _gammas(gammas: ArrayLike) -> list[int]:
+    return [int(g) for g in np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))]
+
+
+def one_alpha_from_counts(accepted: IntArray, tested: IntArray) -> OneAlpha:
+    """Fit one alpha to counts per position: accepted (gamma,) of tested (gamma,).
+
+    Raises:
+        ValueError: no draft was tested.
     """
-    from specgauge.model.acceptance.renewal import renewal
+    total = int(tested.sum())
+    if total == 0:
+        raise ValueError("accepted: found no tested draft, allowed: at least one; without one no rate is known")
+    rate = float(accepted.sum()) / total
+    low, high = wilson_interval(rate, total, CONFIDENCE)
+    survival = np.asarray(np.cumprod(accepted / np.maximum(tested, 1)), dtype=np.float64)
+    return _one_alpha(survival, rate, low=low, high=high, p_value=_uneven_p_value(accepted, tested, rate))
 
-    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
-    result = renewal(
-        acceptance, overlap, lengths, ended_by_eos, np.arange(1, depth + 1), depth, length_limits=length_limits
+
+def one_alpha_from_survival(survival: ArrayLike) -> OneAlpha:
+    """The same of rates without counts: a round accepts sum A_i of 1 + A_1 + … + A_(gamma-1) tested drafts."""
+    rates = survival_rates("survival", survival)
+    rate = float(rates.sum() / (1.0 + rates[:-1].sum()))
+    return _one_alpha(rates, rate, low=None, high=None, p_value=None)
+
+
+def wilson_interval(rate: float, trials: int, confidence: float) -> tuple[float, float]:
+    """Wilson's score interval of a proportion; Wilson 1927, J. Am. Stat. Assoc. 22, 209."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * math.sqrt(rate * (1 - rate) / trials + (z / (2 * trials)) ** 2) / (1 + z * z / trials)
+    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
+
+
+def _one_alpha(
+    survival: FloatArray, rate: float, *, low: float | None, high: float | None, p_value: float | None
+) -> OneAlpha:
+    gammas = np.arange(1, survival.size + 1)
+    omega = tokens_per_round_by_gamma(survival)
+    errors = np.abs(tokens_per_round_iid(rate, gammas) / omega - 1.0)
+    worst = int(np.argmax(errors))
+    return OneAlpha(
+        alpha_judged=rate,
+        low=low,
+        high=high,
+        confidence=CONFIDENCE,
+        alpha_omega=float(alpha_from_tokens_per_round(omega[-1], survival.size)),
+        p_value=p_value,
+        worst_error=float(errors[worst]),
+        worst_gamma=worst + 1,
     )
-    starts = result.starts.sum(axis=0)
-    if not np.all(starts > 0):
-        longest = int(result.tokens.max(initial=0))
-        raise ValueError(
-            f"gamma_max: found {depth} for texts of at most {longest} tokens, allowed: a gamma_max that leaves rounds "
-            "with that many positions left; take longer texts or a smaller gamma_max"
-        )
-    clusters = result if prompts is None else result.by_prompt(prompts)
-    survival = np.nan_to_num(result.survival_rates())
-    fit = one_alpha_from_clusters(
-        clusters.judged_accepted[:, -1],
-        clusters.judged[:, -1],
-        np.minimum.accumulate(survival[-1]),
-        confidence=confidence,
-    )
-    before = survival[-1, -2] if depth > 1 else 1.0
-    return AcceptanceProfile(
-        source="trajectories",
-        by_gamma=survival,
-        row_provenance=(Provenance.MEASURED,) * depth,
-        lost_bonus=np.asarray(result.lost_bonus.sum(axis=0) / starts, dtype=np.float64),
-        tail_rate=float(min(1.0, survival[-1, -1] / before)) if before > 0 else 0.0,
-        fit=fit,
-    )
+
+
+def _uneven_p_value(accepted: IntArray, tested: IntArray, rate: float) -> float | None:
+    passed, tried = accepted[tested > 0].astype(np.float64), tested[tested > 0].astype(np.float64)
+    if tried.size < 2:
+        return None
+    if rate in (0.0, 1.0):
+        return 1.0
+    from scipy.special import chdtrc, xlogy
+
+    rejected = tried - passed
+    statistic = 2 * np.sum(xlogy(passed, passed / (tried * rate)) + xlogy(rejected, rejected / (tried * (1 - rate))))
+    return float(chdtrc(tried.size - 1, max(0.0, float(statistic))))
 
 
 def _from_survival(
@@ -345,7 +358,6 @@ def _profile(
         source=source,
         by_gamma=np.tril(np.broadcast_to(survival, (survival.size, survival.size))),
         row_provenance=(*(every,) * (survival.size - 1), at_drafted),
-        lost_bonus=np.zeros(survival.size),
         tail_rate=tail_rate,
         fit=fit,
     )

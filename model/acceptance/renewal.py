@@ -2,75 +2,55 @@
 
 A round that starts at t and accepts j < γ drafts ends with a replacement, and the next starts at t + j + 1; one that
 accepts all γ ends with a bonus, and the next starts at t + γ + 1. Every position is therefore either the bonus of a
-round that started γ before it, or judged, and a judged position that is not accepted ends its round:
+round that started γ before it, or tested, and a tested position that is not accepted ends its round:
 
-    u_t = 1 - v_{t-γ} Π_{i<γ} a_{t-γ+i}        P(position t is judged)
+    u_t = 1 - v_{t-γ} Π_{i<γ} a_{t-γ+i}        P(position t is tested)
     v_{t+1} = 1 - u_t a_t,  v_0 = 1            P(a round starts at t + 1)
 
     E[rounds] = Σ v_t        E[time] = Σ v_t T_round(γ in force, t)
     Ω(γ) = 1 + Σ_j A_j(γ) - P(ends on an accepted EOS),    A_j(γ) = Σ_t v_t Ã[t,j] / Σ_t v_t,
     Ã[t,j] = Π_{i<j-1} a_{t+i} · o_{t+j-1}
 
-What is unbiased. Given the text, tests of judged positions are independent with probability a_t; so every sum over
-whole texts that uses a_t alone (rounds, judged, time, catch-ups) has, over texts drawn from the target, exactly the
-expectation of the decoder that would have written them. In Ã the overlap stands for the last factor only: a_{t+j-1} has
-mean o_{t+j-1} given everything before it, so the expectation stays, and the variance of Ω usually falls to between a
-quarter and three quarters. Overlap inside the pass or the product would be biased: o_{t+1} and a_t share y_t. The loss
-of the bonus at an accepted EOS knows that y is EOS and uses a_t alone. Ω is a ratio of two such sums, pooled over
-texts: its bias is of the order of 1/texts.
+Given the text, tests are independent with probability a_t; so sums over whole texts that use a_t alone have, over texts
+drawn from the target, the expectation of the decoder that would have written them. In Ã the overlap stands for the last
+factor only: a_{t+j-1} has mean o_{t+j-1} given everything before it, so the expectation stays and the variance of Ω
+falls. Overlap inside the pass or the product would be biased: o_{t+1} and a_t share y_t. Ω is a ratio of two such sums,
+pooled over texts (sum over sum, never a mean of ratios): its bias is of the order of 1/texts.
 
-Which starts count for Ω and A_j (the window). Those with gamma_max positions left before the length limit,
-t + gamma_max <= limit: no γ is shrunk in their past, the window is the same for all γ, and whether t is in it is known
-before t is written. A text that ended by EOS counts all its starts when its limit is not given; give `length_limits`
-where texts may end by EOS within gamma_max of it, since leaving out those that went on there would otherwise select.
+Starts that count for Ω and A_j (the window) have gamma_max positions left before the length limit: no γ is shrunk in
+their past, and the window is the same for all γ. A text that ended by EOS counts all its starts when its limit is not
+given; give `length_limits` where texts may end by EOS within gamma_max of it, since leaving out those that went on
+there would otherwise select.
 
-The rules of the decoder: γ in force is min(γ, positions left before the limit - 1), so the last position before the
-limit is never judged; γ is not shrunk before an EOS; an accepted EOS ends the text without a bonus.
+γ in force is min(γ, positions left before the limit - 1), so the last position before the limit is never tested; γ is
+not shrunk before an EOS; an accepted EOS ends the text without a bonus.
 
     result = renewal(a, o, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=8)
     result.tokens_per_round()            # Ω by γ, (3,)
 
 N texts, T positions, G gammas, D gamma_max.
-
-Checked inputs of whatever runs along recorded texts: acceptance, where texts end and why, and what a round costs.
-
-    left(t)        = limit - t                     positions the decoder may still write when a round starts at t
-    γ in force     = min(γ, left(t) - 1)           an EOS is not foreseen, a length limit is
-
-N texts, T positions, D gamma_max.
-
-What the renewal pass over texts returns: sums per text, and the pooled ratios made of them.
-
-    Ω(γ)        = (starts + Σ_j survival_j - lost_bonus) / starts      rounds with gamma_max positions left: for S
-    Ω_finite(γ) = tokens / rounds                                      whole texts, the shrunk last rounds included
-    A_j(γ)      = survival_j / starts                                  as measured at that γ
-
-Ratios are pooled (sum over sum, never a mean of ratios); a ratio without a start is NaN inside the array.
-
-N texts or prompts, G gammas, D gamma_max.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.texts import sum_by_prompt
 from specgauge.model.checks import LARGEST_WHOLE, BoolArray, FloatArray, IntArray, numbers, probabilities, whole_numbers
+from specgauge.model.stats.bootstrap import sum_by_prompt
 
 NO_LIMIT = LARGEST_WHOLE
 """The limit of a text that ended by EOS and whose own is not given: never reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedTexts:
-    """N texts padded to T positions, with the limits their decoder had."""
+class TextEnds:
+    """Where N texts end, why, and how far their decoder could have gone."""
 
-    acceptance: FloatArray
-    """(N, T) a_t, zero beyond each length."""
     lengths: IntArray
     """(N,) positions of each text."""
     ended_by_eos: BoolArray
@@ -78,25 +58,34 @@ class JudgedTexts:
     limits: IntArray
     """(N,) positions the decoder was allowed; NO_LIMIT where unknown."""
 
+    def of_rows(self, rows: IntArray) -> TextEnds:
+        """Those of some texts."""
+        return TextEnds(lengths=self.lengths[rows], ended_by_eos=self.ended_by_eos[rows], limits=self.limits[rows])
 
-def judged_texts(
-    acceptance: ArrayLike, lengths: ArrayLike, ended_by_eos: ArrayLike, length_limits: ArrayLike | None
-) -> JudgedTexts:
-    """Check and pad with zeros; shapes as in `JudgedTexts`, length_limits (N,) or one number or None.
+    def inside(self, longest: int) -> BoolArray:
+        """(N, `longest`) True at the positions of each text."""
+        return np.asarray(np.arange(longest) < self.lengths[:, None], dtype=np.bool_)
 
-    A text that ended by length has its length as limit, whatever is given. Raises ValueError for shapes that do not
-    fit, acceptance outside [0, 1] within a text, a length over T and a limit under a length.
+
+def text_ends(
+    shape: tuple[int, ...], lengths: ArrayLike, ended_by_eos: ArrayLike, length_limits: ArrayLike | None
+) -> TextEnds:
+    """The checked ends of texts padded to `shape` (N, T); length_limits is (N,) or one number or None.
+
+    A text that ended by length has its length as limit, whatever is given.
+
+    Raises:
+        ValueError: shapes that do not fit, a length over T, or a limit under a length.
     """
-    a = np.asarray(acceptance, dtype=np.float64)
     size = whole_numbers("lengths", lengths, minimum=0)
     eos = np.asarray(ended_by_eos, dtype=np.bool_)
-    if a.ndim != 2 or size.shape != a.shape[:1] or eos.shape != a.shape[:1]:
+    if len(shape) != 2 or size.shape != shape[:1] or eos.shape != shape[:1]:
         raise ValueError(
-            f"acceptance: found shapes acceptance {a.shape}, lengths {size.shape}, ended_by_eos {eos.shape}; "
+            f"acceptance: found shapes acceptance {shape}, lengths {size.shape}, ended_by_eos {eos.shape}; "
             "allowed are (N, T), (N,), (N,)"
         )
-    if bool((size > a.shape[1]).any()):
-        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {a.shape[1]}; allowed is at most that")
+    if bool((size > shape[1]).any()):
+        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {shape[1]}; allowed is at most that")
     limits = size.copy()
     if length_limits is None:
         limits[eos] = NO_LIMIT
@@ -109,13 +98,23 @@ def judged_texts(
                 "allowed is at least its length"
             )
         limits[eos] = given[eos]
-    return JudgedTexts(acceptance=within_texts("acceptance", a, size), lengths=size, ended_by_eos=eos, limits=limits)
+    return TextEnds(lengths=size, ended_by_eos=eos, limits=limits)
+
+
+def gamma_axis(gammas: ArrayLike, gamma_max: int) -> tuple[IntArray, int]:
+    """(gammas (G,), D) as whole numbers, each γ from 0 to D = gamma_max; ValueError otherwise."""
+    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
+    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
+    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
+        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+    return drafts, depth
 
 
 def within_texts(name: str, values: ArrayLike, lengths: IntArray) -> FloatArray:
     """Probabilities (N, T) with everything beyond the lengths (N,) set to zero, unread.
 
-    Raises ValueError for values outside [0, 1] within a text.
+    Raises:
+        ValueError: a value outside [0, 1] within a text.
     """
     array = np.asarray(values, dtype=np.float64)
     return probabilities(name, np.where(np.arange(array.shape[1]) < lengths[:, None], array, 0.0))
@@ -124,7 +123,8 @@ def within_texts(name: str, values: ArrayLike, lengths: IntArray) -> FloatArray:
 def round_costs_s(costs_s: ArrayLike, gamma_max: int, shape: tuple[int, ...]) -> FloatArray:
     """Costs of a round as (D + 1, N or 1, T) from (D + 1,), (D + 1, T) or (D + 1, N, T); shape is (N, T).
 
-    Raises ValueError for another shape and for costs that are not finite.
+    Raises:
+        ValueError: another shape, or costs that are not finite.
     """
     costs = numbers("costs_s", costs_s)
     if costs.ndim == 1:
@@ -159,12 +159,12 @@ class RenewalResult:
     """(N, G, D) E[rounds from the window whose first j drafts are all accepted]; zero for j over γ."""
     lost_bonus: FloatArray
     """E[rounds from the window that end on an accepted EOS], which commit no bonus."""
-    judged: FloatArray
-    """E[positions judged], Σ u_t, of the whole text."""
-    judged_accepted: FloatArray
+    tested: FloatArray
+    """E[positions tested], Σ u_t, of the whole text."""
+    accepted: FloatArray
     """E[drafts accepted], Σ u_t a_t, of the whole text."""
-    judged_overlap: FloatArray
-    """Σ u_t o_t: equals judged_accepted in expectation when the text comes from the recomputed chain."""
+    tested_overlap: FloatArray
+    """Σ u_t o_t: equals accepted in expectation when the text comes from the recomputed chain."""
     catch_ups: FloatArray
     """E[drafting rounds that follow a fully accepted one], whose first draft step feeds two tokens."""
     time_s: FloatArray | None
@@ -187,10 +187,6 @@ class RenewalResult:
         """Ω(γ), (G,), pooled over texts: rounds with gamma_max positions left; NaN where there is none."""
         return _ratio(self.committed.sum(axis=0), self.starts.sum(axis=0))
 
-    def tokens_per_round_finite(self) -> FloatArray:
-        """Tokens per round over whole finite texts, (G,); NaN without tokens."""
-        return _ratio(np.full(self.gammas.size, float(self.tokens.sum())), self.rounds.sum(axis=0))
-
     def survival_rates(self) -> FloatArray:
         """A_j(γ), (G, D): P(the first j drafts of a round are all accepted) at that γ; NaN for j over γ.
 
@@ -203,21 +199,12 @@ class RenewalResult:
 
     def by_prompt(self, prompts: ArrayLike) -> RenewalResult:
         """The same sums by prompt, prompts (N,) in rising order: the clusters of standard errors and bootstrap."""
-        return RenewalResult(
-            gammas=self.gammas,
-            gamma_max=self.gamma_max,
-            tokens=sum_by_prompt(self.tokens, prompts).astype(np.int64),
-            rounds=sum_by_prompt(self.rounds, prompts),
-            starts=sum_by_prompt(self.starts, prompts),
-            survival=sum_by_prompt(self.survival, prompts),
-            lost_bonus=sum_by_prompt(self.lost_bonus, prompts),
-            judged=sum_by_prompt(self.judged, prompts),
-            judged_accepted=sum_by_prompt(self.judged_accepted, prompts),
-            judged_overlap=sum_by_prompt(self.judged_overlap, prompts),
-            catch_ups=sum_by_prompt(self.catch_ups, prompts),
-            time_s=None if self.time_s is None else sum_by_prompt(self.time_s, prompts),
-            rounds_by_drafts=None if self.rounds_by_drafts is None else sum_by_prompt(self.rounds_by_drafts, prompts),
-        )
+        kept = ("gammas", "gamma_max")
+        sums = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in kept}
+        grouped: dict[str, Any] = {
+            name: None if values is None else sum_by_prompt(values, prompts) for name, values in sums.items()
+        }
+        return replace(self, **grouped | {"tokens": grouped["tokens"].astype(np.int64)})
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
@@ -235,9 +222,11 @@ _CHUNK_CELLS = 4_000_000
 class _Chunk:
     """n texts, cut to their longest."""
 
-    texts: JudgedTexts
+    ends: TextEnds
+    acceptance: FloatArray
+    """(n, T) a_t, zero beyond each length."""
     overlap: FloatArray
-    """(n, T) o_t, zero beyond each length."""
+    """(n, T) o_t, alike."""
     costs_s: FloatArray | None
     """(D + 1, n or 1, T)."""
 
@@ -268,25 +257,25 @@ def renewal(
         length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1). Texts that ended by
             length have theirs as their length, whatever stands here.
 
-    Raises ValueError for shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max and a limit
-    under a length.
+    Raises:
+        ValueError: shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max, or a limit under a
+            length.
     """
-    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
-    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
-    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
-        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
-    texts = judged_texts(acceptance, lengths, ended_by_eos, length_limits)
-    if np.shape(overlap) != texts.acceptance.shape:
-        raise ValueError(f"overlap: found shape {np.shape(overlap)}; allowed is {texts.acceptance.shape} as acceptance")
+    drafts, depth = gamma_axis(gammas, gamma_max)
+    shape_of_texts = np.shape(acceptance)
+    ends = text_ends(shape_of_texts, lengths, ended_by_eos, length_limits)
+    if np.shape(overlap) != shape_of_texts:
+        raise ValueError(f"overlap: found shape {np.shape(overlap)}; allowed is {shape_of_texts} as acceptance")
     whole = _Chunk(
-        texts=texts,
-        overlap=within_texts("overlap", overlap, texts.lengths),
-        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, texts.acceptance.shape),
+        ends=ends,
+        acceptance=within_texts("acceptance", acceptance, ends.lengths),
+        overlap=within_texts("overlap", overlap, ends.lengths),
+        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, shape_of_texts),
     )
-    count, longest = texts.acceptance.shape
+    count, longest = shape_of_texts
     shape = (count, drafts.size)
-    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "judged", "judged_accepted")}
-    sums |= {name: np.zeros(shape) for name in ("judged_overlap", "catch_ups", "time_s")}
+    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "tested", "accepted")}
+    sums |= {name: np.zeros(shape) for name in ("tested_overlap", "catch_ups", "time_s")}
     sums["survival"] = np.zeros((*shape, depth))
     size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + depth + 1)))
     for rows, chunk in _chunks(whole, size):
@@ -296,7 +285,7 @@ def renewal(
     return RenewalResult(
         gammas=drafts,
         gamma_max=depth,
-        tokens=texts.lengths,
+        tokens=ends.lengths,
         time_s=None if costs_s is None else time_s,
         **sums,
     )
@@ -304,26 +293,22 @@ def renewal(
 
 def _chunks(whole: _Chunk, size: int) -> Iterator[tuple[IntArray, _Chunk]]:
     """Texts of similar lengths, `size` at a time and cut to their longest, with the rows they came from."""
-    texts, costs = whole.texts, whole.costs_s
-    order = np.argsort(texts.lengths, kind="stable")
+    order = np.argsort(whole.ends.lengths, kind="stable")
     for first in range(0, order.size, size):
         rows = order[first : first + size]
-        longest = int(texts.lengths[rows].max())
-        part = JudgedTexts(
-            acceptance=texts.acceptance[rows, :longest],
-            lengths=texts.lengths[rows],
-            ended_by_eos=texts.ended_by_eos[rows],
-            limits=texts.limits[rows],
+        longest = int(whole.ends.lengths[rows].max())
+        part = _Chunk(
+            ends=whole.ends.of_rows(rows),
+            acceptance=whole.acceptance[rows, :longest],
+            overlap=whole.overlap[rows, :longest],
+            costs_s=None if whole.costs_s is None else costs_of_rows(whole.costs_s, rows)[:, :, :longest],
         )
-        costs_of_part = costs if costs is None or costs.shape[1] == 1 else costs[:, rows]
-        yield (
-            rows,
-            _Chunk(
-                texts=part,
-                overlap=whole.overlap[rows, :longest],
-                costs_s=None if costs_of_part is None else costs_of_part[:, :, :longest],
-            ),
-        )
+        yield rows, part
+
+
+def costs_of_rows(costs_s: FloatArray, rows: IntArray) -> FloatArray:
+    """The costs of `round_costs_s` for some texts."""
+    return costs_s if costs_s.shape[1] == 1 else costs_s[:, rows]
 
 
 def run_products(acceptance: FloatArray, gamma_max: int) -> FloatArray:
@@ -357,14 +342,14 @@ def _starts_and_bonuses(
 
 def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, FloatArray]:
     """Every per-text sum of `RenewalResult`, (n, G) or (n, G, D)."""
-    a, lengths, limits = chunk.texts.acceptance, chunk.texts.lengths, chunk.texts.limits
+    a, lengths, limits = chunk.acceptance, chunk.ends.lengths, chunk.ends.limits
     products = run_products(a, depth)
     starts, bonus = _starts_and_bonuses(products, a, gammas)
     place = np.arange(a.shape[1])
-    inside = place < lengths[:, None]
+    inside = chunk.ends.inside(a.shape[1])
     starts = np.where(inside.T[:, None, :], starts, 0.0).transpose(2, 1, 0)
     bonus = bonus.transpose(2, 1, 0)
-    judged = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
+    tested = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
     goes_on = (place + 1 < lengths[:, None]) & (place + 1 < limits[:, None] - 1)
     windowed = starts * (place + depth <= limits[:, None])[:, None, :]
     survival = windowed @ _ahead(products, chunk.overlap)
@@ -373,14 +358,14 @@ def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, Flo
         "rounds": starts.sum(axis=2),
         "starts": windowed.sum(axis=2),
         "survival": survival,
-        "lost_bonus": _lost_bonus(windowed, products, chunk.texts, gammas),
-        "judged": judged.sum(axis=2),
-        "judged_accepted": (judged @ a[:, :, None])[:, :, 0],
-        "judged_overlap": (judged @ chunk.overlap[:, :, None])[:, :, 0],
+        "lost_bonus": _lost_bonus(windowed, products, chunk.ends, gammas),
+        "tested": tested.sum(axis=2),
+        "accepted": (tested @ a[:, :, None])[:, :, 0],
+        "tested_overlap": (tested @ chunk.overlap[:, :, None])[:, :, 0],
         "catch_ups": np.where(gammas > 0, (bonus @ goes_on[:, :, None].astype(np.float64))[:, :, 0], 0.0),
     }
     if chunk.costs_s is not None:
-        sums["time_s"] = _time_s(starts, chunk.texts, np.broadcast_to(chunk.costs_s, (depth + 1, *a.shape)), gammas)
+        sums["time_s"] = _time_s(starts, chunk.ends, np.broadcast_to(chunk.costs_s, (depth + 1, *a.shape)), gammas)
     return sums
 
 
@@ -394,24 +379,24 @@ def _ahead(products: FloatArray, overlap: FloatArray) -> FloatArray:
     return ahead
 
 
-def _lost_bonus(windowed: FloatArray, products: FloatArray, texts: JudgedTexts, gammas: IntArray) -> FloatArray:
+def _lost_bonus(windowed: FloatArray, products: FloatArray, ends: TextEnds, gammas: IntArray) -> FloatArray:
     """Expected rounds, from starts in the window, that end on an accepted EOS: Σ_t v_t Π a up to the EOS, (n, G)."""
     lost = np.zeros(windowed.shape[:2])
     for drafts in range(1, products.shape[0]):
-        rows = np.flatnonzero(texts.ended_by_eos & (texts.lengths >= drafts))
-        place = texts.lengths[rows] - drafts
+        rows = np.flatnonzero(ends.ended_by_eos & (ends.lengths >= drafts))
+        place = ends.lengths[rows] - drafts
         lost[rows] += np.where(gammas >= drafts, windowed[rows, :, place] * products[drafts, rows, place][:, None], 0.0)
     return lost
 
 
-def _time_s(starts: FloatArray, texts: JudgedTexts, costs: FloatArray, gammas: IntArray) -> FloatArray:
+def _time_s(starts: FloatArray, ends: TextEnds, costs: FloatArray, gammas: IntArray) -> FloatArray:
     """Σ_t v_t T_round(γ in force, t), (n, G): as if γ never shrank, then the last starts before a limit put right."""
     time_s = np.empty(starts.shape[:2])
     for index, gamma in enumerate(gammas):
         time_s[:, index] = np.einsum("nt,nt->n", starts[:, index], costs[gamma])
     for left in range(1, int(gammas.max()) + 1):
-        rows = np.flatnonzero((texts.limits >= left) & (texts.limits - left < texts.lengths))
-        place = texts.limits[rows] - left
+        rows = np.flatnonzero((ends.limits >= left) & (ends.limits - left < ends.lengths))
+        place = ends.limits[rows] - left
         change = costs[left - 1, rows, place][:, None] - costs[gammas[:, None], rows, place].T
         time_s[rows] += np.where(gammas >= left, starts[rows, :, place] * change, 0.0)
     return time_s

@@ -1,18 +1,16 @@
-"""The renewal process of rounds whose drafts depend on where the round started: lookups, and whatever else does so.
+"""The renewal pass of rounds whose drafts depend on where the round started: lookups.
 
 A draft model proposes at a position from all text before it, wherever the round started; its survival is a product of
 a_t (`specgauge.model.acceptance.renewal`). A lookup matches the text before the start t and goes on from there, so
-survival is
-given by start: A[t, j] = P(the first j drafts of a round that started at t are all accepted | text), 0 or 1 for a
-lookup. It may also offer fewer drafts than asked for, L_t, and the round then verifies fewer:
+survival is given by start: A[t, j] = P(the first j drafts of a round that started at t are all accepted | text). It may
+also offer fewer drafts than asked for, L_t, and the round then verifies fewer:
 
     k_t = min(γ, L_t, positions left before the limit - 1)     drafts in force; k_t = 0 is a plain step
     v_{t+j+1} += v_t (A[t, j] - A[t, j+1])   for j < k_t,      v_{t+k_t+1} += v_t A[t, k_t],      v_0 = 1
 
 Sums, window and rules are those of `renewal`, to which this is equal where A[t, j] = Π a and L_t = γ_max; the rounds
 from the window come back by the drafts they verify, since T_round depends on those. Ã[t, j], whose mean is that of
-A[t, j], may have less variance: for a lookup the target's own probability of the j-th proposal where those before it
-agree with the text.
+A[t, j], may have less variance.
 
     result = renewal_by_start(survival, ahead, offered, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=4)
     result.tokens_per_round(), result.rounds_by_drafts.sum(axis=0)          # Ω by γ; rounds by γ and drafts
@@ -27,8 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import JudgedTexts, RenewalResult, judged_texts, round_costs_s
-from specgauge.model.checks import BoolArray, FloatArray, IntArray, probabilities, whole_numbers
+from specgauge.model.acceptance.renewal import (
+    RenewalResult,
+    TextEnds,
+    costs_of_rows,
+    gamma_axis,
+    round_costs_s,
+    text_ends,
+)
+from specgauge.model.checks import FloatArray, IntArray, probabilities, whole_numbers
 
 _CHUNK_CELLS = 4_000_000
 """Positions times gammas times drafts handled at once: about 32 MB for each of a few arrays."""
@@ -38,7 +43,7 @@ _CHUNK_CELLS = 4_000_000
 class _Starts:
     """n texts, cut to their longest, seen from where rounds may start."""
 
-    texts: JudgedTexts
+    ends: TextEnds
     survival: FloatArray
     """(n, T, D + 1) A[t, j] for j = 0 … D; 1 at j = 0, and 0 where it leaves the text."""
     ahead: FloatArray
@@ -49,14 +54,9 @@ class _Starts:
     """(D + 1, n or 1, T)."""
 
     @property
-    def inside(self) -> BoolArray:
-        """(n, T) True at the positions of each text."""
-        return np.asarray(np.arange(self.offered.shape[1]) < self.texts.lengths[:, None], dtype=np.bool_)
-
-    @property
     def in_force(self) -> IntArray:
         """(n, T) drafts in force at the largest gamma: L_t, less before a length limit."""
-        left = self.texts.limits[:, None] - np.arange(self.offered.shape[1])
+        left = self.ends.limits[:, None] - np.arange(self.offered.shape[1])
         return np.asarray(np.clip(np.minimum(self.offered, left - 1), 0, None), dtype=np.int64)
 
 
@@ -82,23 +82,21 @@ def renewal_by_start(
         lengths, ended_by_eos, gammas, gamma_max, costs_s, length_limits: as `renewal` takes them; row k of the costs is
             a round that verifies k drafts, what was spent on looking for them included.
 
-    Raises ValueError for shapes that do not fit, values outside [0, 1] or rising in j, drafts outside 0 … D, a γ over
-    gamma_max and a limit under a length.
+    Raises:
+        ValueError: shapes that do not fit, values outside [0, 1] or rising in j, drafts outside 0 … D, a γ over
+            gamma_max, or a limit under a length.
     """
-    depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
-    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
-    if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
-        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+    drafts, depth = gamma_axis(gammas, gamma_max)
     whole = _starts(survival, ahead, offered, lengths, ended_by_eos, depth, costs_s, length_limits)
     count, longest = whole.offered.shape
     size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + 2) * (depth + 1)))
-    order = np.argsort(whole.texts.lengths, kind="stable")
+    order = np.argsort(whole.ends.lengths, kind="stable")
     parts = [order[first : first + size] for first in range(0, count, size)]
     sums = [_sums(_cut(whole, rows), drafts) for rows in parts] or [_sums(whole, drafts)]
     back = np.argsort(order, kind="stable")
     joined = {name: np.concatenate([part[name] for part in sums])[back] for name in sums[0]}
     time_s = joined.pop("time_s", None)
-    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.texts.lengths, time_s=time_s, **joined)
+    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=time_s, **joined)
 
 
 def _starts(
@@ -119,9 +117,9 @@ def _starts(
             f"survival: found shapes survival {given.shape} and ahead {better.shape}; allowed are two of "
             f"(N, T, {depth}), one entry for each of 1 … gamma_max drafts"
         )
-    texts = judged_texts(np.zeros(given.shape[:2]), lengths, ended_by_eos, length_limits)
+    ends = text_ends(given.shape[:2], lengths, ended_by_eos, length_limits)
     place = np.arange(given.shape[1])[:, None] + np.arange(1, depth + 1)
-    within = place <= texts.lengths[:, None, None]
+    within = place <= ends.lengths[:, None, None]
     runs = probabilities("survival", np.where(within, given, 0.0))
     if bool((np.diff(runs, axis=2) > 0).any()):
         raise ValueError("survival: found rates that rise with the number of drafts; allowed are rates that never do")
@@ -132,7 +130,7 @@ def _starts(
             f"numbers from 0 to gamma_max = {depth}"
         )
     return _Starts(
-        texts=texts,
+        ends=ends,
         survival=np.concatenate([np.ones((*runs.shape[:2], 1)), runs], axis=2),
         ahead=probabilities("ahead", np.where(within, better, 0.0)),
         offered=found,
@@ -142,22 +140,13 @@ def _starts(
 
 def _cut(whole: _Starts, rows: IntArray) -> _Starts:
     """Some texts, cut to their longest."""
-    texts = whole.texts
-    longest = int(texts.lengths[rows].max(initial=0))
-    costs = whole.costs_s
-    if costs is not None:
-        costs = (costs if costs.shape[1] == 1 else costs[:, rows])[:, :, :longest]
+    longest = int(whole.ends.lengths[rows].max(initial=0))
     return _Starts(
-        texts=JudgedTexts(
-            acceptance=texts.acceptance[rows, :longest],
-            lengths=texts.lengths[rows],
-            ended_by_eos=texts.ended_by_eos[rows],
-            limits=texts.limits[rows],
-        ),
+        ends=whole.ends.of_rows(rows),
         survival=whole.survival[rows, :longest],
         ahead=whole.ahead[rows, :longest],
         offered=whole.offered[rows, :longest],
-        costs_s=costs,
+        costs_s=None if whole.costs_s is None else costs_of_rows(whole.costs_s, rows)[:, :, :longest],
     )
 
 
@@ -174,19 +163,19 @@ def _start_chances(starts: _Starts, gammas: IntArray) -> FloatArray:
         ends = runs.copy()
         ends[:, :, :-1] -= runs[:, :, 1:]
         chances[:, :, t + 1 : t + 1 + width] += chances[:, :, t, None] * ends
-    return np.where(starts.inside[:, None, :], chances[:, :, :longest], 0.0)
+    return np.where(starts.ends.inside(longest)[:, None, :], chances[:, :, :longest], 0.0)
 
 
 def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
     """Every per-text sum of `RenewalResult`, (n, G) or (n, G, …)."""
-    texts, depth = starts.texts, starts.ahead.shape[2]
+    ends, depth = starts.ends, starts.ahead.shape[2]
     chances = _start_chances(starts, gammas)
     place = np.arange(chances.shape[2])
-    windowed = chances * (place + depth <= texts.limits[:, None])[:, None, :]
+    windowed = chances * (place + depth <= ends.limits[:, None])[:, None, :]
     step = np.arange(1, depth + 1)
     asked = step <= gammas[:, None]
     offered = step <= starts.offered[:, :, None]
-    judged = (step <= starts.in_force[:, :, None]) & (place[:, None] + step <= texts.lengths[:, None, None])
+    tested = (step <= starts.in_force[:, :, None]) & (place[:, None] + step <= ends.lengths[:, None, None])
 
     def over(weights: FloatArray, values: FloatArray) -> FloatArray:
         """Σ_t of (n, G, T) weights and (n, T, D) values, at the drafts that γ asks for: (n, G, D)."""
@@ -196,9 +185,9 @@ def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
         "rounds": chances.sum(axis=2),
         "starts": windowed.sum(axis=2),
         "survival": over(windowed, np.where(offered, starts.ahead, 0.0)),
-        "judged": over(chances, np.where(judged, starts.survival[:, :, :-1], 0.0)).sum(axis=2),
-        "judged_accepted": over(chances, np.where(judged, starts.survival[:, :, 1:], 0.0)).sum(axis=2),
-        "judged_overlap": over(chances, np.where(judged, starts.ahead, 0.0)).sum(axis=2),
+        "tested": over(chances, np.where(tested, starts.survival[:, :, :-1], 0.0)).sum(axis=2),
+        "accepted": over(chances, np.where(tested, starts.survival[:, :, 1:], 0.0)).sum(axis=2),
+        "tested_overlap": over(chances, np.where(tested, starts.ahead, 0.0)).sum(axis=2),
         "lost_bonus": _lost_bonus(starts, windowed, gammas),
     }
     by_gamma = [_sums_of_gamma(starts, chances[:, g], windowed[:, g], int(gamma)) for g, gamma in enumerate(gammas)]
@@ -207,11 +196,11 @@ def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
 
 def _lost_bonus(starts: _Starts, windowed: FloatArray, gammas: IntArray) -> FloatArray:
     """Expected rounds, from starts in the window, that end on an accepted EOS, (n, G)."""
-    texts = starts.texts
+    ends = starts.ends
     lost = np.zeros(windowed.shape[:2])
     for drafts in range(1, starts.survival.shape[2]):
-        rows = np.flatnonzero(texts.ended_by_eos & (texts.lengths >= drafts))
-        place = texts.lengths[rows] - drafts
+        rows = np.flatnonzero(ends.ended_by_eos & (ends.lengths >= drafts))
+        place = ends.lengths[rows] - drafts
         reached = np.where(starts.offered[rows, place] >= drafts, starts.survival[rows, place, drafts], 0.0)
         lost[rows] += np.where(gammas >= drafts, windowed[rows, :, place] * reached[:, None], 0.0)
     return lost
@@ -223,7 +212,7 @@ def _sums_of_gamma(starts: _Starts, chances: FloatArray, windowed: FloatArray, g
     in_window = np.minimum(starts.offered, gamma)
     rows, place = np.arange(drafts.shape[0])[:, None], np.arange(drafts.shape[1])
     after = place + drafts + 1
-    goes_on = (drafts > 0) & (after < starts.texts.lengths[:, None])
+    goes_on = (drafts > 0) & (after < starts.ends.lengths[:, None])
     goes_on &= drafts[rows, np.minimum(after, drafts.shape[1] - 1)] > 0
     full = chances * starts.survival[rows, place, drafts]
     by_drafts = [np.where(in_window == k, windowed, 0.0).sum(axis=1) for k in range(starts.survival.shape[2])]

@@ -1,32 +1,23 @@
 """Forecasts of acceptance from what a policy has seen: the draft's signals, or how far a lookup agreed.
 
     z_t              acceptance at the draft's largest probability: a rising step-by-step fit, straight between steps
-    r, e             running means of z and of acceptance over the positions judged so far in this call; they fade, and
+    r, e             running means of z and of acceptance over the positions tested so far in this call; they fade, and
                      begin at the mean over texts
     this  draft      a_t     ~ 1, z_t, r, e
     next  draft      a_{t+1} ~ 1, z_t, r, e       given that this one was accepted
     first draft      a_t     ~ 1, r, e            before anything of the round is seen; given that one is offered
 
-each by least squares (weights: a_t for the next draft, 1 otherwise; a little ridge), cut to [0, 1]. So a forecast has
-what decides whether another draft pays: how sure the draft is now, and how this text has gone.
+each by least squares (weights: a_t for the next draft, 1 otherwise; a little ridge), cut to [0, 1].
+
+A draft model is tested by position; a lookup by where its round starts. So for lookups rounds of γ_max drafts are
+followed along each text, and every tested draft of theirs is a sample, with z from the tokens that agreed before it
+(`specgauge.model.acceptance.lookups.confidence`), r and e from the rounds before, as a decoder has them.
 
     forecast = fit_forecast(texts)
     z = forecast.confidence(top_probs)
     forecast.this_draft(z, forecast.means(forecast.start(calls=1)))
 
 L calls, B rows of each.
-
-What the length of a lookup's match says of its drafts, learnt from recorded texts: the stopping rule's forecast.
-
-A draft model is judged by position; a lookup by where its round starts. So rounds of γ_max drafts are followed along
-each text, and every judged draft of theirs is a sample, with confidence z from the tokens that agreed before it
-(`lookups.confidence`), r and e from the rounds before, as a decoder has them:
-
-    z, this draft    judged drafts                        1 if accepted
-    next draft       accepted ones, another offered       1 if that is accepted as well
-    first draft      rounds with an offer                 1 if their first is accepted
-
-    forecast = fit_lookup_forecast(texts, gamma_max=6)
 """
 
 from __future__ import annotations
@@ -45,16 +36,16 @@ from specgauge.model.sampling import uniforms
 BINS = 16
 """Equal shares of positions, ranked by confidence, in which acceptance is counted."""
 _RIDGE = 1e-3
-_FIRST_COIN = 1 << 20
-"""The purpose of the coins that stand for acceptance in e while fitting; FIRST_COIN + replicate."""
+_ACCEPTANCE_DRAWS = 1 << 20
+"""The purpose of the uniforms that decide acceptance in e while fitting; _ACCEPTANCE_DRAWS + replicate."""
 _REPLICATES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Faded sums over the positions judged so far, (L,) each."""
+    """Faded sums over the positions tested so far, (L,) each."""
 
-    judged: FloatArray
+    tested: FloatArray
     confidence: FloatArray
     accepted: FloatArray
 
@@ -83,9 +74,9 @@ class AcceptanceForecast:
     first_weights: tuple[float, float, float]
     """Of 1, r, e."""
     memory: float = 0.9
-    """What a judged position leaves of earlier ones."""
+    """What a tested position leaves of earlier ones."""
     prior_weight: float = 4.0
-    """How many judged positions the mean counts for."""
+    """How many tested positions the mean counts for."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for steps that do not rise, an acceptance that falls, and values outside [0, 1]."""
@@ -104,12 +95,12 @@ class AcceptanceForecast:
         return np.asarray(np.interp(top_probs, self.top_probs, self.acceptance), dtype=np.float64)
 
     def start(self, calls: int) -> History:
-        """Nothing judged yet."""
-        return History(judged=np.zeros(calls), confidence=np.zeros(calls), accepted=np.zeros(calls))
+        """Nothing tested yet."""
+        return History(tested=np.zeros(calls), confidence=np.zeros(calls), accepted=np.zeros(calls))
 
     def means(self, history: History) -> Means:
         """R and e of a history."""
-        total = self.prior_weight + history.judged
+        total = self.prior_weight + history.tested
         lean = self.prior_weight * self.mean
         return Means(confidence=(lean + history.confidence) / total, accepted=(lean + history.accepted) / total)
 
@@ -126,16 +117,16 @@ class AcceptanceForecast:
         """(L, B) P(the draft after the one that z (L, B) belongs to is accepted), given that this one is."""
         return _with_confidence(self.next_weights, confidence, means)
 
-    def judged(self, history: History, confidence: FloatArray, accepted: FloatArray, rows: FloatArray) -> History:
-        """K more positions judged in turn, each in `rows` (K, L) rows, z and acceptance (K, L) summed over those rows.
+    def after(self, history: History, confidence: FloatArray, accepted: FloatArray, rows: FloatArray) -> History:
+        """K more positions tested in turn, each in `rows` (K, L) rows, z and acceptance (K, L) summed over those rows.
 
-        Where no row judged a position, nothing fades.
+        Where no row tested a position, nothing fades.
         """
         kept = np.where(rows > 0, self.memory, 1.0)
         later = np.ones((rows.shape[0] + 1, rows.shape[1]))
         later[:-1] = np.cumprod(kept[::-1], axis=0)[::-1]
         return History(
-            judged=later[0] * history.judged + (later[1:] * rows).sum(axis=0),
+            tested=later[0] * history.tested + (later[1:] * rows).sum(axis=0),
             confidence=later[0] * history.confidence + (later[1:] * confidence).sum(axis=0),
             accepted=later[0] * history.accepted + (later[1:] * accepted).sum(axis=0),
         )
@@ -144,7 +135,7 @@ class AcceptanceForecast:
         """After `passed` (L,) positions of which nothing was seen."""
         kept = self.memory**passed
         return History(
-            judged=kept * history.judged, confidence=kept * history.confidence, accepted=kept * history.accepted
+            tested=kept * history.tested, confidence=kept * history.confidence, accepted=kept * history.accepted
         )
 
 
@@ -158,28 +149,27 @@ def _probability(values: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(np.maximum(values, 0.0), 1.0), dtype=np.float64)
 
 
-def fit_forecast(
-    texts: ReplayTexts, *, memory: float = 0.9, prior_weight: float = 4.0, seed: int = 0
-) -> AcceptanceForecast:
+def fit_forecast(texts: ReplayTexts, *, seed: int = 0) -> AcceptanceForecast:
     """Fit on all positions of `texts`, on the path.
 
-    e is learnt from thrown coins, as a decoder sees accepted drafts and not their probability. Raises ValueError for
-    texts without a position.
+    e is learnt from drawn acceptances, as a decoder sees accepted drafts and not their probability.
+
+    Raises:
+        ValueError: texts without a position.
     """
-    inside, acceptance = texts.inside, texts.judged.acceptance
+    inside, acceptance = texts.inside, texts.acceptance
     if not bool(inside.any()):
         raise ValueError("forecast: found no position to learn from; allowed is at least one")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
     mean = float(np.clip(acceptance[inside].mean(), 0.0, 1.0))
-    return _fitted(by_confidence(steps, values, mean, memory=memory, prior_weight=prior_weight), texts, seed)
+    return _fitted(by_confidence(steps, values, mean), texts, seed)
 
 
-def by_confidence(
-    top_probs: ArrayLike, acceptance: ArrayLike, mean: float, *, memory: float = 0.9, prior_weight: float = 4.0
-) -> AcceptanceForecast:
+def by_confidence(top_probs: ArrayLike, acceptance: ArrayLike, mean: float) -> AcceptanceForecast:
     """The forecast that goes by z alone, and before the first draft by r; top_probs and acceptance (K,) are its steps.
 
-    Raises ValueError as `AcceptanceForecast`.
+    Raises:
+        ValueError: as `AcceptanceForecast`.
     """
     return AcceptanceForecast(
         top_probs=tuple(np.asarray(top_probs, dtype=np.float64).tolist()),
@@ -188,23 +178,21 @@ def by_confidence(
         this_weights=(0.0, 1.0, 0.0, 0.0),
         next_weights=(0.0, 1.0, 0.0, 0.0),
         first_weights=(0.0, 1.0, 0.0),
-        memory=memory,
-        prior_weight=prior_weight,
     )
 
 
 def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> AcceptanceForecast:
-    acceptance, inside = texts.judged.acceptance, texts.inside
+    acceptance, inside = texts.acceptance, texts.inside
     count, longest = acceptance.shape
     z = forecast.confidence(texts.top_probs)
-    coins = uniforms(
+    draws = uniforms(
         seed,
         texts.prompts[:, None, None],
         texts.repetitions[:, None, None],
         np.arange(longest)[:, None],
-        _FIRST_COIN + np.arange(_REPLICATES),
+        _ACCEPTANCE_DRAWS + np.arange(_REPLICATES),
     )
-    passed = coins < acceptance[:, :, None]
+    passed = draws < acceptance[:, :, None]
     features = np.ones((longest, count * _REPLICATES, 4))
     history = forecast.start(count * _REPLICATES)
     for t in range(longest):
@@ -213,7 +201,7 @@ def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> Acce
         means = forecast.means(history)
         features[t, :, 2], features[t, :, 3] = means.confidence, means.accepted
         accepted_here = passed[:, t].reshape(1, -1).astype(np.float64)
-        history = forecast.judged(history, own[None], accepted_here, np.ones((1, own.size)))
+        history = forecast.after(history, own[None], accepted_here, np.ones((1, own.size)))
     here = np.repeat(inside, _REPLICATES, axis=0).T
     accepted = np.repeat(acceptance, _REPLICATES, axis=0).T
     following = here[1:]
@@ -266,89 +254,67 @@ def rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArra
 
 @dataclass(frozen=True, kw_only=True)
 class _Round:
-    """The drafts of one round that are judged, (K,)."""
+    """The drafts of one round that are tested, (K,)."""
 
     agreeing: IntArray
     accepted: FloatArray
 
 
-def fit_lookup_forecast(
-    texts: ReplayTexts, gamma_max: int, *, memory: float = 0.9, prior_weight: float = 4.0
-) -> AcceptanceForecast:
+def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecast:
     """Fit on rounds of `gamma_max` drafts along all texts; without a single offer, that nothing is ever accepted.
 
-    Raises ValueError for texts of a draft model.
+    Raises:
+        ValueError: texts of a draft model.
     """
     if texts.lookups is None:
         raise ValueError("lookup forecast: found texts of a draft model; allowed are those of lookups")
     followed = [_rounds(texts, texts.lookups, text, gamma_max) for text in range(texts.prompts.size)]
     offers = [one for rounds in followed for one in rounds if one is not None]
     if not offers:
-        return by_confidence([0.0], [0.0], 0.0, memory=memory, prior_weight=prior_weight)
+        return by_confidence([0.0], [0.0], 0.0)
     accepted = np.concatenate([one.accepted for one in offers])
     places, values = rising_fit(confidence(np.concatenate([one.agreeing for one in offers])), accepted)
-    flat = by_confidence(places, values, float(accepted.mean()), memory=memory, prior_weight=prior_weight)
-    samples = _Samples()
+    flat = by_confidence(places, values, float(accepted.mean()))
+    first: list[tuple[list[float], float]] = []
+    this: list[tuple[list[float], float]] = []
+    following: list[tuple[list[float], float]] = []
     for rounds in followed:
-        samples.follow(flat, rounds)
-    return samples.fitted(flat)
+        history = flat.start(1)
+        for one in rounds:
+            if one is None:
+                history = flat.faded(history, np.ones(1, dtype=np.int64))
+                continue
+            means = flat.means(history)
+            r, e = float(means.confidence[0]), float(means.accepted[0])
+            z, hits = flat.confidence(confidence(one.agreeing)), one.accepted.tolist()
+            features = [[1.0, float(own), r, e] for own in z]
+            first.append(([1.0, r, e], hits[0]))
+            this += zip(features, hits, strict=True)
+            following += zip(features[:-1], hits[1:], strict=True)
+            history = flat.after(history, z[:, None], one.accepted[:, None], np.ones((z.size, 1)))
+    return with_weights(flat, first=_weights(first), this=_weights(this), after=_weights(following or this))
 
 
 def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[_Round | None]:
     """The rounds of one text in turn, None where nothing is offered."""
-    size, limit = int(texts.judged.lengths[text]), int(texts.judged.limits[text])
+    size, limit = int(texts.ends.lengths[text]), int(texts.ends.limits[text])
     rounds: list[_Round | None] = []
     position = 0
     while position < size:
         offered = max(0, min(gamma_max, int(lookups.offered[text, position]), limit - position - 1))
         run = min(offered, int(lookups.matching[text, position]), size - position)
-        judged = min(run + 1, offered, size - position)
-        if judged:
+        tested = min(run + 1, offered, size - position)
+        if tested:
             rounds.append(
                 _Round(
-                    agreeing=int(lookups.matched[text, position]) + np.arange(judged),
-                    accepted=(np.arange(judged) < run).astype(np.float64),
+                    agreeing=int(lookups.matched[text, position]) + np.arange(tested),
+                    accepted=(np.arange(tested) < run).astype(np.float64),
                 )
             )
         else:
             rounds.append(None)
         position += run + 1
     return rounds
-
-
-class _Samples:
-    """Features and outcomes, collected text by text."""
-
-    def __init__(self) -> None:
-        self._first: list[tuple[list[float], float]] = []
-        self._this: list[tuple[list[float], float]] = []
-        self._next: list[tuple[list[float], float]] = []
-
-    def follow(self, forecast: AcceptanceForecast, rounds: list[_Round | None]) -> None:
-        """Take in the rounds of a text, r and e as they stand before each."""
-        history = forecast.start(1)
-        for one in rounds:
-            if one is None:
-                history = forecast.faded(history, np.ones(1, dtype=np.int64))
-                continue
-            history = self._judge(forecast, history, one)
-
-    def _judge(self, forecast: AcceptanceForecast, history: History, one: _Round) -> History:
-        means = forecast.means(history)
-        r, e = float(means.confidence[0]), float(means.accepted[0])
-        z = forecast.confidence(confidence(one.agreeing))
-        self._first.append(([1.0, r, e], float(one.accepted[0])))
-        self._this += [([1.0, float(own), r, e], float(hit)) for own, hit in zip(z, one.accepted, strict=True)]
-        after = zip(z[:-1], one.accepted[1:], strict=True)
-        self._next += [([1.0, float(own), r, e], float(hit)) for own, hit in after]
-        ones = np.ones((z.size, 1))
-        return forecast.judged(history, z[:, None], one.accepted[:, None], ones)
-
-    def fitted(self, forecast: AcceptanceForecast) -> AcceptanceForecast:
-        """The forecast with weights by least squares, those of the next draft as of this one where none followed."""
-        first, this = _weights(self._first), _weights(self._this)
-        after = _weights(self._next) if self._next else this
-        return with_weights(forecast, first=first, this=this, after=after)
 
 
 def _weights(samples: list[tuple[list[float], float]]) -> list[float]:

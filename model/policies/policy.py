@@ -4,18 +4,17 @@ A policy is plain data; `begin` starts a call anew, so nothing learnt in one cal
 decoder asks for `gamma`, the most drafts it may make; after each draft of the round it may ask `goes_on`, and it tells
 `observe` what became of them:
 
-    choice = HeuristicPolicy().begin()
+    choice = FixedPolicy(gamma=5).begin()
     choice.gamma                                               # 5
     choice.goes_on(1, top_probs=[0.9], entropies_nats=[0.3])   # after the first draft: another one? True
-    choice.observe(drafted=[5], accepted=[5])                  # choice.gamma is 7 now
+    choice.observe(drafted=[5], accepted=[5])
 
-Policies that fix γ before the round go on until they have it. Those that stop while drafting read the confidence of the
-draft just made; it is verified like the others. A replay runs thousands of calls of one policy side by side, so each
-policy is written once, for many calls (`GammaChoices`); a decoder's single call is a view of that (`OneCall`), or the
-same rule in plain numbers where a decoder asks it often (`policies_renewal_call`).
+Policies that fix γ before the round (`specgauge.model.policies.feedback`) go on until they have it. Those that stop
+while drafting (`specgauge.model.policies.stopping`) read the confidence of the draft just made; it is verified like the
+others. A replay runs thousands of calls of one policy side by side, so each is written once, for many calls
+(`GammaChoices`); a decoder's single call is a view of that (`OneCall`).
 
-L calls side by side, B rows of each. Running means and goodput: `specgauge.model.policies.running`; bandits:
-`policies_bandit`; stopping by entropy: `policies_entropy`; stopping by what a draft is worth: `policies_renewal`.
+L calls side by side, B rows of each.
 """
 
 from __future__ import annotations
@@ -182,43 +181,3 @@ class FixedChoices(GammaChoices):
 
     def observe(self, seen: RoundSeen) -> None:
         """Learn nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeuristicPolicy(RoundPolicy):
-    """transformers' schedule: γ grows by 2 after a fully accepted round, else shrinks by 1, within bounds."""
-
-    start: int = 5
-    lowest: int = 1
-    cap: int = 16
-    rise: int = 2
-    fall: int = 1
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for bounds that do not hold the start, and for steps below 0."""
-        if not 1 <= self.lowest <= self.start <= self.cap:
-            raise ValueError(
-                f"heuristic: found lowest {self.lowest}, start {self.start}, cap {self.cap}; "
-                "allowed is 1 <= lowest <= start <= cap"
-            )
-        if self.rise < 0 or self.fall < 0:
-            raise ValueError(f"heuristic: found rise {self.rise}, fall {self.fall}; allowed are steps of 0 or more")
-
-    def begin_many(self, calls: int) -> HeuristicChoices:
-        """At `start` again."""
-        return HeuristicChoices(self, calls)
-
-
-class HeuristicChoices(GammaChoices):
-    """Calls of the schedule."""
-
-    def __init__(self, policy: HeuristicPolicy, calls: int) -> None:
-        self._policy = policy
-        self.gammas = np.full(calls, policy.start)
-
-    def observe(self, seen: RoundSeen) -> None:
-        """Rise when all rows that had drafts kept them all."""
-        policy = self._policy
-        risen = np.minimum(self.gammas + policy.rise, policy.cap)
-        fallen = np.maximum(self.gammas - policy.fall, policy.lowest)
-        self.gammas = np.where(seen.drafts, np.where(seen.full, risen, fallen), self.gammas)

@@ -5,19 +5,14 @@
     ucb          the width of its bounds             exp3                   as published
     goodput      the rate its shares begin at        renewal                the forecast, and what a token is worth
 
-What is chosen is what takes the least time on the tuning texts, replayed with the same coins for every candidate, the
-earlier of equals. The worth of a token is Dinkelbach's fixed point, v ← seconds / tokens of the policy at v, and shares
-of it: in a batch that waits for its last row, tokens of the rows ahead are worth less.
+What is chosen is what takes the least time on the tuning texts, simulated with common random numbers for every
+candidate, the earlier of equals. The worth of a token is Dinkelbach's fixed point (Management Science 13, 492, 1967),
+v ← seconds / tokens of the policy at v, and shares of it: in a batch that waits for its last row, tokens of the rows
+ahead are worth less.
 
     tuning = Tuning.on(texts, costs, replicates=16, seed=0)
     policy = MAKERS["renewal"](tuning)
-
-Policies as plain mappings, to be written down and taken up again exactly as they were tuned.
-
-    record = policy_record(SvipPolicy(threshold=0.6, cap=8))     # {"kind": "svip", "threshold": 0.6, "cap": 8}
-    policy_of(record)                                            # the same policy
-
-Numbers come back exactly, since JSON keeps every digit of a float.
+    policy_of(policy_record(policy)) == policy             # plain mappings; JSON keeps every digit of a float
 """
 
 from __future__ import annotations
@@ -28,17 +23,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from specgauge.model.acceptance.texts import sum_by_prompt
-from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.checks import FloatArray
 from specgauge.model.decision import PAYS_AT_LEAST
-from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
-from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
-from specgauge.model.replay.rounds import Lanes, Played, ReplayCosts, batches, play, rejections, time_by_text
+from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
+from specgauge.model.stats.bootstrap import sum_by_prompt
 
 SVIP_THRESHOLDS = (0.3, 0.6, 1.0, 1.3, 1.6, 2.0)
 ADAEDL_STARTS = (0.2, 0.4, 0.6)
@@ -54,33 +47,34 @@ _MOST_STEPS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """Texts to tune on, with their coins."""
+    """Texts to tune on, in batches with their random numbers."""
 
-    texts: ReplayTexts
-    costs: ReplayCosts
+    batches: ReplayBatches
     seed: int
-    calls: Lanes
-    first_rejected: IntArray
 
     @classmethod
     def on(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> Tuning:
-        """Throw the coins of `replicates` replays of all texts."""
-        calls = batches(texts, costs.batch_size, replicates, seed)
-        coins = rejections(texts, int(calls.replicates.max()) + 1, seed)
-        return cls(texts=texts, costs=costs, seed=seed, calls=calls, first_rejected=coins)
+        """`replicates` replays of all texts."""
+        return cls(batches=ReplayBatches.drawn(texts, costs, replicates=replicates, seed=seed), seed=seed)
 
-    def played(self, policy: RoundPolicy) -> Played:
-        """Every call of the tuning texts."""
-        return play(policy, self.texts, self.calls, self.first_rejected, self.costs)
+    @property
+    def texts(self) -> ReplayTexts:
+        """What is replayed."""
+        return self.batches.texts
+
+    @property
+    def costs(self) -> ReplayCosts:
+        """Of their rounds."""
+        return self.batches.costs
 
     def time_s(self, policy: RoundPolicy) -> float:
         """Seconds of all calls together."""
-        return float(self.played(policy).time_s.sum())
+        return float(self.batches.simulate(policy).time_s.sum())
 
     def by_prompt_s(self, policy: RoundPolicy) -> FloatArray:
         """(P,) the same seconds by prompt, a batch's shared alike by its rows."""
-        time_s = self.played(policy).time_s
-        return sum_by_prompt(time_by_text(time_s, self.calls, self.texts), self.texts.prompts)
+        time_s = self.batches.simulate(policy).time_s
+        return sum_by_prompt(self.batches.time_by_text(time_s), self.texts.prompts)
 
     def fastest(self, policies: Iterable[RoundPolicy]) -> RoundPolicy:
         """The policy of the least time, the first of equals."""
@@ -99,11 +93,11 @@ def tune_fixed(tuning: Tuning) -> FixedPolicy:
 
 
 def tune_goodput(tuning: Tuning) -> RoundPolicy:
-    """Shares begin at what the tuning texts accept of judged drafts, at the most drafts."""
+    """Shares begin at what the tuning texts accept of tested drafts, at the most drafts."""
     widest = FixedPolicy(gamma=tuning.costs.gamma_max)
-    played = tuning.played(widest)
-    judged = played.judged.sum()
-    rate = float(played.accepted.sum() / judged) if judged else 0.0
+    rounds = tuning.batches.simulate(widest)
+    tested = rounds.tested.sum()
+    rate = float(rounds.accepted.sum() / tested) if tested else 0.0
     return GoodputPolicy(t_round_s=tuning.costs.t_round_s, prior_rate=rate)
 
 
@@ -150,8 +144,8 @@ def _surely_faster(tuning: Tuning, one: RoundPolicy, other: RoundPolicy) -> bool
 def _settled(tuning: Tuning, policy: RenewalStoppingPolicy) -> RenewalStoppingPolicy:
     """The policy whose token is worth the seconds per token that it takes itself."""
     for _ in range(_MOST_STEPS):
-        played = tuning.played(policy)
-        worth_s = float(played.time_s.sum() / played.progress.sum())
+        rounds = tuning.batches.simulate(policy)
+        worth_s = float(rounds.time_s.sum() / rounds.progress.sum())
         if abs(worth_s - policy.token_worth_s) <= _CLOSE * policy.token_worth_s:
             break
         policy = replace(policy, token_worth_s=worth_s)
@@ -166,24 +160,6 @@ def _gammatune(cap: int) -> RoundPolicy:
     return GammaTunePolicy(start=min(_START, cap), cap=cap)
 
 
-def _svip(tuning: Tuning) -> RoundPolicy:
-    cap = tuning.costs.gamma_max
-    return tuning.fastest(SvipPolicy(threshold=threshold, cap=cap) for threshold in SVIP_THRESHOLDS)
-
-
-def _adaedl(tuning: Tuning) -> RoundPolicy:
-    cap = tuning.costs.gamma_max
-    return tuning.fastest(AdaEdlPolicy(start=start, cap=cap) for start in ADAEDL_STARTS)
-
-
-def _ucb(tuning: Tuning) -> RoundPolicy:
-    return tuning.fastest(UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS)
-
-
-def _exp3(tuning: Tuning) -> RoundPolicy:
-    return Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed)
-
-
 UNTUNED: Mapping[str, Callable[[int], RoundPolicy]] = MappingProxyType(
     {"heuristic": _heuristic, "gammatune": _gammatune}
 )
@@ -193,10 +169,16 @@ MAKERS: Mapping[str, PolicyMaker] = MappingProxyType(
         "fixed": tune_fixed,
         "heuristic": lambda tuning: _heuristic(tuning.costs.gamma_max),
         "gammatune": lambda tuning: _gammatune(tuning.costs.gamma_max),
-        "svip": _svip,
-        "adaedl": _adaedl,
-        "ucb": _ucb,
-        "exp3": _exp3,
+        "svip": lambda tuning: tuning.fastest(
+            SvipPolicy(threshold=threshold, cap=tuning.costs.gamma_max) for threshold in SVIP_THRESHOLDS
+        ),
+        "adaedl": lambda tuning: tuning.fastest(
+            AdaEdlPolicy(start=start, cap=tuning.costs.gamma_max) for start in ADAEDL_STARTS
+        ),
+        "ucb": lambda tuning: tuning.fastest(
+            UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS
+        ),
+        "exp3": lambda tuning: Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed),
         "goodput": tune_goodput,
         "renewal": tune_renewal,
     }
@@ -235,7 +217,8 @@ def _plain(value: Any) -> Any:
 def policy_of(record: Mapping[str, Any]) -> RoundPolicy:
     """The policy of a record.
 
-    Raises ValueError for an unknown kind, a field that is missing, unknown or out of bounds.
+    Raises:
+        ValueError: an unknown kind, or a field that is missing, unknown or out of bounds.
     """
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:

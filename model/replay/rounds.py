@@ -1,31 +1,23 @@
-"""Rounds of a policy played over recorded texts, for thousands of calls at once.
+"""Rounds of a policy simulated along recorded texts, for thousands of calls at once.
 
-Given its text, drafts are accepted at judged positions independently with probability a_t, whatever the policy. So a
-coin is thrown for every (prompt, repetition, position, replicate) once, by a counter, and every policy meets the same
-ones: the draft at t is accepted where coin < a_t. A round is then
+Given its text, drafts are accepted at tested positions independently with probability a_t, whatever the policy. So one
+uniform is drawn by a counter for every (prompt, repetition, position, replicate), and every policy meets the same ones
+(common random numbers): the draft at t is accepted where it is below a_t. A round is then
 
     γ in force   min(γ, positions left before the length limit - 1)        an EOS is not foreseen
     drafts       until γ in force, or until the policy stops
     accepted     the run of accepted positions, cut at the drafts and at the text's end
     emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
-    seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its looks
+    seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its early-stop checks
 
 as the decoder does it. Lookups may offer fewer drafts than γ in force, or none, which leaves a plain step. After a
-rejection the policy sees the signals of the position's chain (`replay_texts`), after an accepted EOS those of the EOS
-itself. A batch goes on until its last row has ended, at the cost of all its rows.
+rejection the policy sees the signals of the position's chain (`specgauge.model.replay.texts`), after an accepted EOS
+those of the EOS itself. A batch goes on until its last row has ended, at the cost of all its rows.
 
-    calls = batches(texts, batch_size=1, replicates=200, seed=0)
-    played = play(HeuristicPolicy(cap=6), texts, calls, rejections(texts, 200, seed=0), costs)
+    batches = ReplayBatches.drawn(texts, costs, replicates=200, seed=0)
+    batches.simulate(HeuristicPolicy(cap=6)).time_s                       # (L,)
 
 N texts, T positions, L calls of B rows each.
-
-What a round costs, as an adaptive policy and its replay see it: seconds by drafts, for one batch size.
-
-T_round(g)      C(g) + T_verify(g) + ε,    T_round(0) a plain step inside the speculative loop
-Δ₂              added when the draft has two tokens to catch up: after a fully accepted round or a plain one
-looks           the host asks after a draft's confidence; only policies that stop while drafting do
-
-costs = ReplayCosts(t_decode_s=0.020, t_round_s=(0.020, 0.025, 0.029, 0.033))      # γ up to 3
 """
 
 from __future__ import annotations
@@ -55,11 +47,11 @@ class ReplayCosts:
     t_draft_catch_up_s: float = 0.0
     """Δ₂."""
     t_look_s: float = 0.0
-    """What one look at a draft's confidence adds to a round, for the host then waits for it."""
+    """What one early-stop check adds to a round, for the host then waits for the draft's confidence."""
     batch_size: int = 1
 
     def __post_init__(self) -> None:
-        """Raise ValueError for times that are not above 0 (Δ₂ and looks: below 0) and without a plain round."""
+        """Raise ValueError for times that are not above 0 (Δ₂ and checks: below 0) and without a plain round."""
         positive_times_s("t_decode_s", self.t_decode_s)
         if positive_times_s("t_round_s", self.t_round_s).ndim != 1 or not self.t_round_s:
             raise ValueError(f"t_round_s: found {self.t_round_s!r}; allowed is one time for each of 0 … γ_max drafts")
@@ -96,58 +88,118 @@ class ReplayCosts:
 
 GROUPING = 10
 """The purpose of the uniforms that put texts into batches."""
-FIRST_COIN = 1024
-"""The purpose of the coins of replicate 0; those of replicate r have FIRST_COIN + r."""
+ACCEPTANCE_DRAWS = 1024
+"""The purpose of the uniforms of replicate 0; those of replicate r have ACCEPTANCE_DRAWS + r."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lanes:
-    """L calls of B rows."""
+class SimulatedRounds:
+    """What each call came to, (L,); rows of a batch are added up."""
 
-    texts: IntArray
+    time_s: FloatArray
+    rounds: IntArray
+    """Rounds of the batch."""
+    row_rounds: IntArray
+    """Rounds of its active rows."""
+    drafted: IntArray
+    tested: IntArray
+    """Drafts accepted or rejected: those before the first rejection, and that one."""
+    accepted: IntArray
+    early_stop_checks: IntArray
+    """How often the host asked for a draft's confidence."""
+    progress: FloatArray
+    """Tokens of the mean active row, added up over rounds."""
+    switches: IntArray
+    """Rounds whose γ differs from the one before: the γ asked for, or the drafts at which the policy stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayBatches:
+    """L calls of B rows along N texts, with their random numbers and costs: what every policy is simulated on."""
+
+    texts: ReplayTexts
+    costs: ReplayCosts
+    rows: IntArray
     """(L, B) the text of each row."""
     replicates: IntArray
-    """(L, B) whose coins it meets."""
+    """(L, B) whose random numbers it meets."""
+    first_rejected: IntArray
+    """(N, R, T + 1) as `rejections` has it."""
 
+    @classmethod
+    def drawn(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> ReplayBatches:
+        """Every text once per replicate, in batches of B drawn anew for each: L = R ⌈N / B⌉.
 
-def batches(texts: ReplayTexts, batch_size: int, replicates: int, seed: int) -> Lanes:
-    """Every text once per replicate, in batches of B drawn anew for each: (R ⌈N / B⌉, B).
+        What a batch lacks is filled up with texts drawn first; where there are fewer texts than rows, a text stands in
+        a batch more than once, each time with random numbers of its own: replicate numbers go up to ⌈B / N⌉ R - 1.
+        """
+        count, batch_size = texts.prompts.size, costs.batch_size
+        order = np.broadcast_to(np.arange(count), (replicates, count))
+        if batch_size > 1:
+            ranks = uniforms(seed, texts.prompts, texts.repetitions, np.arange(replicates)[:, None], GROUPING)
+            order = np.argsort(ranks, axis=1, kind="stable")
+        filled = np.arange(-(-count // batch_size) * batch_size)
+        times = filled % batch_size // count if count < batch_size else np.zeros(filled.size, dtype=np.int64)
+        numbers = (np.arange(replicates)[:, None] + replicates * times).reshape(-1, batch_size)
+        return cls._with_draws(texts, costs, order[:, filled % count].reshape(-1, batch_size), numbers, seed)
 
-    What a batch lacks is filled up with texts drawn first; where there are fewer texts than rows, a text stands in a
-    batch more than once, each time with coins of its own: replicate numbers go up to ⌈B / N⌉ R - 1.
-    """
-    count = texts.prompts.size
-    order = np.broadcast_to(np.arange(count), (replicates, count))
-    if batch_size > 1:
-        ranks = uniforms(seed, texts.prompts, texts.repetitions, np.arange(replicates)[:, None], GROUPING)
-        order = np.argsort(ranks, axis=1, kind="stable")
-    groups = -(-count // batch_size)
-    filled = np.arange(groups * batch_size)
-    times = filled % batch_size // count if count < batch_size else np.zeros(filled.size, dtype=np.int64)
-    return Lanes(
-        texts=order[:, filled % count].reshape(-1, batch_size),
-        replicates=(np.arange(replicates)[:, None] + replicates * times).reshape(-1, batch_size),
-    )
+    @classmethod
+    def of_prompts(
+        cls, texts: ReplayTexts, costs: ReplayCosts, prompts: IntArray, *, replicates: int, seed: int
+    ) -> ReplayBatches:
+        """Batches as they were put together, (L / R, B) prompt numbers, each as often as there are replicates.
 
+        The texts of a prompt interleave; one that stands in a batch more often than it has texts meets random numbers
+        of its own each time: replicate numbers go up to B R - 1.
 
-def batches_of_prompts(texts: ReplayTexts, prompts: IntArray, replicates: int) -> Lanes:
-    """Batches as they were put together, (L, B) prompt numbers, each as often as there are replicates: (L R, B).
+        Raises:
+            ValueError: a prompt without a text.
+        """
+        order = np.argsort(texts.prompts, kind="stable")
+        recorded, firsts, counts = np.unique(texts.prompts[order], return_index=True, return_counts=True)
+        missing = np.setdiff1d(prompts, recorded)
+        if missing.size:
+            raise ValueError(
+                f"prompts: found {missing[0]}, of which no text was recorded; allowed are those of the texts"
+            )
+        place = np.searchsorted(recorded, prompts)[:, None, :]
+        before = [(prompts[:, :row] == prompts[:, row, None]).sum(axis=1) for row in range(prompts.shape[1])]
+        earlier = np.stack(before, axis=1)[:, None, :]
+        replicate = np.arange(replicates)[:, None]
+        rows = order[firsts[place] + (replicate + earlier) % counts[place]]
+        numbers = replicate + replicates * (earlier // counts[place])
+        shape = (-1, prompts.shape[1])
+        return cls._with_draws(texts, costs, rows.reshape(shape), numbers.reshape(shape), seed)
 
-    The texts of a prompt take turns; one that stands in a batch more often than it has texts meets coins of its own
-    each time: replicate numbers go up to B R - 1. Raises ValueError for a prompt without a text.
-    """
-    rows = np.argsort(texts.prompts, kind="stable")
-    known, firsts, counts = np.unique(texts.prompts[rows], return_index=True, return_counts=True)
-    unknown = np.setdiff1d(prompts, known)
-    if unknown.size:
-        raise ValueError(f"prompts: found {unknown[0]}, of which no text was recorded; allowed are those of the texts")
-    place = np.searchsorted(known, prompts)[:, None, :]
-    earlier = np.stack([(prompts[:, :row] == prompts[:, row, None]).sum(axis=1) for row in range(prompts.shape[1])], 1)
-    turns = np.arange(replicates)[:, None] + earlier[:, None, :]
-    again = earlier[:, None, :] // counts[place]
-    found = rows[firsts[place] + turns % counts[place]]
-    coins = np.arange(replicates)[:, None] + replicates * again
-    return Lanes(texts=found.reshape(-1, prompts.shape[1]), replicates=coins.reshape(-1, prompts.shape[1]))
+    @classmethod
+    def _with_draws(
+        cls, texts: ReplayTexts, costs: ReplayCosts, rows: IntArray, replicates: IntArray, seed: int
+    ) -> ReplayBatches:
+        rejected = rejections(texts, int(replicates.max(initial=0)) + 1, seed)
+        return cls(texts=texts, costs=costs, rows=rows, replicates=replicates, first_rejected=rejected)
+
+    @property
+    def plain_s(self) -> FloatArray:
+        """(L,) seconds of plain decoding: every step at T_decode until the longest row has ended."""
+        return np.asarray(self.texts.ends.lengths[self.rows].max(axis=1) * self.costs.t_decode_s, dtype=np.float64)
+
+    def simulate(self, policy: RoundPolicy) -> SimulatedRounds:
+        """Follow every call to its end; a policy that never drafts runs the plain loop, at T_decode a step.
+
+        Raises:
+            ValueError: the policy asks for more drafts than the costs know.
+        """
+        costs = self.costs
+        if decodes_plainly(policy):
+            costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
+        return _Simulation(policy, replace(self, costs=costs)).run()
+
+    def time_by_text(self, time_s: FloatArray) -> FloatArray:
+        """Seconds of calls (L,), shared alike by the rows of each and added up by text: (N,)."""
+        batch_size = self.rows.shape[1]
+        shares = np.repeat(time_s / batch_size, batch_size)
+        totals = np.bincount(self.rows.ravel(), weights=shares, minlength=self.texts.prompts.size)
+        return np.asarray(totals, dtype=np.float64)
 
 
 def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
@@ -160,82 +212,36 @@ def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
     if texts.lookups is not None:
         first = np.pad(np.arange(longest) + texts.lookups.matching, ((0, 0), (0, 1)), constant_values=longest)
         return np.asarray(np.broadcast_to(first[:, None, :], (count, replicates, longest + 1)), dtype=np.int64)
-    positions, purposes = np.arange(longest), FIRST_COIN + np.arange(replicates)
+    positions, purposes = np.arange(longest), ACCEPTANCE_DRAWS + np.arange(replicates)
     found = np.full((count, replicates, longest + 1), longest, dtype=np.int64)
     for n in range(count):
-        coins = uniforms(seed, texts.prompts[n], texts.repetitions[n], positions, purposes[:, None])
-        rejected = (coins >= texts.judged.acceptance[n]) & (positions < texts.judged.lengths[n])
+        draws = uniforms(seed, texts.prompts[n], texts.repetitions[n], positions, purposes[:, None])
+        rejected = (draws >= texts.acceptance[n]) & (positions < texts.ends.lengths[n])
         places = np.where(rejected, positions, longest)
         found[n, :, :longest] = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """What each call came to, (L,); rows of a batch are added up."""
-
-    time_s: FloatArray
-    rounds: IntArray
-    """Rounds of the batch."""
-    row_rounds: IntArray
-    """Rounds of its active rows."""
-    drafted: IntArray
-    judged: IntArray
-    """Drafts accepted or rejected: those before the first rejection, and that one."""
-    accepted: IntArray
-    looks: IntArray
-    """How often the host asked for a draft's confidence."""
-    progress: FloatArray
-    """Tokens of the mean active row, added up over rounds."""
-    switches: IntArray
-    """Rounds whose γ differs from the one before: the γ asked for, or the drafts at which the policy stopped."""
-
-
-def play(policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: ReplayCosts) -> Played:
-    """Play every call to its end; `first_rejected` (N, R, T + 1) are the coins of `rejections`.
-
-    A policy that never drafts runs the plain loop, at T_decode a step. Raises ValueError for a policy that asks for
-    more drafts than `costs` knows.
-    """
-    if decodes_plainly(policy):
-        costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
-    return _Players(policy, texts, calls, first_rejected, costs).played()
-
-
-def time_by_text(time_s: FloatArray, calls: Lanes, texts: ReplayTexts) -> FloatArray:
-    """Seconds of calls (L,), shared alike by the rows of each and added up by text: (N,)."""
-    rows = calls.texts.shape[1]
-    shares = np.repeat(time_s / rows, rows)
-    totals = np.bincount(calls.texts.ravel(), weights=shares, minlength=texts.prompts.size)
-    return np.asarray(totals, dtype=np.float64)
-
-
-class _Players:
+class _Simulation:
     """The state of L calls; (L, B) by row."""
 
-    def __init__(
-        self, policy: RoundPolicy, texts: ReplayTexts, calls: Lanes, first_rejected: IntArray, costs: ReplayCosts
-    ) -> None:
-        self._policy, self._texts, self._costs = policy, texts, costs
-        count, rows = calls.texts.shape
-        self._text = calls.texts
-        self._rejected = first_rejected
-        self._replicates = calls.replicates
-        self._size, self._limit = texts.judged.lengths[calls.texts], texts.judged.limits[calls.texts]
+    def __init__(self, policy: RoundPolicy, batches: ReplayBatches) -> None:
+        self._policy, self._texts, self._costs = policy, batches.texts, batches.costs
+        self._text, self._replicates, self._rejected = batches.rows, batches.replicates, batches.first_rejected
+        ends, (count, rows) = batches.texts.ends, batches.rows.shape
+        self._size, self._limit = ends.lengths[batches.rows], ends.limits[batches.rows]
         self._position = np.zeros((count, rows), dtype=np.int64)
         self._behind = np.zeros((count, rows), dtype=np.bool_)
         self._stopped_at = np.full(count, -1)
         self._time_s, self._progress = np.zeros(count), np.zeros(count)
-        self._counts = {
-            name: np.zeros(count, dtype=np.int64)
-            for name in ("rounds", "row_rounds", "drafted", "judged", "accepted", "looks", "switches")
-        }
+        names = ("rounds", "row_rounds", "drafted", "tested", "accepted", "early_stop_checks", "switches")
+        self._counts = {name: np.zeros(count, dtype=np.int64) for name in names}
 
-    def played(self) -> Played:
+    def run(self) -> SimulatedRounds:
         choices = self._policy.begin_many(self._time_s.size)
         while bool((active := self._position < self._size).any()):
             self._round(choices, active)
-        return Played(time_s=self._time_s, progress=self._progress, **self._counts)
+        return SimulatedRounds(time_s=self._time_s, progress=self._progress, **self._counts)
 
     def _round(self, choices: GammaChoices, active: BoolArray) -> None:
         asked = choices.gammas
@@ -273,7 +279,7 @@ class _Players:
         counts["rounds"] += serving
         counts["row_rounds"] += active.sum(axis=1)
         counts["drafted"] += drafted.sum(axis=1)
-        counts["judged"] += np.minimum(accepted + 1, drafted).sum(axis=1)
+        counts["tested"] += np.minimum(accepted + 1, drafted).sum(axis=1)
         counts["accepted"] += accepted.sum(axis=1)
         known = serving & (stopped_at >= 0)
         counts["switches"] += known & (self._stopped_at >= 0) & (stopped_at != self._stopped_at)
@@ -287,7 +293,7 @@ class _Players:
         reached, depth = np.minimum(widest, 1), 1
         while bool((asked := (reached == depth) & (depth < widest)).any()):
             goes_on = choices.goes_on(depth, self._signals(depth, run, asked[:, None] & (offered > depth)))
-            self._counts["looks"] += asked
+            self._counts["early_stop_checks"] += asked
             self._time_s += np.where(asked, self._costs.t_look_s, 0.0)
             depth += 1
             reached[asked & goes_on] = depth

@@ -3,17 +3,15 @@
 A policy that stops while drafting sees the draft's confidence of every draft it makes. Where all drafts before it were
 accepted, that is what the teacher-forced pass recorded at its position. After a rejection, which the policy does not
 know of, the drafter goes on from its own rejected token; those signals come from `Rollouts`: chains that begin with a
-rejected draft. Only some starts are rolled out. Another start takes the chain of the sampled start nearest in the
-draft's top probability, in its own text where that has any, else in all texts (`off_path` is "measured"; chains that
-ended early keep their last signals). Without any rollouts it takes what was recorded on the path after a random other
-position of all texts, which is a guess (`off_path` is "assumed").
+rejected draft. A start that was not rolled out takes the chain of the sampled start nearest in the draft's top
+probability, in its own text where that has any, else in all texts (`off_path` is "measured"; chains that ended early
+keep their last signals). Without any rollouts it takes what was recorded on the path after a random other position of
+all texts, which is a guess (`off_path` is "assumed").
 
-    texts = replay_texts(judged, prompts=…, repetitions=…, top_probs=…, entropies_nats=…, gamma_max=6)
+    texts = replay_texts(acceptance, ends, prompts=…, repetitions=…, top_probs=…, entropies_nats=…, gamma_max=6)
 
-Lookups are recorded by start instead (`lookup_texts`): what a round that starts there is offered, how many of these
-drafts the text goes on with, and how many tokens matched. Given the text nothing is left to chance and nothing lies off
-the path. A lookup's confidence in a draft is `specgauge.model.acceptance.lookups.confidence`; its entropy is 0, being
-one-hot.
+Lookups are recorded by start instead (`lookup_texts`). Given the text nothing is left to chance and nothing lies off
+the path. A lookup's confidence in a draft is `specgauge.model.acceptance.lookups.confidence`; its entropy is 0.
 
 N texts, T positions, C chains, D gamma_max.
 """
@@ -26,8 +24,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.lookups import RecordedLookups, confidence
-from specgauge.model.acceptance.renewal import JudgedTexts, within_texts
+from specgauge.model.acceptance.lookups import confidence
+from specgauge.model.acceptance.renewal import TextEnds, within_texts
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, whole_numbers
 from specgauge.model.sampling import uniforms
 
@@ -63,7 +61,7 @@ class Chains:
     off_path: OffPath
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LookupStarts:
     """What a round is offered that starts at a position, (N, T) each."""
 
@@ -76,14 +74,16 @@ class LookupStarts:
 
     def of_rows(self, rows: IntArray) -> LookupStarts:
         """Those of some texts."""
-        return LookupStarts(offered=self.offered[rows], matching=self.matching[rows], matched=self.matched[rows])
+        return LookupStarts(self.offered[rows], self.matching[rows], self.matched[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayTexts:
     """N texts, padded to T positions."""
 
-    judged: JudgedTexts
+    ends: TextEnds
+    acceptance: FloatArray
+    """(N, T) a_t, zero beyond each text; of lookups 0, as theirs is not a matter of positions."""
     prompts: IntArray
     """(N,)"""
     repetitions: IntArray
@@ -94,25 +94,20 @@ class ReplayTexts:
     """(N, T)"""
     chains: Chains
     lookups: LookupStarts | None = None
-    """What lookups offer; None where a model drafts. The acceptance of lookups is not a matter of positions, and 0."""
+    """What lookups offer; None where a model drafts."""
 
     @property
     def inside(self) -> BoolArray:
         """(N, T) which positions are part of a text."""
-        return np.asarray(np.arange(self.top_probs.shape[1]) < self.judged.lengths[:, None], dtype=np.bool_)
+        return self.ends.inside(self.top_probs.shape[1])
 
     def of_prompts(self, prompts: ArrayLike) -> ReplayTexts:
         """The texts of these prompts, in the same order; their chains stay as they are."""
         rows = np.flatnonzero(np.isin(self.prompts, np.asarray(prompts)))
-        judged = self.judged
         return replace(
             self,
-            judged=JudgedTexts(
-                acceptance=judged.acceptance[rows],
-                lengths=judged.lengths[rows],
-                ended_by_eos=judged.ended_by_eos[rows],
-                limits=judged.limits[rows],
-            ),
+            ends=self.ends.of_rows(rows),
+            acceptance=self.acceptance[rows],
             prompts=self.prompts[rows],
             repetitions=self.repetitions[rows],
             top_probs=self.top_probs[rows],
@@ -123,7 +118,8 @@ class ReplayTexts:
 
 
 def replay_texts(
-    judged: JudgedTexts,
+    acceptance: ArrayLike,
+    ends: TextEnds,
     *,
     prompts: ArrayLike,
     repetitions: ArrayLike,
@@ -135,119 +131,127 @@ def replay_texts(
 ) -> ReplayTexts:
     """Join acceptance with signals, all (N, T) or (N,), and find every position's chain.
 
-    Raises ValueError for shapes that do not fit, texts without a position, signals that are no probability or entropy
-    within a text, and rollouts of which none belongs to these texts.
+    Raises:
+        ValueError: shapes that do not fit, texts without a position, acceptance or signals that are no probability or
+            entropy within a text, or rollouts of which none belongs to these texts.
     """
-    shape = judged.acceptance.shape
-    numbers_of = np.asarray(prompts, dtype=np.int64), np.asarray(repetitions, dtype=np.int64)
-    found = (np.shape(top_probs), np.shape(entropies_nats), numbers_of[0].shape, numbers_of[1].shape)
-    if found != (shape, shape, shape[:1], shape[:1]):
+    shape, one_each = np.shape(acceptance), ends.lengths.shape
+    found = (np.shape(top_probs), np.shape(entropies_nats), np.shape(prompts), np.shape(repetitions))
+    if found != (shape, shape, one_each, one_each):
         raise ValueError(
             f"signals: found shapes {', '.join(map(str, found))} of top_probs, entropies_nats, prompts, repetitions; "
-            f"allowed are {shape}, {shape}, {shape[:1]}, {shape[:1]} as acceptance has"
+            f"allowed are {shape}, {shape}, {one_each}, {one_each} as acceptance has"
         )
-    tops = within_texts("draft_top_prob", top_probs, judged.lengths)
-    inside = np.arange(shape[1]) < judged.lengths[:, None]
-    entropies = np.where(inside, np.asarray(entropies_nats, dtype=np.float64), 0.0)
+    tops = within_texts("draft_top_prob", top_probs, ends.lengths)
+    entropies = np.where(ends.inside(shape[1]), np.asarray(entropies_nats, dtype=np.float64), 0.0)
     if not bool((np.isfinite(entropies) & (entropies >= 0)).all()):
         raise ValueError("draft_entropy_nats: found a value below 0 or unknown; allowed are nats of 0 or more")
-    if not bool(inside.any()):
-        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
+    texts = _on_path(
+        ends,
+        within_texts("acceptance", acceptance, ends.lengths),
+        tops,
+        entropies,
+        prompts=prompts,
+        repetitions=repetitions,
+    )
     steps = max(gamma_max - 1, 1)
-    where = _Where(prompts=numbers_of[0], repetitions=numbers_of[1], inside=inside, tops=tops, entropies=entropies)
-    chains = _assumed(where, steps, seed) if rollouts is None else _measured(where, rollouts, steps)
-    return ReplayTexts(
-        judged=judged,
-        prompts=numbers_of[0],
-        repetitions=numbers_of[1],
-        top_probs=tops,
-        entropies_nats=entropies,
-        chains=chains,
+    return replace(
+        texts, chains=_assumed(texts, steps, seed) if rollouts is None else _measured(texts, rollouts, steps)
     )
 
 
 def lookup_texts(
-    judged: JudgedTexts, *, prompts: ArrayLike, repetitions: ArrayLike, lookups: RecordedLookups, matched: ArrayLike
+    ends: TextEnds,
+    *,
+    prompts: ArrayLike,
+    repetitions: ArrayLike,
+    offered: ArrayLike,
+    matching: ArrayLike,
+    matched: ArrayLike,
 ) -> ReplayTexts:
-    """Texts of lookups: what was recorded of every start (N, T), and how many tokens matched there (N, T).
+    """Texts of lookups, from what was recorded of every start; offered, matching, matched (N, T) as `LookupStarts`.
 
-    judged: lengths and limits; its acceptance is not read. Raises ValueError for shapes that do not fit, texts without
-    a position, and matched tokens that do not go with what is offered.
+    Raises:
+        ValueError: shapes that do not fit, texts without a position, or matched tokens that do not go with what is
+            offered.
     """
-    shape = judged.acceptance.shape
-    inside = np.arange(shape[1]) < judged.lengths[:, None]
-    found = whole_numbers("lookup_match", matched, minimum=0)
-    if found.shape != shape or lookups.proposed_length.shape != shape:
+    names = ("proposed_length", "match_length", "lookup_match")
+    values = [
+        whole_numbers(name, value, minimum=0) for name, value in zip(names, (offered, matching, matched), strict=True)
+    ]
+    shape = values[0].shape
+    if any(value.shape != shape for value in values) or shape[:1] != ends.lengths.shape:
         raise ValueError(
-            f"lookups: found shapes {found.shape}, {lookups.proposed_length.shape}; allowed is that of texts, {shape}"
+            f"lookups: found shapes {', '.join(str(value.shape) for value in values)} for {ends.lengths.size} texts; "
+            "allowed is one shape (N, T)"
         )
-    if not bool(inside.any()):
-        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
-    offered = np.where(inside, lookups.proposed_length, 0)
-    if bool(((found == 0) & (offered > 0)).any()):
+    inside = ends.inside(shape[1])
+    starts = LookupStarts(*(np.where(inside, value, 0) for value in values))
+    if bool(((starts.matched == 0) & (starts.offered > 0)).any()):
         raise ValueError("lookup_match: found 0 where drafts are offered; allowed is 1 or more tokens there")
+    tops, nothing = confidence(starts.matched), np.zeros(shape)
+    return replace(_on_path(ends, nothing, tops, nothing, prompts=prompts, repetitions=repetitions), lookups=starts)
+
+
+def _on_path(
+    ends: TextEnds,
+    acceptance: FloatArray,
+    tops: FloatArray,
+    entropies: FloatArray,
+    *,
+    prompts: ArrayLike,
+    repetitions: ArrayLike,
+) -> ReplayTexts:
+    """Texts whose rejections lead nowhere: one chain of no confidence."""
+    if not bool(ends.lengths.any()):
+        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
     nothing = np.zeros((1, 1))
     return ReplayTexts(
-        judged=judged,
+        ends=ends,
+        acceptance=acceptance,
         prompts=np.asarray(prompts, dtype=np.int64),
         repetitions=np.asarray(repetitions, dtype=np.int64),
-        top_probs=confidence(np.where(inside, found, 0)),
-        entropies_nats=np.zeros(shape),
+        top_probs=tops,
+        entropies_nats=entropies,
         chains=Chains(
             top_probs=nothing,
             entropies_nats=nothing,
-            chain_of=np.zeros(shape, dtype=np.int64),
+            chain_of=np.zeros(tops.shape, dtype=np.int64),
             off_path="measured",
         ),
-        lookups=LookupStarts(
-            offered=offered,
-            matching=np.where(inside, lookups.match_length, 0),
-            matched=np.where(inside, found, 0),
-        ),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Where:
-    """The texts' positions and their signals on the path."""
-
-    prompts: IntArray
-    repetitions: IntArray
-    inside: BoolArray
-    tops: FloatArray
-    entropies: FloatArray
-
-
-def _assumed(where: _Where, steps: int, seed: int) -> Chains:
+def _assumed(texts: ReplayTexts, steps: int, seed: int) -> Chains:
     """A chain for each position: what was recorded on the path from there on, the last signals kept at the end."""
-    count, longest = where.inside.shape
-    texts, places = np.nonzero(where.inside)
-    last = where.inside.sum(axis=1)[texts] - 1
+    count, longest = texts.inside.shape
+    rows, places = np.nonzero(texts.inside)
+    last = texts.ends.lengths[rows] - 1
     ahead = np.minimum(places[:, None] + np.arange(steps), last[:, None])
     draws = uniforms(
-        seed, where.prompts[:, None], where.repetitions[:, None], np.arange(longest)[None, :], OTHER_POSITION
+        seed, texts.prompts[:, None], texts.repetitions[:, None], np.arange(longest)[None, :], OTHER_POSITION
     )
     own = np.zeros((count, longest), dtype=np.int64)
-    own[texts, places] = np.arange(texts.size)
-    others = max(texts.size - 1, 1)
-    chain_of = (own + 1 + (draws * others).astype(np.int64)) % texts.size
+    own[rows, places] = np.arange(rows.size)
+    others = max(rows.size - 1, 1)
+    chain_of = (own + 1 + (draws * others).astype(np.int64)) % rows.size
     return Chains(
-        top_probs=where.tops[texts[:, None], ahead],
-        entropies_nats=where.entropies[texts[:, None], ahead],
-        chain_of=np.where(where.inside, chain_of, 0),
+        top_probs=texts.top_probs[rows[:, None], ahead],
+        entropies_nats=texts.entropies_nats[rows[:, None], ahead],
+        chain_of=np.where(texts.inside, chain_of, 0),
         off_path="assumed",
     )
 
 
-def _measured(where: _Where, rollouts: Rollouts, steps: int) -> Chains:
+def _measured(texts: ReplayTexts, rollouts: Rollouts, steps: int) -> Chains:
     """One chain per sampled start of these texts, and the nearest of them for every position."""
-    row_of = {key: row for row, key in enumerate(zip(where.prompts.tolist(), where.repetitions.tolist(), strict=True))}
+    row_of = {key: row for row, key in enumerate(zip(texts.prompts.tolist(), texts.repetitions.tolist(), strict=True))}
     keys = zip(rollouts.prompt.tolist(), rollouts.repetition.tolist(), strict=True)
     rows = np.array([row_of.get(key, -1) for key in keys], dtype=np.int64)
     starts = rollouts.start
-    longest = where.inside.shape[1]
+    longest = texts.inside.shape[1]
     known = (rows >= 0) & (starts >= 0) & (starts < longest) & (rollouts.depth >= 1) & (rollouts.depth <= steps)
-    known &= where.inside[np.maximum(rows, 0), np.clip(starts, 0, longest - 1)]
+    known &= texts.inside[np.maximum(rows, 0), np.clip(starts, 0, longest - 1)]
     if not bool((known & (rollouts.depth == 1)).any()):
         raise ValueError("rollouts: found no chain of these texts; leave them out, or measure them again")
     places = rows[known] * longest + starts[known]
@@ -264,19 +268,19 @@ def _measured(where: _Where, rollouts: Rollouts, steps: int) -> Chains:
     return Chains(
         top_probs=signals[0],
         entropies_nats=signals[1],
-        chain_of=_nearest(where, sampled // longest, sampled % longest),
+        chain_of=_nearest(texts, sampled // longest, sampled % longest),
         off_path="measured",
     )
 
 
-def _nearest(where: _Where, rows: IntArray, places: IntArray) -> IntArray:
+def _nearest(texts: ReplayTexts, rows: IntArray, places: IntArray) -> IntArray:
     """(N, T) the sampled start nearest in top probability: in the same text where it has any, else among all."""
-    tops = where.tops[rows, places]
-    chain_of = np.zeros(where.inside.shape, dtype=np.int64)
-    for text in range(where.inside.shape[0]):
+    tops = texts.top_probs[rows, places]
+    chain_of = np.zeros(texts.inside.shape, dtype=np.int64)
+    for text in range(texts.inside.shape[0]):
         own = np.flatnonzero(rows == text)
         among = own if own.size else np.arange(rows.size)
-        chain_of[text] = among[_closest(tops[among], where.tops[text])]
+        chain_of[text] = among[_closest(tops[among], texts.top_probs[text])]
         chain_of[text, places[own]] = own
     return chain_of
 

@@ -116,7 +116,7 @@ class ArmLevels:
 
 
 def exact_levels(marks_s: Mapping[str, ArrayLike]) -> ArmLevels:
-    """Levels of arms whose marks (marks,) are taken as they are, without doubt: what a model expects of a cell."""
+    """Levels of arms whose marks (marks,) are exact: what a model expects of a cell."""
     arms = tuple(marks_s)
     marks = {arm: positive_times_s(arm, values) for arm, values in marks_s.items()}
     nothing = np.zeros((len(arms), len(arms)))

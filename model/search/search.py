@@ -1,27 +1,20 @@
 """Which arms a search for γ times next, from what it has timed: no more than can still change the answer.
 
     opening      decode, the draft chain (it gives every C(γ)), its catch-up, T_verify of the smallest γ
-    scouting     γ that could win (`specgauge.model.search.race`), first where S would be largest on the line through
-                 what was timed; one block tells whether it needs the least number of them
+    scouting     γ that could win (`specgauge.model.search.candidates`), first where S would be largest on the line
+                 through what was timed; one block tells whether it needs the least number of them
     neighbours   γ beside the best one, since T_verify has cliffs
-    racing       the leader and its strongest challenger, and what else dominates the doubt between them, block by
+    racing       the leader and its strongest challenger, and what else dominates the uncertainty between them, block by
                  block, until no challenger can be over 1 % better
-    measuring    what dominates the doubt of the leader's S, until that is known to `relative_ci`
-    checking     where a model expects the costs of a cell: its best γ and their neighbours; if they are met to
-                 `relative_ci`, nothing else is timed
+    measuring    what dominates the uncertainty of the leader's S, until that is known to `relative_ci`
+    checking     where costs of cells around tell what to expect (`expected_levels`): the best γ there and its
+                 neighbours; if they are met to `relative_ci`, nothing else is timed
 
-The doubt is that of timings, its 5 % shared out over all candidates; acceptance is taken as it was recorded, for
-timings cannot make it better known. Its own doubt only keeps γ from being left out: those that another draw of prompts
-could make best get the least number of blocks, so that the answer is weighed with them.
+The uncertainty is that of timings, its 5 % shared out over all candidates; acceptance is taken as it was recorded, for
+timings cannot make it better known. γ that another draw of prompts could make best get the least number of blocks, so
+that the answer is weighed with them.
 
     step = next_step(settings, [question], blocks)          # step.arms: one block of each; none: the search has ended
-
-What the costs of cells around make of a cell: arms as a search may expect them there.
-
-Between measured batch sizes and contexts costs lie on lines (`specgauge.model.costs`); what would have to be taken from
-beyond them, or from other γ, is not expected at all.
-
-    expected_levels(cells, Point(batch_size=4, context=512), (1, 2, 3))      # None where no costs surround the point
 """
 
 from __future__ import annotations
@@ -29,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -37,13 +29,19 @@ import numpy as np
 from specgauge.model.arms import round_arms, verify_arm, verify_gammas
 from specgauge.model.costs import RoundCosts, cost_table
 from specgauge.model.provenance import Provenance
-from specgauge.model.search.candidate_bounds import SearchQuestion, stand
+from specgauge.model.search.candidates import (
+    CandidateBounds,
+    SearchQuestion,
+    SearchSettings,
+    Verdict,
+    bound_candidates,
+    falls_nowhere,
+)
 from specgauge.model.search.levels import ArmLevels, Summaries, exact_levels, fit_levels
-from specgauge.model.search.race import Race, SearchSettings, Verdict
 from specgauge.model.settings import Point
 
 DOMINATES = 0.25
-"""An arm with this share of the largest contribution to a doubt is timed along with it."""
+"""An arm with this share of the largest contribution to an uncertainty is timed along with it."""
 SCOUTS = 2
 """γ that a block takes up at most, for each question."""
 SEARCH_NOTE = "search"
@@ -81,10 +79,12 @@ def next_step(
 
     expected: what a model makes of the cell's arms, those it knows; is_spent: whether only what an answer cannot do
     without is timed, the base arms and the leaders with their least number of blocks.
-    Raises ValueError without a question.
+
+    Raises:
+        ValueError: there is no question.
     """
     if not questions:
-        raise ValueError("questions: found none; allowed is at least one way of judging drafts to search for")
+        raise ValueError("questions: found none; allowed is at least one setting to search for")
     first = (*settings.base_arms, verify_arm(settings.gammas[0]))
     if expected is not None:
         first = (*settings.base_arms, *_check_arms(settings, questions, expected))
@@ -101,51 +101,31 @@ def next_step(
     return search.step()
 
 
-def races(settings: SearchSettings, questions: Iterable[SearchQuestion], levels: ArmLevels) -> list[Race]:
-    """The contest of every question at the levels of a cell's arms."""
+def _all_bounds(
+    settings: SearchSettings, questions: Iterable[SearchQuestion], levels: ArmLevels
+) -> list[CandidateBounds]:
+    """Of every question at the levels of a cell's arms."""
     places = [levels.index[verify_arm(gamma)] for gamma in verify_gammas(levels.arms)]
-    is_rising = _is_rising(settings, levels, places)
-    return [
-        Race(
-            settings=settings,
-            standing=stand(
-                levels, question, settings.gammas, batch_size=settings.batch_size, catches_up=settings.catches_up
-            ),
-            is_rising=is_rising,
-            words=question.words,
-        )
-        for question in questions
-    ]
-
-
-def _is_rising(settings: SearchSettings, levels: ArmLevels, places: Sequence[int]) -> bool:
-    """Whether T_verify, at places in the order of γ, falls nowhere with the intervals of both apart."""
-    pairs = [(a, b) for at, a in enumerate(places) for b in places[at + 1 :]]
-    if not pairs:
-        return True
-    contrasts = np.zeros((len(pairs), len(levels.arms)))
-    contrasts[np.arange(len(pairs)), [a for a, _ in pairs]] = 1.0
-    contrasts[np.arange(len(pairs)), [b for _, b in pairs]] = -1.0
-    apart = np.sqrt(2.0) * NormalDist().inv_cdf(0.5 + settings.confidence / 2)
-    return not bool((contrasts @ levels.log_s > apart * np.sqrt(levels.variance(contrasts))).any())
+    is_rising = falls_nowhere(settings, levels, places)
+    return [bound_candidates(settings, question, levels, is_rising=is_rising) for question in questions]
 
 
 def _check_arms(settings: SearchSettings, questions: Iterable[SearchQuestion], expected: ArmLevels) -> list[str]:
     """T_verify of the γ that is expected to be best, and of its neighbours, under every question."""
     found: list[str] = []
-    for race in races(settings, questions, expected):
-        found += [verify_arm(settings.gammas[place - 1]) for place in _beside(race, race.best_gamma)]
+    for bounds in _all_bounds(settings, questions, expected):
+        found += [verify_arm(settings.gammas[place - 1]) for place in _beside(bounds, bounds.best_gamma)]
     return list(dict.fromkeys(found))
 
 
-def _beside(race: Race, place: int) -> list[int]:
+def _beside(bounds: CandidateBounds, place: int) -> list[int]:
     """A γ's place and those of its neighbours whose Ω is known; plain decoding is no neighbour."""
-    return [at for at in (place - 1, place, place + 1) if 1 <= at < race.is_known.size and race.is_known[at]]
+    return [at for at in (place - 1, place, place + 1) if 1 <= at < bounds.has_tokens.size and bounds.has_tokens[at]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """One look at what has been timed."""
+    """What has been timed, and the rules."""
 
     settings: SearchSettings
     questions: tuple[SearchQuestion, ...]
@@ -158,9 +138,9 @@ class _Search:
         return fit_levels({arm: self.blocks[arm] for arm in wanted if self.blocks.get(arm)})
 
     @cached_property
-    def races(self) -> list[Race]:
+    def bounds(self) -> list[CandidateBounds]:
         """One for each question."""
-        return races(self.settings, self.questions, self.levels)
+        return _all_bounds(self.settings, self.questions, self.levels)
 
     def count(self, arm: str) -> int:
         """Blocks of an arm."""
@@ -180,12 +160,12 @@ class _Search:
             arms = self._connected([*due, *wanted]) if wanted or (due and reason == "measuring") else ()
             if arms:
                 return Step(arms=arms, reason=reason, verdicts=self.verdicts)
-        decided = all(race.decided for race in self.races)
+        decided = all(bounds.decided for bounds in self.bounds)
         return Step(arms=(), reason="decided" if decided else "undecided", verdicts=self.verdicts)
 
     def last_step(self) -> Step:
         """What an answer cannot do without, or the end."""
-        leaders = [self._arm(race, race.leader) for race in self.races]
+        leaders = [self._arm(bounds, bounds.leader) for bounds in self.bounds]
         arms = self._connected(self._short([*self.settings.base_arms, *leaders]))
         return Step(arms=arms, reason="measuring" if arms else "spent", verdicts=self.verdicts)
 
@@ -197,13 +177,13 @@ class _Search:
             return Step(arms=self._connected(short), reason="checking", verdicts=self.verdicts)
         halves, off = 0.0, 0.0
         verdicts = []
-        for race, ahead in zip(self.races, races(settings, self.questions, expected), strict=True):
-            both = race.standing.measured & ahead.standing.measured
-            half = settings.interval_deviations * race.standing.standard_errors(0)[both]
-            away = np.abs(race.standing.log_speedup - ahead.standing.log_speedup)[both]
+        for bounds, ahead in zip(self.bounds, _all_bounds(settings, self.questions, expected), strict=True):
+            both = bounds.measured & ahead.measured
+            half = settings.interval_deviations * bounds.standard_errors(0)[both]
+            away = np.abs(bounds.log_speedup - ahead.log_speedup)[both]
             halves, off = max(halves, float(half.max())), max(off, float((away - half).max()))
-            speedups = np.exp(ahead.standing.log_speedup[1:]).tolist()
-            verdicts.append(replace(race.verdict(), expected=dict(zip(settings.gammas, speedups, strict=True))))
+            speedups = np.exp(ahead.log_speedup[1:]).tolist()
+            verdicts.append(replace(bounds.verdict(), expected=dict(zip(settings.gammas, speedups, strict=True))))
         if off > settings.relative_ci:
             return None
         if halves <= settings.relative_ci:
@@ -213,12 +193,12 @@ class _Search:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What every question's race stands at."""
-        return tuple(race.verdict() for race in self.races)
+        """What is found so far under every question."""
+        return tuple(bounds.verdict() for bounds in self.bounds)
 
-    def _arm(self, race: Race, place: int) -> str:
+    def _arm(self, bounds: CandidateBounds, place: int) -> str:
         """The arm that tells a candidate from the others."""
-        gamma = int(race.standing.candidates[place])
+        gamma = int(bounds.candidates[place])
         return verify_arm(gamma) if gamma else "decode"
 
     def _short(self, arms: Iterable[str]) -> list[str]:
@@ -228,36 +208,40 @@ class _Search:
     def _due(self) -> list[str]:
         """Arms that have begun and need their least number of blocks: the base, and what could win."""
         contenders = [
-            self._arm(race, int(place))
-            for race in self.races
-            for place in np.flatnonzero(race.could_win & race.standing.measured)
+            self._arm(bounds, int(place))
+            for bounds in self.bounds
+            for place in np.flatnonzero(bounds.could_win & bounds.measured)
         ]
         return self._short([*self.settings.base_arms, *contenders])
 
     def _scouts(self) -> list[str]:
         """γ not timed yet that could win, by where S would be largest."""
         found: list[str] = []
-        for race in self.races:
-            unseen = np.flatnonzero(race.could_win & ~race.standing.measured)
-            order = unseen[np.argsort(-race.standing.predicted[unseen], kind="stable")]
-            found += [self._arm(race, int(place)) for place in order[:SCOUTS]]
+        for bounds in self.bounds:
+            unseen = np.flatnonzero(bounds.could_win & ~bounds.measured)
+            order = unseen[np.argsort(-bounds.predicted[unseen], kind="stable")]
+            found += [self._arm(bounds, int(place)) for place in order[:SCOUTS]]
         return found
 
     def _neighbours(self) -> list[str]:
         """The best γ of each question, and those beside it, that have fewer than the least blocks."""
-        return self._short(self._arm(race, place) for race in self.races for place in _beside(race, race.best_gamma))
+        return self._short(
+            self._arm(bounds, place) for bounds in self.bounds for place in _beside(bounds, bounds.best_gamma)
+        )
 
     def _rivals(self) -> list[str]:
-        """What dominates the doubt between each leader and its strongest challenger."""
-        return [arm for race in self.races if race.rival is not None for arm in self._dominating(race, race.rival)]
+        """What dominates the uncertainty between each leader and its strongest challenger."""
+        return [
+            arm for bounds in self.bounds if bounds.rival is not None for arm in self._dominating(bounds, bounds.rival)
+        ]
 
     def _imprecise(self) -> list[str]:
-        """What dominates the doubt of S of a leader that is not known well enough."""
-        return [arm for race in self.races if race.is_imprecise for arm in self._dominating(race, 0)]
+        """What dominates the uncertainty of S of a leader that is not known well enough."""
+        return [arm for bounds in self.bounds if bounds.is_imprecise for arm in self._dominating(bounds, 0)]
 
-    def _dominating(self, race: Race, other: int) -> list[str]:
-        """The arms that make most of the doubt between the leader and another candidate, two at least."""
-        contrast = race.standing.gradient[other] - race.standing.gradient[race.leader]
+    def _dominating(self, bounds: CandidateBounds, other: int) -> list[str]:
+        """The arms that make most of the uncertainty between the leader and another candidate, two at least."""
+        contrast = bounds.gradient[other] - bounds.gradient[bounds.leader]
         share = contrast**2 * self.levels.block_variance / self.levels.blocks
         order = np.argsort(-share, kind="stable")
         picked = [place for place in order if share[place] >= DOMINATES * share[order[0]]]
@@ -271,7 +255,7 @@ class _Search:
         """
         found = [arm for arm in dict.fromkeys(arms) if self.count(arm) < self.settings.max_blocks]
         if found and (len(found) == 1 or not any(self.count(arm) for arm in found)):
-            leader = self._arm(self.races[0], self.races[0].leader)
+            leader = self._arm(self.bounds[0], self.bounds[0].leader)
             others = [arm for arm in (leader, "decode", "draft") if arm not in found]
             found.append(min(others, key=lambda arm: self.count(arm) >= self.settings.max_blocks))
         return tuple(found)

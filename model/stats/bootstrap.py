@@ -23,7 +23,7 @@ R replicates, P prompts, G gammas.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -55,9 +55,15 @@ def draw_prompts(prompts: int, replicates: int, seed: int | Sequence[int]) -> In
 def median_replicates(blocks: Blocks, draws: FloatArray, name: str = "samples_s") -> FloatArray:
     """The median of all samples and of the samples of drawn blocks: (1 + R,), or (1 + R, marks).
 
-    blocks: samples by block, of equal or differing numbers. draws: (R, >= blocks) of `draw_blocks`. With one block the
-    replicates are NaN: a single block says nothing about others.
-    Raises ValueError without samples, for times that are not above 0 and for fewer draws than blocks.
+    With one block the replicates are NaN: a single block says nothing about others.
+
+    Args:
+        blocks: samples by block, of equal or differing numbers.
+        draws: (R, >= blocks) of `draw_blocks`.
+        name: what errors call the samples.
+
+    Raises:
+        ValueError: there is no sample, a time that is not above 0, or fewer draws than blocks.
     """
     arrays = [positive_times_s(name, block) for block in blocks]
     if not arrays or any(array.size == 0 for array in arrays) or len({array.shape[1:] for array in arrays}) > 1:
@@ -87,7 +93,10 @@ def ratio_replicates(
     """Pooled ratios by γ, over all prompts and over drawn prompts: (1 + R, G) from (P, G) sums by prompt.
 
     NaN where no prompt has a denominator; replicates are NaN where fewer than two have one, and equal the estimate in
-    the rare draw that hits none of those. Raises ValueError for shapes that do not fit.
+    the rare draw that hits none of those.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
     top, bottom = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
     if top.ndim != 2 or bottom.shape != top.shape or weights.shape[1:] != top.shape[:1]:
@@ -109,7 +118,8 @@ def ratio_replicates(
 def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
     """(low, high) of the central interval of replicates (R, …), each (…); NaN where a replicate is.
 
-    Raises ValueError for a confidence outside (0, 1).
+    Raises:
+        ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
@@ -128,6 +138,28 @@ def student_over_normal(degrees_of_freedom: int, confidence: float) -> float:
 
     end = 0.5 + confidence / 2
     return float(stdtrit(degrees_of_freedom, end)) / NormalDist().inv_cdf(end)
+
+
+def batch_numbers(prompts: Iterable[Iterable[int]]) -> IntArray:
+    """(blocks,) a number for each block, the same for the same set of prompts, in order of appearance.
+
+    prompts: those of each block's rows. What blocks of the same prompts came to is no independent evidence.
+    """
+    numbers: dict[frozenset[int], int] = {}
+    return np.array([numbers.setdefault(frozenset(own), len(numbers)) for own in prompts], dtype=np.int64)
+
+
+def sum_by_prompt(values: ArrayLike, prompts: ArrayLike) -> FloatArray:
+    """Per-text sums (N, …) added up by prompt: (P, …), prompts in rising order."""
+    sums = np.asarray(values, dtype=np.float64)
+    distinct, index = np.unique(np.asarray(prompts), return_inverse=True)
+    if sums.shape[:1] != index.shape:
+        raise ValueError(
+            f"prompts: found shape {index.shape} for values of shape {sums.shape}; allowed is one per text"
+        )
+    total = np.zeros((distinct.size, *sums.shape[1:]))
+    np.add.at(total, index, sums)
+    return total
 
 
 def _block_counts(draws: FloatArray) -> IntArray:

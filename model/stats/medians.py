@@ -30,7 +30,8 @@ def order_statistic_rank(count: int, confidence: float) -> int | None:
 def median_interval(samples: ArrayLike, confidence: float = 0.9) -> tuple[float, float] | None:
     """(low, high) around the median of 1-D samples; None where there are too few for the confidence asked.
 
-    Raises ValueError for samples that are not finite or a confidence outside (0, 1).
+    Raises:
+        ValueError: samples that are not finite, or a confidence outside (0, 1).
     """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: found {confidence}; allowed is a number in (0, 1)")

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specgauge.configs.faults import ConfigError as ConfigError
+    from specgauge.configs.errors import ConfigError as ConfigError
     from specgauge.configs.loader import config_hash as config_hash
     from specgauge.configs.loader import config_to_yaml as config_to_yaml
     from specgauge.configs.loader import load_config as load_config
+    from specgauge.configs.loader import shipped_configs as shipped_configs
     from specgauge.configs.schema import Config as Config
-    from specgauge.configs.shipped import shipped_configs as shipped_configs
     from specgauge.model.acceptance.renewal import renewal as renewal
-    from specgauge.model.exact import position_law as position_law
+    from specgauge.model.exact import position_distribution as position_distribution
     from specgauge.model.sampling import SamplingSettings as SamplingSettings
     from specgauge.model.sampling import processed_probs as processed_probs
     from specgauge.model.speedup import accepted_draft_tokens as accepted_draft_tokens
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _HOMES = {
     "Config": "specgauge.configs.schema",
-    "ConfigError": "specgauge.configs.faults",
+    "ConfigError": "specgauge.configs.errors",
     "Run": "specgauge.sweeps.store.rundir",
     "SamplingSettings": "specgauge.model.sampling",
     "accepted_draft_tokens": "specgauge.model.speedup",
@@ -48,13 +48,13 @@ _HOMES = {
     "config_hash": "specgauge.configs.loader",
     "config_to_yaml": "specgauge.configs.loader",
     "load_config": "specgauge.configs.loader",
-    "position_law": "specgauge.model.exact",
+    "position_distribution": "specgauge.model.exact",
     "processed_probs": "specgauge.model.sampling",
     "recommended_gamma": "specgauge.model.speedup",
     "renewal": "specgauge.model.acceptance.renewal",
     "round_time_s": "specgauge.model.speedup",
     "run": "specgauge.sweeps.run.runner",
-    "shipped_configs": "specgauge.configs.shipped",
+    "shipped_configs": "specgauge.configs.loader",
     "speedup": "specgauge.model.speedup",
     "survival_iid": "specgauge.model.speedup",
     "tokens_per_round": "specgauge.model.speedup",

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_overlaps, recorded_rounds
+from specgauge.model.acceptance.recorded import (
+    ChainCheck,
+    PaddedTexts,
+    chain_check,
+    needed_columns,
+    pad_texts,
+    recorded_overlaps,
+    recorded_rounds,
+    repeated_ngram_share,
+)
 from specgauge.model.acceptance.renewal import RenewalResult
-from specgauge.model.acceptance.texts import ChainCheck, PaddedTexts, chain_check, pad_texts, repeated_ngram_share
 from specgauge.model.checks import FloatArray
 
 if TYPE_CHECKING:
@@ -71,9 +79,9 @@ class RecordedTexts:
         index = int(np.argmax(rounds.gammas))
         means = self.overlaps(acceptance_rule, draft_sampling)
         return chain_check(
-            rounds.judged_accepted[:, index],
-            rounds.judged_overlap[:, index],
-            rounds.judged[:, index],
+            rounds.accepted[:, index],
+            rounds.tested_overlap[:, index],
+            rounds.tested[:, index],
             largest_variance=float(np.sum(means * (1 - means))),
         )
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.acceptance.texts import batch_numbers, sum_by_prompt
 from specgauge.model.arms import PLAIN, Arm, adaptive_arm, speculate_arm
 from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.costs import CostSource
@@ -30,7 +29,13 @@ from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.replay import replayed_seconds
 from specgauge.model.settings import Point
 from specgauge.model.speedup import measured_speedup
-from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.stats.bootstrap import (
+    batch_numbers,
+    draw_prompts,
+    percentile_interval,
+    ratio_replicates,
+    sum_by_prompt,
+)
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
 from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts

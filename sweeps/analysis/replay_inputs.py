@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.estimate import acceptance_probability, fill_nulls, overlap, recorded_columns
-from specgauge.model.acceptance.lookups import recorded_lookups
-from specgauge.model.acceptance.recorded_rounds import are_lookups, needed_columns
-from specgauge.model.acceptance.renewal import judged_texts
-from specgauge.model.acceptance.texts import pad_texts
+from specgauge.model.acceptance.lookups import lookup_lengths
+from specgauge.model.acceptance.recorded import acceptance_and_overlap, are_lookups, needed_columns, pad_texts
+from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.costs import CostSource
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
@@ -54,21 +52,24 @@ def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: in
         frame["end_reason"].to_numpy(dtype=str),
         {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *signals)},
     )
-    limit = run.config.workload.max_new_tokens - 1
+    shape = padded.columns["token"].shape
+    ends = text_ends(shape, padded.lengths, padded.ended_by_eos, run.config.workload.max_new_tokens - 1)
     if looked_up:
-        nothing = np.zeros(padded.columns["token"].shape)
+        offered, matching = lookup_lengths(padded.columns)
         return lookup_texts(
-            judged_texts(nothing, padded.lengths, padded.ended_by_eos, limit),
+            ends,
             prompts=padded.prompts,
             repetitions=padded.repetitions,
-            lookups=recorded_lookups(padded.columns),
+            offered=offered,
+            matching=matching,
             matched=padded.columns["lookup_match"],
         )
-    recorded = recorded_columns(padded.columns)
-    how = {"acceptance_rule": setting.key.acceptance_rule, "draft_sampling": setting.key.draft_sampling}
-    acceptance = fill_nulls(acceptance_probability(recorded, **how), overlap(recorded, **how))
+    acceptance, _ = acceptance_and_overlap(
+        padded.columns, acceptance_rule=setting.key.acceptance_rule, draft_sampling=setting.key.draft_sampling
+    )
     return replay_texts(
-        judged_texts(acceptance, padded.lengths, padded.ended_by_eos, limit),
+        acceptance,
+        ends,
         prompts=padded.prompts,
         repetitions=padded.repetitions,
         top_probs=padded.columns["draft_top_prob"],

@@ -19,8 +19,8 @@ import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.lookups import draft_share_replicates, mean_verify_s
+from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.acceptance.renewal import RenewalResult
-from specgauge.model.acceptance.texts import ChainCheck
 from specgauge.model.arms import round_arms
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from specgauge.bench.decoding.plain import Text
     from specgauge.bench.models.pair import LoadedModel, LoadedPair
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
 
 ROLLOUT_TEXTS = 4
 """Texts whose draft chains are followed at once."""

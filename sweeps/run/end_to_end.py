@@ -1,4 +1,4 @@
-"""Decode one pair end to end into an open run: every cell that `verify` names, under its arms, block by block.
+"""Decode one pair end to end into an open run: every cell that `validate` names, under its arms, block by block.
 
     key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
 
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.configs.cells import LARGEST_REPETITIONS
-from specgauge.configs.contexts import check_text_context
+from specgauge.configs.fields import LARGEST_REPETITIONS
+from specgauge.configs.schema import check_text_context
 from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
 from specgauge.sweeps.plan import measured_places, settings_of
 from specgauge.sweeps.run.limits import RUN_SECONDS, Deadline
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from specgauge.bench.end_to_end.end_to_end import EndToEnd
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
-    from specgauge.configs.verify import VerifyConfig
+    from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
     from specgauge.model.policies.policy import RoundPolicy
 
 
@@ -106,7 +104,7 @@ def batches(
     return [batch(repetition, half, first) for repetition in range(repetitions) for half, first in in_turn]
 
 
-VERIFY_SECONDS = "verify.max_seconds"
+VERIFY_SECONDS = "validate.max_seconds"
 Guard = Callable[[Callable[[], object]], tuple[str, str] | None]
 """Does work; (status, reason) where memory ran out or it failed."""
 
@@ -140,8 +138,8 @@ class VerifyCell:
 
 
 def verify_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
-    """The cells of a pair that are measured and that `verify` names; the first draft sampling and rule are decoded."""
-    if config.verify is None:
+    """The cells of a pair that are measured and `validate` names; the first draft sampling and rule are decoded."""
+    if config.validation is None:
         return
     places = [place for place in measured_places(config, pair) if config.is_verified(place)]
     for sampling in config.sampling:
@@ -174,9 +172,9 @@ def verify_cells(
     recommended: the γ that the measured parts recommend in each cell, where they are known.
     """
     cells, reasons = [], {}
-    assert config.verify is not None
+    assert config.validation is not None
     for key, sampling in verify_keys(config, pair):
-        gammas = config.verify.gamma
+        gammas = config.validation.gamma
         if gammas == "recommended":
             gamma = recommended.get(key)
             gammas = () if gamma is None else neighbours(gamma, config.grid.gamma)
@@ -228,7 +226,7 @@ class Verification:
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
-        if self.run.config.verify is None:
+        if self.run.config.validation is None:
             return
         for key, _ in verify_keys(self.run.config, self.pair.name):
             check_text_context(
@@ -239,10 +237,10 @@ class Verification:
             )
 
     @property
-    def verify(self) -> VerifyConfig:
+    def verify(self) -> ValidateConfig:
         """What is asked for."""
-        assert self.run.config.verify is not None
-        return self.run.config.verify
+        assert self.run.config.validation is not None
+        return self.run.config.validation
 
     @property
     def max_new_tokens(self) -> int:

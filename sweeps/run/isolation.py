@@ -173,7 +173,7 @@ def _end_pair(run: Path, config: Config, pair: str, reason: str) -> WorkerOutcom
         acceptance_reasons={
             name: killed for name in names if not (run / ACCEPTANCE / acceptance_file_name(pair, name)).is_file()
         },
-        verify_reasons={} if config.verify is None else {"every cell": killed},
+        verify_reasons={} if config.validation is None else {"every cell": killed},
     )
 
 

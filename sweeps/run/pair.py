@@ -280,14 +280,14 @@ class PairRun:
 
     def _verify(self, loaded: LoadedPair) -> None:
         """Decode end to end what the configuration asks for; γ come from the measured parts alone."""
-        if self.config.verify is None:
+        if self.config.validation is None:
             return
         self.prompts.encoded(loaded.target.tokenizer)
         self.mark.stage("decoding end to end")
         verification, run = self._verification(), Run.open(self.run.path)
-        if self.config.verify.policies is not None:
+        if self.config.validation.policies is not None:
             tuner = PolicyTuner.of(run, self.pair.name, len(self.prompts))
-            verification.adaptive = AdaptiveArms(path=run.path, names=self.config.verify.policies, tuner=tuner)
+            verification.adaptive = AdaptiveArms(path=run.path, names=self.config.validation.policies, tuner=tuner)
         verification.decode(loaded, self.prompts.at, recommended_gammas(run, self.pair.name))
         self.outcome.verify_reasons = verification.reasons
         if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in verification.reasons.values()):

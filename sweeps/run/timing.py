@@ -14,10 +14,11 @@ longer; its answer takes the right ones. ε stays out of the search, as it does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.limits import OutOfTimeError
@@ -158,9 +159,5 @@ def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> 
         f"{setting.key.draft_sampling} draft",
         f"{setting.key.acceptance_rule} rule",
     ]
-    return SearchQuestion(
-        tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES],
-        full_acceptance=acceptance.full_acceptance[0],
-        draft_shares=None if acceptance.draft_shares is None else acceptance.draft_shares[0],
-        words=", ".join(words) if several else "",
-    )
+    few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
+    return SearchQuestion(acceptance=few, label=", ".join(words) if several else "")

@@ -18,8 +18,8 @@ from specgauge.bench.embedded.train import corpus_files
 from specgauge.bench.models.pair import EMBEDDED, LoadedModel, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.workload import WorkloadConfig
-from specgauge.model.acceptance.texts import repeated_ngram_share
+from specgauge.configs.schema import WorkloadConfig
+from specgauge.model.acceptance.recorded import repeated_ngram_share
 from specgauge.model.sampling import SamplingSettings
 
 GREEDY = SamplingSettings(temperature=0.0)

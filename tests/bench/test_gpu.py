@@ -16,10 +16,10 @@ from specgauge.bench.models.compilation import nothing_built
 from specgauge.bench.models.modes import pair_in_mode
 from specgauge.bench.models.pair import load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.configs.fields import Mode
 from specgauge.configs.loader import load_config
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.store.rundir import Run

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specgauge.bench import prompts as prompts_module
 from specgauge.bench.prompts import Prompt, encode_prompts, prompts_of_length, read_prompts
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from tests.bench.tiny_checkpoints import word_tokenizer
 
 FORMS = 'one JSON object a line, e.g. {"prompt": "…"}, or one JSON list of objects'

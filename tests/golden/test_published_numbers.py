@@ -7,11 +7,14 @@ import pandas as pd
 import pytest
 
 from specgauge.cli.prediction_table import predict_table
-from specgauge.model.acceptance.alpha import alpha_from_accepted_over_drafted
-from specgauge.model.acceptance.finite_length import run_law
-from specgauge.model.acceptance.profiles import profile_from_rounds, profile_from_tokens_per_round, profile_from_totals
+from specgauge.model.acceptance.profiles import (
+    profile_from_histogram,
+    profile_from_tokens_per_round,
+    profile_from_totals,
+    run_distribution,
+)
 from specgauge.model.costs import AutoregressiveDraft
-from specgauge.model.exact import position_law
+from specgauge.model.exact import position_distribution
 from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.roofline.step_time import experts_touched
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
@@ -115,7 +118,8 @@ def test_multi_token_prediction_heads_are_not_one_alpha() -> None:
 
 
 def test_accepted_over_drafted_falls_with_gamma_while_alpha_does_not() -> None:
-    alphas = alpha_from_accepted_over_drafted([0.802, 0.718, 0.580, 0.450, 0.359], [1, 2, 4, 7, 10])
+    gammas = np.array([1, 2, 4, 7, 10])
+    alphas = alpha_from_tokens_per_round(1 + gammas * [0.802, 0.718, 0.580, 0.450, 0.359], gammas)
     np.testing.assert_allclose(alphas, 0.80, atol=0.01)
 
 
@@ -145,15 +149,15 @@ def test_experts_touched_by_uniform_routing(experts: int, per_token: int, tokens
 
 
 def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:
-    profile = profile_from_rounds([3, 2, 1, 0], [3, 3, 3, 3])
+    profile = profile_from_histogram([1, 1, 1, 1])
     assert profile.tokens_per_round([3]).tolist() == [2.5]
     assert profile.survival.tolist() == [0.75, 0.5, 0.25]
     np.testing.assert_allclose(profile.conditional, [0.75, 0.667, 0.5], atol=5e-4)
-    assert run_law(profile.survival).tolist() == [0.25, 0.25, 0.25, 0.25]
+    assert run_distribution(profile.survival).tolist() == [0.25, 0.25, 0.25, 0.25]
 
 
 def test_the_three_token_example_of_the_course() -> None:
-    law = position_law([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    law = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
     assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
     assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
     np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.lookups import RecordedLookups
-from specgauge.model.acceptance.renewal import judged_texts
+from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.replay.texts import ReplayTexts, lookup_texts
 
 
@@ -22,14 +21,12 @@ def looked_up(
     """Texts (N, T), one per prompt; where nothing else is said, 2 tokens matched where anything is offered."""
     most, run = np.asarray(offered), np.asarray(matching)
     sizes = np.full(most.shape[0], most.shape[1]) if lengths is None else np.asarray(lengths)
-    unknown = np.full(most.shape, np.nan)
     return lookup_texts(
-        judged_texts(np.zeros(most.shape), sizes, np.full(most.shape[0], ended_by_eos), length_limits),
+        text_ends(most.shape, sizes, np.full(most.shape[0], ended_by_eos), length_limits),
         prompts=np.arange(most.shape[0]),
         repetitions=np.zeros(most.shape[0], dtype=np.int64),
-        lookups=RecordedLookups(
-            proposed_length=most, match_length=run, target_prob=unknown, rejected_target_prob=unknown
-        ),
+        offered=most,
+        matching=run,
         matched=np.where(most > 0, 2, 0) if matched is None else matched,
     )
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy, RoundSeen
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.policies.policy import FixedPolicy, RoundPolicy, RoundSeen
+from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 
 CAP = 6
 ROUNDS_S = tuple(1.0 + 0.1 * drafts for drafts in range(CAP + 1))

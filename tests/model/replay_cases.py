@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import judged_texts
+from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.checks import FloatArray
-from specgauge.model.replay.rounds import ReplayCosts
+from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 
 
@@ -28,7 +29,8 @@ def made_texts(
     tops = a if top_probs is None else np.asarray(top_probs, dtype=np.float64)
     sizes = np.full(a.shape[0], a.shape[1]) if lengths is None else np.asarray(lengths)
     return replay_texts(
-        judged_texts(a, sizes, np.full(a.shape[0], ended_by_eos), length_limits),
+        a,
+        text_ends(a.shape, sizes, np.full(a.shape[0], ended_by_eos), length_limits),
         prompts=np.arange(a.shape[0]) if prompts is None else prompts,
         repetitions=np.zeros(a.shape[0], dtype=np.int64),
         top_probs=tops,
@@ -37,6 +39,11 @@ def made_texts(
         rollouts=rollouts,
         seed=seed,
     )
+
+
+def simulated(policy: RoundPolicy, texts: ReplayTexts, costs: ReplayCosts, replicates: int = 1) -> SimulatedRounds:
+    """Every text once per replicate."""
+    return ReplayBatches.drawn(texts, costs, replicates=replicates, seed=0).simulate(policy)
 
 
 def linear_costs(gamma_max: int, per_draft: float, *, batch_size: int = 1, catch_up: float = 0.0) -> ReplayCosts:

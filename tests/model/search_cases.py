@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.checks import FloatArray
+from specgauge.model.search.candidates import SearchQuestion, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
-from specgauge.model.search.race import SearchSettings
 from specgauge.model.search.search import Step, next_step
 from specgauge.model.speedup import survival_iid
 
@@ -19,12 +21,25 @@ T_DRAFT_S = 0.1
 STEPS = (-2, -1, 0, 1, 2)
 
 
-def question(alpha: float, gamma_max: int, words: str = "") -> SearchQuestion:
+def asked(
+    tokens_per_round: ArrayLike, full_acceptance: ArrayLike, *, draft_shares: FloatArray | None = None, label: str = ""
+) -> SearchQuestion:
+    """A question from Ω (1 + R, G) and A_γ (G,), G every γ from 1."""
+    full = np.asarray(full_acceptance, dtype=np.float64)
+    acceptance = Acceptance(
+        gammas=np.arange(1, full.size + 1),
+        tokens_per_round=np.asarray(tokens_per_round, dtype=np.float64),
+        full_acceptance=full,
+        provenance=np.zeros(full.size, dtype=np.int64),
+        draft_shares=draft_shares,
+    )
+    return SearchQuestion(acceptance=acceptance, label=label)
+
+
+def question(alpha: float, gamma_max: int, label: str = "") -> SearchQuestion:
     """Every draft passes with probability alpha."""
     survival = survival_iid(alpha, gamma_max)
-    return SearchQuestion(
-        tokens_per_round=1 + np.cumsum(survival)[None], full_acceptance=survival, draft_shares=None, words=words
-    )
+    return asked(1 + np.cumsum(survival)[None], survival, label=label)
 
 
 @dataclass(kw_only=True)

@@ -47,7 +47,7 @@ class Round:
 class Expectation:
     rounds: float = 0.0
     time_s: float = 0.0
-    judged: float = 0.0
+    tested: float = 0.0
     accepted: float = 0.0
     catch_ups: float = 0.0
     tokens: float = 0.0
@@ -129,7 +129,7 @@ def enumerate_process(
         for branch in one_round(pair, last, drafts):
             weight, after = chance * branch.chance, text + branch.emitted
             found.accepted += weight * branch.accepted
-            found.judged += weight * (
+            found.tested += weight * (
                 branch.accepted + (branch.accepted < drafts and not _on_accepted_eos(pair, branch))
             )
             found.tokens += weight * len(branch.emitted)

@@ -6,15 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
-from specgauge.model.exact import (
-    AcceptanceRule,
-    DraftSampling,
-    position_law,
-    proposal_probs,
-    round_law,
-    sequence_law,
-    target_sequence_law,
-)
+from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution, proposal_probs
+from tests.model.enumeration import round_distribution, sequence_distribution, target_sequence_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
 DRAFTS: list[DraftSampling] = ["same", "greedy"]
@@ -39,7 +32,7 @@ def pairs(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
 
 
 def test_the_three_token_example() -> None:
-    law = position_law([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    law = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
     np.testing.assert_allclose(law.accepted, [0.1, 0.1, 0.4], atol=1e-15)
     np.testing.assert_allclose(law.accept, [1.0, 1.0, 0.5], atol=1e-15)
     np.testing.assert_allclose(law.surplus, [0.0, 0.0, 0.4], atol=1e-15)
@@ -52,14 +45,14 @@ def test_the_three_token_example() -> None:
 
 
 def test_a_greedy_draft_proposes_a_one_hot() -> None:
-    law = position_law([0.6, 0.4], [0.8, 0.2], draft_sampling="greedy")
+    law = position_distribution([0.6, 0.4], [0.8, 0.2], draft_sampling="greedy")
     assert law.draft_probs.tolist() == [1.0, 0.0]
     np.testing.assert_allclose(law.output, [0.6, 0.4], atol=1e-15)
     assert proposal_probs([0.2, 0.4, 0.4], "greedy").tolist() == [0.0, 1.0, 0.0]
 
 
 def test_the_proposal_is_what_the_draft_was_drawn_from() -> None:
-    law = position_law([0.4, 0.6, 0.0, 0.0], [0.625, 0.375, 0.0, 0.0])
+    law = position_distribution([0.4, 0.6, 0.0, 0.0], [0.625, 0.375, 0.0, 0.0])
     np.testing.assert_allclose(law.output, [0.4, 0.6, 0.0, 0.0], atol=1e-15)
     assert law.accept.tolist() == [0.64, 1.0, 0.0, 0.0]
 
@@ -67,23 +60,23 @@ def test_the_proposal_is_what_the_draft_was_drawn_from() -> None:
 def test_a_large_vocabulary_puts_no_floor_under_the_residual() -> None:
     target, draft = np.zeros(100_000), np.zeros(100_000)
     target[:2], draft[:2] = (0.6, 0.4), (0.8, 0.2)
-    law = position_law(target, draft)
+    law = position_distribution(target, draft)
     assert law.residual[1] == 1.0
     assert np.count_nonzero(law.residual) == 1
 
 
 def test_match_rule_by_hand() -> None:
-    law = position_law([0.5, 0.5], [0.8, 0.2], rule="match")
+    law = position_distribution([0.5, 0.5], [0.8, 0.2], rule="match")
     np.testing.assert_allclose(law.accepted, [0.4, 0.1], atol=1e-15)
     np.testing.assert_allclose(law.residual, [0.2, 0.8], atol=1e-15)
     np.testing.assert_allclose(law.output, [0.5, 0.5], atol=1e-15)
 
 
 def test_identical_distributions_reject_nothing_and_disjoint_ones_everything() -> None:
-    same = position_law([0.1, 0.2, 0.7], [0.1, 0.2, 0.7])
+    same = position_distribution([0.1, 0.2, 0.7], [0.1, 0.2, 0.7])
     assert float(same.rejected) == 0.0
     assert same.residual.tolist() == [0.0, 0.0, 0.0]
-    apart = position_law([0.5, 0.5, 0.0], [0.0, 0.0, 1.0])
+    apart = position_distribution([0.5, 0.5, 0.0], [0.0, 0.0, 1.0])
     assert float(apart.overlap) == 0.0
     assert apart.residual.tolist() == [0.5, 0.5, 0.0]
 
@@ -94,7 +87,7 @@ def test_output_is_the_target(
     pair: tuple[FloatArray, FloatArray], rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = pair
-    law = position_law(target, draft, rule=rule, draft_sampling=draft_sampling)
+    law = position_distribution(target, draft, rule=rule, draft_sampling=draft_sampling)
     np.testing.assert_allclose(law.output, law.target_probs, atol=1e-12)
     assert np.all(law.accepted[law.target_probs == 0] == 0)
     assert np.all(law.residual[law.target_probs == 0] == 0)
@@ -106,7 +99,7 @@ def test_output_is_the_target(
 
 
 def test_positions_come_in_batches() -> None:
-    law = position_law([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5])
+    law = position_distribution([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5])
     np.testing.assert_allclose(law.overlap, [0.7, 1.0], atol=1e-15)
     assert law.residual.tolist() == [[0.0, 1.0], [0.0, 0.0]]
 
@@ -128,19 +121,19 @@ def test_enumerated_chains_have_the_law_of_the_target(
     tables: tuple[FloatArray, FloatArray], gamma: int, rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = markov(tables[0]), markov(tables[1])
-    made = sequence_law(target, draft, gamma, 4, rule=rule, draft_sampling=draft_sampling)
-    wanted = target_sequence_law(target, 4)
+    made = sequence_distribution(target, draft, gamma, 4, rule=rule, draft_sampling=draft_sampling)
+    wanted = target_sequence_distribution(target, 4)
     for tokens in made.keys() | wanted.keys():
         assert made.get(tokens, 0.0) == pytest.approx(wanted.get(tokens, 0.0), abs=1e-12)
 
 
 def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
-    law = round_law(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
+    law = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
     lengths = {n: sum(mass for tokens, mass in law.items() if len(tokens) == n) for n in (1, 2, 3)}
     assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
     assert sum(law.values()) == pytest.approx(1.0, abs=1e-15)
     assert (2,) not in law
-    perfect = round_law(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
+    perfect = round_distribution(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
     assert perfect == {(0, 0, 0, 0): 1.0}
 
 
@@ -155,11 +148,11 @@ def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
 )
 def test_bad_distributions_are_refused(target: list[float], draft: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        position_law(target, draft)
+        position_distribution(target, draft)
 
 
 def test_unknown_rules_are_refused() -> None:
     with pytest.raises(ValueError, match="rule: found 'typical', allowed: ratio, match"):
-        position_law([1.0], [1.0], rule="typical")  # type: ignore[arg-type]
+        position_distribution([1.0], [1.0], rule="typical")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="draft_sampling: found 'beam', allowed: same, greedy"):
-        position_law([1.0], [1.0], draft_sampling="beam")  # type: ignore[arg-type]
+        position_distribution([1.0], [1.0], draft_sampling="beam")  # type: ignore[arg-type]

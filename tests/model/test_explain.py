@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.cli.explain_svg import ACCEPTED, DEFICIT, SURPLUS, explanation_svg
-from specgauge.model.exact import round_law
 from specgauge.model.explain import explain, explanation_document, explanation_text, tree
+from tests.model.enumeration import round_distribution
 
 TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,7 +51,7 @@ def test_tree_of_a_chain_with_its_bonus() -> None:
 def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
     draft = [w / sum(weights) for w in weights]
     leaves = tree(explain([TARGET] * gamma, [draft] * gamma))
-    law = round_law(lambda _: TARGET, lambda _: draft, gamma)
+    law = round_distribution(lambda _: TARGET, lambda _: draft, gamma)
     for leaf in leaves:
         mass = sum(p for tokens, p in law.items() if len(tokens) == leaf["tokens"])
         assert leaf["probability"] == pytest.approx(mass, abs=1e-12)

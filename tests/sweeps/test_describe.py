@@ -196,7 +196,7 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
         config = with_models(
             folder,
             grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
-            verify={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
+            validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
         )
         seconds = time_estimate(config, config.pairs[0], PairSizes(target=one, draft=one), prompts=20)
         assert seconds is not None
@@ -217,25 +217,25 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
 
 def test_what_would_be_decoded_is_told(folder: Path) -> None:
     config = with_models(folder, grid={"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"})
-    assert "end to end: nothing is decoded; verify: {} checks the prediction" in describe(config)
+    assert "end to end: nothing is decoded; validate: {} checks the prediction" in describe(config)
     grid = {"batch_size": [1, 2], "context": [16, 32], "gamma": "1:3"}
-    text = describe(with_models(folder, grid=grid, verify={"max_new_tokens": 9, "acceptance": 0.5}))
+    text = describe(with_models(folder, grid=grid, validate={"max_new_tokens": 9, "acceptance": 0.5}))
     assert (
         "end to end: 4 cells of each pair (batch size 1, 2, context 16, 32), the recommended γ and its neighbours "
         "beside plain, loop, generate\n"
         "  2 prompts × 1 text of up to 9 tokens, 300 s for a pair; acceptance forced by coin: the texts are not the "
         "target's" in text
     )
-    text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "policies": ["renewal", "svip"]}))
+    text = describe(with_models(folder, grid=grid, validate={"gamma": 2, "policies": ["renewal", "svip"]}))
     assert "γ = 2 and policies (svip, renewal) beside plain, loop, generate\n" in text
     for blocks, words in ((1, "block"), (4, "4 blocks")):
-        text = describe(with_models(folder, grid=grid, verify={"gamma": 2, "baseline_blocks": blocks}))
+        text = describe(with_models(folder, grid=grid, validate={"gamma": 2, "baseline_blocks": blocks}))
         assert f"γ = 2 beside plain, in the first {words} of a cell also loop, generate\n" in text
 
 
 def test_a_text_without_room_is_refused_before_anything_is_measured(folder: Path) -> None:
-    config = with_models(folder, grid={"context": [100], "gamma": 2}, verify={"max_new_tokens": 29})
-    with pytest.raises(ValueError, match="verify: found context 100, allowed: at most 99, since texts of 29 tokens "):
+    config = with_models(folder, grid={"context": [100], "gamma": 2}, validate={"max_new_tokens": 29})
+    with pytest.raises(ValueError, match=r"^validate: expected contexts of at most 99, since texts of 29 .* got 100;"):
         describe(config)
 
 
@@ -266,7 +266,7 @@ def test_description_lists_cells_arms_memory_and_time(folder: Path) -> None:
 def test_arms_in_turn_have_a_cache_each_and_limits_memory_may_forbid_it(folder: Path) -> None:
     changes: dict[str, Any] = {
         "grid": {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"},
-        "verify": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
+        "validate": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
     }
     caches = 5 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4  # arms but generate, models, numbers a token, …
     weights = 2 * 4 * 4224
@@ -277,7 +277,7 @@ def test_arms_in_turn_have_a_cache_each_and_limits_memory_may_forbid_it(folder: 
     assert (
         f"{text}would be {size_text(caches)}: over limits.memory, so its arms are decoded one after another\n"
     ) in describe(with_models(folder, **changes, limits=less))
-    for other in ({"verify": None}, {"mode": "compile"}):
+    for other in ({"validate": None}, {"mode": "compile"}):
         assert text not in describe(with_models(folder, **(changes | other)))
 
 
@@ -335,7 +335,7 @@ def test_rules_and_variants_are_told_with_what_they_leave_out(folder: Path) -> N
     grid = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3", "exclude": [{"batch_size": 2, "context": 64}]}
     pair = {"name": "p", "target": str(folder), "draft": str(folder), "mode": ["eager", "compile"], "threads": 1}
     other = {"name": "q", "target": str(folder), "draft": "ngram"}
-    config = with_models(folder, pairs=[pair, other], grid=grid, verify={})
+    config = with_models(folder, pairs=[pair, other], grid=grid, validate={})
     lines = describe(config).splitlines()
     assert lines[0] == "made: 9 cells, 3 of 12 left out by rules of the grid"
     assert [line.split()[:2] for line in lines[2:11:3]] == [
@@ -346,7 +346,7 @@ def test_rules_and_variants_are_told_with_what_they_leave_out(folder: Path) -> N
     assert "pair p-compile (mode compile, 1 thread)" in lines
     assert any(line.startswith("end to end: 3 cells of each pair (") for line in lines)
     rules = {**grid, "exclude": [{"pair": "q"}, {"mode": "compile", "batch_size": 2}]}
-    text = describe(with_models(folder, pairs=[pair, other], grid=rules, verify={}))
+    text = describe(with_models(folder, pairs=[pair, other], grid=rules, validate={}))
     assert "made: 6 cells, 6 of 12 left out by rules of the grid" in text
     assert "pair q: not measured, the rules of the grid leave no cell of it" in text
     assert "end to end: 6 cells of all pairs (" in text

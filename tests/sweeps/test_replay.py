@@ -112,8 +112,8 @@ def test_rollouts_of_the_way_are_taken_where_there_are_any(tmp_path: Path) -> No
 def test_texts_are_those_recorded(tmp_path: Path) -> None:
     run = made(tmp_path / "run", prompts=3, positions=5)
     texts = replayed_texts(run, only_setting(run), context=64, gamma_max=3)
-    np.testing.assert_array_equal(texts.judged.acceptance, np.ones((3, 5)))
-    assert texts.judged.limits.tolist() == [5, 5, 5]
+    np.testing.assert_array_equal(texts.acceptance, np.ones((3, 5)))
+    assert texts.ends.limits.tolist() == [5, 5, 5]
     assert texts.prompts.tolist() == [0, 1, 2]
     assert (texts.top_probs == 0.5).all()
     assert (texts.entropies_nats == 1.0).all()

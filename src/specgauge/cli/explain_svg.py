@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from html import escape
 
-from specgauge.model.exact import PositionLaw
+from specgauge.model.exact import PositionDistribution
 from specgauge.model.explain import Explanation
 from specgauge.model.text_table import printable
 
@@ -36,7 +36,7 @@ def explanation_svg(explanation: Explanation) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(explanation: Explanation, law: PositionLaw, index: int, *, top: int, width: int) -> list[str]:
+def _panel(explanation: Explanation, law: PositionDistribution, index: int, *, top: int, width: int) -> list[str]:
     largest = max(float(law.target_probs.max()), float(law.draft_probs.max()))
     base = top + _TOP + _PLOT
     masses = f"overlap {float(law.overlap):.4g}, rejected {float(law.rejected):.4g}"

@@ -223,7 +223,7 @@ def configs(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The one to print, comments included.")] = None,
 ) -> None:
     """List the shipped configurations, or print one to copy."""
-    from specgauge.configs.shipped import shipped_configs, shipped_text
+    from specgauge.configs.loader import shipped_configs, shipped_text
 
     if name is not None:
         print(shipped_text(name), end="")

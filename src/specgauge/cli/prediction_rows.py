@@ -15,7 +15,7 @@ import numpy as np
 
 from specgauge.cli.parsing import GivenAcceptance
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.acceptance.alpha import OneAlpha
+from specgauge.model.acceptance.profiles import OneAlpha
 from specgauge.model.checks import FloatArray, positive_times_s, times_s
 from specgauge.model.costs import DraftKind, RoundCosts
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup

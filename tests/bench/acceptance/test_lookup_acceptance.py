@@ -20,9 +20,8 @@ from specgauge.bench.decoding.plain import Text, generate_plain
 from specgauge.bench.end_to_end.end_to_end import drafter_for
 from specgauge.bench.end_to_end.round_check import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
-from specgauge.model.acceptance.recorded_rounds import needed_columns, recorded_rounds
-from specgauge.model.acceptance.texts import pad_texts
+from specgauge.configs.pairs import NgramConfig
+from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.scripted import broken_at, scripted
 

@@ -16,7 +16,7 @@ from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
 from specgauge.bench.decoding.ngram import NgramDrafter
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.model.policies.policy import HeuristicPolicy
+from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice
 

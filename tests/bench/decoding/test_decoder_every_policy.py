@@ -16,15 +16,13 @@ from torch import Tensor
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.model.acceptance.renewal import judged_texts
-from specgauge.model.policies.bandit import Exp3Policy, UcbPolicy
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
+from specgauge.model.acceptance.renewal import text_ends
+from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import fit_forecast
-from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy, RoundPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
-from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 from specgauge.model.policies.tuning import MAKERS
-from specgauge.model.replay.rounds import ReplayCosts, batches, play, rejections
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoding.test_decoder_law import DRAFT, PASSES, PROMPT, SETTINGS, TARGET, exact_law, network, p_value
@@ -67,7 +65,8 @@ def recorded() -> ReplayTexts:
     off_path = TOPS[start + depth + 1]
     nothing = np.zeros(start.size, dtype=np.int64)
     return replay_texts(
-        judged_texts(AGREES[None, 1:NEW].astype(np.float64), [NEW - 1], [False], NEW - 1),
+        AGREES[None, 1:NEW].astype(np.float64),
+        text_ends((1, NEW - 1), [NEW - 1], [False], NEW - 1),
         prompts=[0],
         repetitions=[0],
         top_probs=TOPS[None, 1:NEW],
@@ -108,8 +107,7 @@ def test_every_policy_is_here() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
     policy, texts = POLICIES[name](), recorded()
-    calls = batches(texts, 1, 1, seed=0)
-    played = play(policy, texts, calls, rejections(texts, 1, seed=0), COSTS)
+    played = ReplayBatches.drawn(texts, COSTS, replicates=1, seed=0).simulate(policy)
     target = scripted(text_of(SCRIPT.tolist(), len(PROMPT), VOCABULARY), vocabulary=VOCABULARY)
     draft = scripted(drafting, vocabulary=VOCABULARY)
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)

@@ -32,7 +32,7 @@ from specgauge.bench.end_to_end.divergence import TIE_THRESHOLDS, Divergence, di
 from specgauge.bench.models.pair import EMBEDDED, LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import TinyTokenizer
 from tests.bench.scripted import always, scripted

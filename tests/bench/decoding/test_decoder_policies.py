@@ -23,8 +23,9 @@ from specgauge.bench.decoding.ngram import NgramDrafter
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.models.early_exit import EarlyExitDrafter
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.model.policies.entropy import AdaEdlPolicy, SvipPolicy
-from specgauge.model.policies.policy import GammaPolicy, HeuristicPolicy
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import GammaPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoding.test_decoder_law import (
     CAUGHT,

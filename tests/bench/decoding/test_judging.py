@@ -15,7 +15,8 @@ from torch import Tensor
 from specgauge.bench.decoding.sampling import draw
 from specgauge.bench.decoding.verification import accepted_run, judge_forced, judge_match, judge_ratio
 from specgauge.model.checks import FloatArray
-from specgauge.model.exact import DraftSampling, position_law, proposal_probs, round_law
+from specgauge.model.exact import DraftSampling, position_distribution, proposal_probs
+from tests.model.enumeration import round_distribution
 
 WEIGHTS = st.one_of(st.just(0.0), st.floats(1e-300, 1e-290), st.floats(1e-18, 1e-10), st.floats(1e-3, 1.0))
 
@@ -92,7 +93,7 @@ def test_the_enumerated_output_law_is_the_targets(sampling: DraftSampling, pair:
     """Integrate over both uniforms: the test flips at one threshold, a replacement follows its masses."""
     target, draft = pair
     proposals = proposal_probs(draft, sampling)
-    wanted = position_law(target, draft, draft_sampling=sampling)
+    wanted = position_distribution(target, draft, draft_sampling=sampling)
     law = np.zeros_like(target)
     for token in np.flatnonzero(proposals):
         threshold = float(wanted.accept[token])
@@ -216,7 +217,7 @@ def test_forced_coins_decide_alone() -> None:
 def test_a_round_of_two_has_the_law_of_the_enumeration(data: st.DataObject) -> None:
     """Two independent positions and a bonus: probabilities by integration against the enumerated round."""
     target, draft = data.draw(pairs().filter(lambda pair: pair[0].size <= 3))
-    wanted = round_law(lambda _prefix: target, lambda _prefix: draft, 2)
+    wanted = round_distribution(lambda _prefix: target, lambda _prefix: draft, 2)
     law: dict[tuple[int, ...], float] = {}
     for first in np.flatnonzero(draft):
         for second in np.flatnonzero(draft):

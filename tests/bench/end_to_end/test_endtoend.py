@@ -23,11 +23,11 @@ from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_by
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import adaptive_arm, end_to_end_arms
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, HeuristicPolicy
-from specgauge.model.policies.renewal import RenewalCall
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
+from specgauge.model.policies.stopping import RenewalCall, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow

@@ -29,9 +29,9 @@ from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import TimingCell
 from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.bench.timing.clock import HostClock
+from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.precision import PrecisionConfig
-from specgauge.configs.variants import Mode
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoding.test_decoder_families import FAMILIES, NEW, PROMPTS, nearly, network
 

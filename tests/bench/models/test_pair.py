@@ -25,8 +25,7 @@ from specgauge.bench.models.pair import (
     load_model,
     load_pair,
 )
-from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
-from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 from tests.bench.loading_checks import NAME, Recorder, change_json, checkpoint, copied, load, record, refusal
 from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
 

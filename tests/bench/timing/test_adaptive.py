@@ -15,9 +15,9 @@ from specgauge.bench.timing import cell_timer
 from specgauge.bench.timing.adaptive import AdaptiveCellTimer, batch_order, measure_adaptively
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.bench.timing.clock import timed_marks
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.search.search import SEARCH_NOTE
 from tests.model.search_cases import question
 

@@ -17,8 +17,8 @@ from specgauge.bench.timing import adaptive
 from specgauge.bench.timing import cell_timer as measure
 from specgauge.bench.timing.blocks import TimingCell
 from specgauge.bench.timing.clock import CudaClock, HostClock, JointClock, clock_for, timed_marks
-from specgauge.configs.drafts import NgramConfig
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.pairs import NgramConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice, MemoryJournal
 

@@ -20,7 +20,7 @@ from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.bench.timing.cell_timer import CellTimer, check_contexts, measure_cells
 from specgauge.bench.timing.clock import timed_marks
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from specgauge.bench.timing.blocks import BlockRecord, StoppingRule, TimingCell
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 

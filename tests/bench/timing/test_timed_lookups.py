@@ -17,8 +17,8 @@ from specgauge.bench.timing import arms
 from specgauge.bench.timing.arms import TimedLookups, Workbench, committed_by_a_round
 from specgauge.bench.timing.blocks import TimingCell
 from specgauge.bench.timing.cell_timer import measure_cells
-from specgauge.configs.drafts import NgramConfig
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.pairs import NgramConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 

@@ -1,15 +1,32 @@
-"""Recorded lookups: what they say of acceptance, by start."""
+"""Recorded lookups: what they say of acceptance, by start, and what their rounds spend on verification."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from specgauge.model.acceptance.lookups import RecordedLookups, recorded_lookups
-from specgauge.model.acceptance.recorded_rounds import are_lookups, needed_columns, recorded_overlaps, recorded_rounds
-from specgauge.model.acceptance.texts import PaddedTexts, pad_texts
+from specgauge.model.acceptance.lookups import (
+    draft_share_replicates,
+    lookup_overlap,
+    lookup_survival,
+    mean_verify_s,
+    widest_share,
+)
+from specgauge.model.acceptance.recorded import (
+    PaddedTexts,
+    are_lookups,
+    needed_columns,
+    pad_texts,
+    recorded_overlaps,
+    recorded_rounds,
+)
+from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from specgauge.model.costs import RoundCosts
+from specgauge.model.provenance import Provenance
 
 NAN = float("nan")
 # One text of four positions. Start 0 proposes three tokens of which two agree; 1 proposes none; 2 proposes three, both
@@ -28,29 +45,25 @@ def padded(**changes: list[float]) -> PaddedTexts:
     return pad_texts([0] * 4, [0] * 4, range(4), ["length"] * 4, columns)
 
 
-def lookups() -> RecordedLookups:
-    return recorded_lookups(padded().columns)
-
-
 def test_survival_is_certain_and_its_mean_is_the_targets_own() -> None:
-    survival, ahead = lookups().by_start([4], 3)
+    survival, ahead = lookup_survival(padded().columns, [4], 3)
     assert survival[0].tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 0], [0, 0, 0]]
     # the third draft of start 0 fails at position 2, where the target gave it .0625
     assert ahead[0].tolist() == [[0.5, 0.25, 0.0625], [0, 0, 0], [0.75, 0.125, 0], [0.375, 0, 0]]
-    assert [values.shape for values in lookups().by_start([4], 1)] == [(1, 4, 1)] * 2
-    survival, ahead = lookups().by_start([4], 2)
+    assert [values.shape for values in lookup_survival(padded().columns, [4], 1)] == [(1, 4, 1)] * 2
+    survival, ahead = lookup_survival(padded().columns, [4], 2)
     assert ahead[0].tolist() == [[0.5, 0.25], [0, 0], [0.75, 0.125], [0.375, 0]]
 
 
 def test_unknown_probabilities_are_what_happened() -> None:
-    recorded = recorded_lookups(padded(target_prob=[NAN, 0.25, 0.75, 0.125], rejected_target_prob=[NAN] * 4).columns)
-    _, ahead = recorded.by_start([4], 3)
+    texts = padded(target_prob=[NAN, 0.25, 0.75, 0.125], rejected_target_prob=[NAN] * 4)
+    _, ahead = lookup_survival(texts.columns, [4], 3)
     assert ahead[0, 0].tolist() == [1.0, 0.25, 0.0]
     assert ahead[0, 3].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_overlap_is_that_of_the_first_draft_where_there_is_one() -> None:
-    assert lookups().overlap[0].tolist() == pytest.approx([0.5, NAN, 0.75, 0.375], nan_ok=True)
+    assert lookup_overlap(padded().columns)[0].tolist() == pytest.approx([0.5, NAN, 0.75, 0.375], nan_ok=True)
     assert recorded_overlaps(padded(), acceptance_rule="ratio", draft_sampling="same").tolist() == [0.5, 0.75, 0.375]
 
 
@@ -73,12 +86,74 @@ def test_columns_tell_lookups_from_draft_models() -> None:
     assert "draft_argmax" in needed_columns(["token"])
 
 
-def test_what_cannot_have_been_recorded_is_refused() -> None:
-    with pytest.raises(ValueError, match="found no column 'match_length'; needed are proposed_length, match_length"):
-        recorded_lookups({name: values for name, values in TABLE.items() if name != "match_length"})
-    with pytest.raises(ValueError, match="match_length: found more than proposed_length"):
-        recorded_lookups(padded(match_length=[4, 0, 2, 0]).columns)
-    with pytest.raises(ValueError, match="target_prob: found a value outside"):
-        recorded_lookups(padded(target_prob=[0.5, 2, 0.75, 0.125]).columns)
-    with pytest.raises(ValueError, match="found shape"):
-        replace(lookups(), match_length=np.zeros((1, 3), dtype=np.int64))
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"match_length": None}, "found no column 'match_length'"),
+        ({"match_length": [4, 0, 2, 0]}, "match_length: found more than proposed_length"),
+        ({"match_length": [0.5, 0, 2, 0]}, "match_length"),
+        ({"target_prob": [0.5, 2, 0.75, 0.125]}, "target_prob: found a value outside"),
+    ],
+)
+def test_what_cannot_have_been_recorded_is_refused(change: dict[str, object], place: str) -> None:
+    columns = {name: values for name, values in (TABLE | change).items() if values is not None}
+    with pytest.raises(ValueError, match=place):
+        lookup_overlap(columns)  # type: ignore[arg-type]
+
+
+def costs(replicates: int = 1) -> RoundCosts:
+    """T_decode 1, T_verify(2) = 1.5, T_verify(4) = 2.5, in every replicate."""
+    return RoundCosts(
+        gammas=np.array([2, 4]),
+        t_decode_s=np.full(1 + replicates, 1.0),
+        t_draft_total_s=np.full((1 + replicates, 2), 0.1),
+        t_verify_s=np.tile([1.5, 2.5], (1 + replicates, 1)),
+        provenance=np.array(Provenance.MEASURED),
+    )
+
+
+@given(
+    weights=st.lists(st.integers(0, 5), min_size=2, max_size=4).filter(any),
+    rows=st.integers(1, 4),
+)
+def test_the_widest_of_independent_rows_is_that_of_all_combinations(weights: list[int], rows: int) -> None:
+    single = np.array(weights) / sum(weights)
+    expected = np.zeros(len(weights))
+    for drafts in itertools.product(range(len(weights)), repeat=rows):
+        expected[max(drafts)] += np.prod(single[list(drafts)])
+    assert widest_share(single, rows) == pytest.approx(expected, abs=1e-12)
+
+
+def test_verification_is_averaged_over_the_drafts_that_rounds_have() -> None:
+    shares = np.zeros((2, 2, 5))
+    shares[:, 0, [0, 2]] = 0.25, 0.75
+    shares[:, 1, [0, 1, 3, 4]] = 0.5, 0.25, 0.125, 0.125
+    found = mean_verify_s(costs(), shares, batch_size=1)
+    # T_verify(1) lies half way between decode and T_verify(2), T_verify(3) half way between the measured two
+    assert found[0].tolist() == [0.25 * 1 + 0.75 * 1.5, 0.5 * 1 + 0.25 * 1.25 + 0.125 * 2 + 0.125 * 2.5]
+    assert found[1].tolist() == found[0].tolist()
+    # of two rows both must find nothing for the block to stay plain
+    found = mean_verify_s(costs(), shares, batch_size=2)
+    assert found[0, 0] == pytest.approx(0.0625 * 1 + 0.9375 * 1.5, abs=1e-12)
+
+
+def test_rounds_that_always_verify_gamma_cost_what_was_measured() -> None:
+    shares = np.zeros((2, 2, 5))
+    shares[:, 0, 2] = shares[:, 1, 4] = 1.0
+    for rows in (1, 8):
+        assert mean_verify_s(costs(), shares, batch_size=rows)[0].tolist() == [1.5, 2.5]
+
+
+def test_shares_are_pooled_over_prompts_and_drawn_with_them() -> None:
+    # two texts of four positions, γ_max 2: the first finds nothing anywhere, the second two drafts that always fail
+    survival, offered = np.zeros((2, 4, 2)), [[0] * 4, [2] * 4]
+    result = renewal_by_start(survival, survival, offered, [4, 4], [False, False], [1, 2], 2).by_prompt([0, 1])
+    assert result.starts.tolist() == [[3, 3], [3, 3]]
+    weights = np.array([[2, 0], [0, 2], [1, 1]])
+    shares = draft_share_replicates(result, weights)
+    assert shares.shape == (4, 2, 3)
+    assert shares[0].tolist() == [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]
+    assert shares[3].tolist() == shares[0].tolist()
+    # deviations are widened for the two prompts and clipped to shares: all or nothing
+    assert shares[1].tolist() == [[1, 0, 0], [1, 0, 0]]
+    assert shares[2].tolist() == [[0, 1, 0], [0, 0, 1]]

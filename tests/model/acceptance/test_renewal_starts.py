@@ -63,7 +63,7 @@ def lookup(text: tuple[int, ...]) -> tuple[int, ...]:
 class Counted:
     rounds: float = 0.0
     time_s: float = 0.0
-    judged: float = 0.0
+    tested: float = 0.0
     accepted: float = 0.0
     starts: float = 0.0
     committed: float = 0.0
@@ -109,7 +109,7 @@ def enumerated(gamma: int, eos: int | None) -> Counted:
                 found.full += chance * weight * (accepted == gamma)
         for weight, emitted, accepted in branches(PROMPT + text, drafts, eos):
             found.accepted += chance * weight * accepted
-            found.judged += chance * weight * (accepted + (len(emitted) > accepted and accepted < len(drafts)))
+            found.tested += chance * weight * (accepted + (len(emitted) > accepted and accepted < len(drafts)))
             after = text + emitted
             if emitted[-1] == eos or len(after) == LIMIT:
                 found.texts[after] += chance * weight
@@ -149,9 +149,9 @@ def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: i
     assert result.rounds_by_drafts is not None
     assert weights @ result.rounds == pytest.approx(process.rounds, abs=1e-12)
     assert weights @ result.time_s == pytest.approx(process.time_s, abs=1e-12)
-    assert weights @ result.judged == pytest.approx(process.judged, abs=1e-12)
-    assert weights @ result.judged_accepted == pytest.approx(process.accepted, abs=1e-12)
-    assert weights @ result.judged_overlap == pytest.approx(process.accepted, abs=1e-12)
+    assert weights @ result.tested == pytest.approx(process.tested, abs=1e-12)
+    assert weights @ result.accepted == pytest.approx(process.accepted, abs=1e-12)
+    assert weights @ result.tested_overlap == pytest.approx(process.accepted, abs=1e-12)
     assert weights @ result.starts == pytest.approx(process.starts, abs=1e-12)
     assert weights @ result.committed == pytest.approx(process.committed, abs=1e-12)
     if gamma:
@@ -175,8 +175,8 @@ def test_one_text_by_hand() -> None:
     assert result.rounds.tolist() == [[5.0, 4.0, 3.0]]
     assert result.time_s is not None
     assert result.time_s.tolist() == [[50.0, 20 + 20 + 20 + 10, 40 + 20 + 10]]
-    assert result.judged.tolist() == [[0.0, 3.0, 3.0]]
-    assert result.judged_accepted.tolist() == [[0.0, 1.0, 2.0]]
+    assert result.tested.tolist() == [[0.0, 3.0, 3.0]]
+    assert result.accepted.tolist() == [[0.0, 1.0, 2.0]]
     assert result.catch_ups.tolist() == [[0.0, 1.0, 1.0]]
     # the window is the starts with two positions left: 0 … 3
     assert result.starts.tolist() == [[4.0, 3.0, 2.0]]

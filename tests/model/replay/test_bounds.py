@@ -6,10 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specgauge.model.acceptance.renewal import renewal
-from specgauge.model.replay.bounds import best_gamma_by_start, run_oracle_time_s
+from specgauge.model.acceptance.renewal import TextEnds, renewal, text_ends
+from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
 
 Array = NDArray[np.float64]
+
+
+def one(longest: int, by_eos: bool) -> TextEnds:
+    return text_ends((1, longest), [longest], [by_eos], None)
 
 
 def runs(a: Array, t: int, most: int) -> list[float]:
@@ -60,8 +64,8 @@ def oracle_brute_force(a: Array, by_eos: bool, depth: int, costs: Array) -> floa
 def test_best_by_start_equals_brute_force_over_all_policies(seed: int, by_eos: bool) -> None:
     generator = np.random.default_rng(seed)
     a, costs = generator.random(5), 1 + generator.random((3, 5))
-    found = best_gamma_by_start(a[None], [5], [by_eos], 2, costs)
-    assert found.time_s[0] == pytest.approx(by_start_brute_force(a, by_eos, 2, costs), abs=1e-12)
+    found = best_by_start_time_s(a[None], one(5, by_eos), costs)
+    assert found[0] == pytest.approx(by_start_brute_force(a, by_eos, 2, costs), abs=1e-12)
 
 
 @pytest.mark.parametrize(("by_eos", "longest"), [(False, 4), (True, 3)])
@@ -69,7 +73,7 @@ def test_best_by_start_equals_brute_force_over_all_policies(seed: int, by_eos: b
 def test_the_run_oracle_equals_brute_force_over_all_policies(seed: int, by_eos: bool, longest: int) -> None:
     generator = np.random.default_rng(seed)
     a, costs = generator.random(longest), 1 + generator.random((3, longest))
-    found = run_oracle_time_s(a[None], [longest], [by_eos], 2, costs)
+    found = run_oracle_time_s(a[None], one(longest, by_eos), costs)
     assert found[0] == pytest.approx(oracle_brute_force(a, by_eos, 2, costs), abs=1e-12)
 
 
@@ -83,22 +87,16 @@ def test_the_run_oracle_never_drafts_beyond_the_run_when_costs_rise() -> None:
         left[t] = sum(
             chance * min(costs[g] + left[t + g + 1] for g in range(j + 1)) for j, chance in enumerate(law)
         )  # fmt: skip
-    assert run_oracle_time_s(a[None], [longest], [False], depth, costs)[0] == pytest.approx(left[0], abs=1e-12)
+    assert run_oracle_time_s(a[None], one(longest, False), costs)[0] == pytest.approx(left[0], abs=1e-12)
 
 
-def test_the_choice_by_hand() -> None:
+def test_bounds_by_hand() -> None:
     # A draft costs .5 of a step and is accepted for sure at 0 and 1, never at 2: draft 2 at the start, then nothing.
-    found = best_gamma_by_start([[1.0, 1.0, 0.0, 0.0]], [4], [False], 3, 1 + 0.5 * np.arange(4))
-    assert found.time_s[0] == 3.0
-    assert found.gammas[0].tolist() == [2, 1, 0, 0]
-    assert run_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], [4], [False], 3, 1 + 0.5 * np.arange(4))[0] == 3.0
-
-
-def test_an_accepted_eos_needs_no_further_step() -> None:
-    # Costs alike for all γ, an EOS at the third place: a round of 3 drafts ends it, and one of 2 with the EOS as bonus.
-    found = best_gamma_by_start(np.ones((1, 3)), [3], [True], 3, np.ones(4))
-    assert found.time_s[0] == 1.0
-    assert found.gammas[0].tolist() == [2, 1, 0]
+    costs = 1 + 0.5 * np.arange(4)
+    assert best_by_start_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
+    assert run_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
+    # Costs alike for all γ, an EOS at the third place: a round of 2 drafts ends it with the EOS as bonus.
+    assert best_by_start_time_s(np.ones((1, 3)), one(3, True), np.ones(4))[0] == 1.0
 
 
 @settings(max_examples=100, deadline=None)
@@ -114,12 +112,12 @@ def test_oracle_below_best_by_start_below_best_fixed_below_plain(
     costs = generator.random((depth + 1, 3, longest)) + 0.1
     fixed = renewal(a, a, lengths, eos, np.arange(depth + 1), depth, costs, length_limits=limits).time_s
     assert fixed is not None
-    by_start = best_gamma_by_start(a, lengths, eos, depth, costs, length_limits=limits)
-    oracle_s = run_oracle_time_s(a, lengths, eos, depth, costs, length_limits=limits)
+    ends = text_ends(a.shape, lengths, eos, limits)
+    by_start_s, oracle_s = best_by_start_time_s(a, ends, costs), run_oracle_time_s(a, ends, costs)
     tiny = 1e-12
     assert (fixed.min(axis=1) <= fixed[:, 0] + tiny).all()
-    assert (by_start.time_s <= fixed.min(axis=1) + tiny).all()
-    assert (oracle_s <= by_start.time_s + tiny).all()
+    assert (by_start_s <= fixed.min(axis=1) + tiny).all()
+    assert (oracle_s <= by_start_s + tiny).all()
     assert (oracle_s > 0).all()
 
 
@@ -133,7 +131,9 @@ def test_where_other_gammas_are_too_dear_the_bound_is_the_renewal_time(seed: int
     costs[:2] = 1e6
     fixed = renewal(a, a, lengths, eos, [2], 2, costs).time_s
     assert fixed is not None
-    np.testing.assert_allclose(best_gamma_by_start(a, lengths, eos, 2, costs).time_s, fixed[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        best_by_start_time_s(a, text_ends(a.shape, lengths, eos, None), costs), fixed[:, 0], rtol=1e-12
+    )
 
 
 def test_texts_do_not_depend_on_their_neighbours() -> None:
@@ -141,19 +141,14 @@ def test_texts_do_not_depend_on_their_neighbours() -> None:
     a, lengths = generator.random((5, 8)), np.array([8, 1, 5, 3, 7])
     costs = generator.random((4, 5, 8)) + 0.5
     eos = np.array([True, False, True, False, False])
-    together = best_gamma_by_start(a, lengths, eos, 3, costs)
-    oracle_s = run_oracle_time_s(a, lengths, eos, 3, costs)
-    for row, size in enumerate(lengths):
-        part = (a[row : row + 1, :size], [size], [eos[row]], 3, costs[:, row : row + 1, :size])
-        alone = best_gamma_by_start(*part)
-        assert alone.time_s[0] == pytest.approx(together.time_s[row], rel=1e-14)
-        assert alone.gammas[0].tolist() == together.gammas[row, :size].tolist()
-        assert run_oracle_time_s(*part)[0] == pytest.approx(oracle_s[row], rel=1e-14)
-    assert (together.gammas[1, 1:] == 0).all()
+    ends = text_ends(a.shape, lengths, eos, None)
+    for bound in (best_by_start_time_s, run_oracle_time_s):
+        together = bound(a, ends, costs)
+        for row, size in enumerate(lengths):
+            alone = bound(a[row : row + 1, :size], one(size, eos[row]), costs[:, row : row + 1, :size])
+            assert alone[0] == pytest.approx(together[row], rel=1e-14)
 
 
-def test_bad_input_is_one_line() -> None:
-    with pytest.raises(ValueError, match=r"costs_s: found shape \(2,\); allowed are \(3,\), \(3, 2\) and \(3, 1, 2\)"):
-        best_gamma_by_start([[0.5, 0.5]], [2], [False], 2, [1.0, 2.0])
-    with pytest.raises(ValueError, match="lengths: found 3"):
-        run_oracle_time_s([[0.5, 0.5]], [3], [False], 1, [1.0, 2.0])
+def test_costs_of_other_places_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"costs_s: found shape \(2, 3\)"):
+        best_by_start_time_s([[0.5, 0.5]], one(2, False), np.ones((2, 3)))

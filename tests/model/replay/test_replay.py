@@ -9,9 +9,10 @@ import pytest
 
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
-from specgauge.model.replay.bounds import best_gamma_by_start, run_oracle_time_s
-from specgauge.model.replay.replay import ReplayResult, replay
+from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
+from specgauge.model.replay.replay import ReplayResult, replay, replayed_seconds
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.replay_cases import linear_costs, made_texts, regions
@@ -39,8 +40,8 @@ def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
     assert result.best_fixed_gamma == fixed_s.argmin()
     assert result.best_fixed_speedup == pytest.approx(120 / fixed_s.min(), rel=1e-12)
     assert result.loop_speedup == 1.0
-    by_start_s = best_gamma_by_start(a, sizes, eos, 6, costs.rounds_s).time_s.sum()
-    oracle_s = run_oracle_time_s(a, sizes, eos, 6, costs.rounds_s).sum()
+    by_start_s = best_by_start_time_s(a, texts.ends, costs.rounds_s).sum()
+    oracle_s = run_oracle_time_s(a, texts.ends, costs.rounds_s).sum()
     assert result.bound_by_start_speedup == pytest.approx(120 / by_start_s, rel=1e-12)
     assert result.bound_oracle_speedup == pytest.approx(120 / oracle_s, rel=1e-12)
     three = result.policies["three"]
@@ -52,7 +53,7 @@ def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
 
 
 def test_a_prompt_that_beats_its_bound_by_luck_counts_as_it_is() -> None:
-    """In a batch the best fixed γ meets coins, its bound is an expectation: shares are those of the totals."""
+    """In a batch the best fixed γ meets random numbers, its bound is an expectation: shares are those of the totals."""
     texts = made_texts(np.random.default_rng(5).random((6, 12)))
     result = quick(texts, linear_costs(3, 0.1, batch_size=2), {"two": lambda _: FixedPolicy(gamma=2)}, replicates=1)
     two, best_s = result.policies["two"], 1 / result.best_fixed_speedup
@@ -175,3 +176,77 @@ def test_what_cannot_be_judged_is_refused() -> None:
         replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
     with pytest.raises(ValueError, match="folds"):
         replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)
+
+
+def test_one_policy_by_hand() -> None:
+    """12 positions, all accepted: three rounds of 3 and a bonus, the last two after a catch-up of 1/4 s."""
+    texts = made_texts(np.ones((2, 12)))
+    costs = linear_costs(4, 0.5, catch_up=0.25)
+    found = replayed_seconds(FixedPolicy(gamma=3), texts, [[1], [0], [1]], costs, replicates=3, seed=0)
+    assert found.plain_s.tolist() == [12.0] * 3
+    assert found.policy_s.tolist() == [3 * 2.5 + 2 * 0.25] * 3
+    assert found.speedup == 1.5
+
+
+def test_a_batch_costs_what_its_longest_row_does() -> None:
+    texts = made_texts(np.ones((3, 12)), lengths=[12, 4, 2])
+    batches = [[0, 1], [2, 1]]
+    costs = linear_costs(4, 0.5, batch_size=2)
+    found = replayed_seconds(FixedPolicy(gamma=0), texts, batches, costs, replicates=2, seed=0)
+    assert (found.plain_s.tolist(), found.policy_s.tolist()) == ([12.0, 4.0], [12.0, 4.0])
+
+
+def test_texts_of_a_prompt_interleave() -> None:
+    texts = made_texts(np.ones((3, 12)), lengths=[12, 2, 4], prompts=[5, 2, 5])
+    batches, costs = [[5], [2]], linear_costs(4, 0.5)
+    assert [
+        replayed_seconds(FixedPolicy(gamma=0), texts, batches, costs, replicates=count, seed=0).plain_s.tolist()
+        for count in (1, 2, 4)
+    ] == [[12.0, 2.0], [8.0, 2.0], [8.0, 2.0]]
+
+
+def test_a_prompt_twice_in_a_batch_has_two_of_its_texts() -> None:
+    """Both texts of prompt 5 in every replay: 12 tokens are the longer one's."""
+    texts = made_texts(np.ones((2, 12)), lengths=[12, 4], prompts=[5, 5])
+    costs = linear_costs(4, 0.5, batch_size=2)
+    found = replayed_seconds(FixedPolicy(gamma=0), texts, [[5, 5]], costs, replicates=3, seed=0)
+    assert found.plain_s.tolist() == [12.0]
+
+
+def test_early_stop_checks_are_paid_for() -> None:
+    """Entropy 0 never stops it: three checks for four drafts; 10 positions are two rounds."""
+    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,) * 5, t_look_s=0.125)
+    found = replayed_seconds(SvipPolicy(cap=4), made_texts(np.ones((1, 10))), [[0]], costs, replicates=1, seed=0)
+    assert found.policy_s.tolist() == [2 * (1 + 3 * 0.125)]
+
+
+def test_a_batch_takes_the_same_whatever_is_decoded_beside_it() -> None:
+    texts, costs = made_texts(np.full((3, 12), 0.6)), linear_costs(4, 0.5)
+    alone, beside = (
+        replayed_seconds(FixedPolicy(gamma=3), texts, batches, costs, replicates=5, seed=0)
+        for batches in ([[1]], [[0], [1], [2]])
+    )
+    assert alone.policy_s[0] == beside.policy_s[1]
+    assert len(set(beside.policy_s.tolist())) == 3
+
+
+def test_nothing_decoded_takes_nothing() -> None:
+    nothing = np.zeros((0, 1))
+    found = replayed_seconds(
+        FixedPolicy(gamma=3), made_texts(np.ones((1, 9))), nothing, linear_costs(4, 0.1), replicates=2, seed=0
+    )
+    assert (found.plain_s.size, found.policy_s.size) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "prompts", "found"),
+    [
+        (5, [[0]], "found gamma 5; allowed is 0 to 4"),
+        (3, [[0, 0]], "found shape \\(1, 2\\); allowed is \\(L, 1\\)"),
+        (3, [[0], [7]], "found 7, of which no text was recorded"),
+    ],
+)
+def test_batches_that_cannot_be_simulated_are_refused(gamma: int, prompts: list[list[int]], found: str) -> None:
+    texts, costs = made_texts(np.ones((1, 9))), linear_costs(4, 0.1)
+    with pytest.raises(ValueError, match=found):
+        replayed_seconds(FixedPolicy(gamma=gamma), texts, prompts, costs, replicates=1, seed=0)

@@ -11,18 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.acceptance.lookups import confidence
+from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.acceptance.renewal_starts import renewal_by_start
 from specgauge.model.checks import FloatArray
 from specgauge.model.policies.policy import FixedPolicy
-from specgauge.model.policies.renewal import RenewalStoppingPolicy
+from specgauge.model.policies.stopping import RenewalStoppingPolicy
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.bounds import best_lookups_time_s
 from specgauge.model.replay.replay import replay
-from specgauge.model.replay.rounds import Played, ReplayCosts, batches, play, rejections
+from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.lookup_cases import looked_up, random_lookups
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
-from tests.model.replay_cases import linear_costs
+from tests.model.replay_cases import linear_costs, simulated
 
 DEPTH = 4
 STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)
@@ -30,33 +31,28 @@ STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, to
 DEAR = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.75, 1.5, 2.5))
 
 
-def played(texts: ReplayTexts, policy: FixedPolicy | RenewalStoppingPolicy, costs: ReplayCosts = DEAR) -> Played:
-    """One replicate of every text, in order."""
-    return play(policy, texts, batches(texts, costs.batch_size, 1, 0), rejections(texts, 1, 0), costs)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_fixed_gamma_is_the_renewal_by_start(seed: int) -> None:
     texts = random_lookups(seed)
-    judged, lookups = texts.judged, texts.lookups
+    ends, lookups = texts.ends, texts.lookups
     assert lookups is not None
     survival = (np.arange(1, DEPTH + 1) <= lookups.matching[:, :, None]).astype(np.float64)
     wanted = renewal_by_start(
-        survival, survival, lookups.offered, judged.lengths, judged.ended_by_eos, range(DEPTH + 1), DEPTH,
-        DEAR.rounds_s, length_limits=judged.limits,
+        survival, survival, lookups.offered, ends.lengths, ends.ended_by_eos, range(DEPTH + 1), DEPTH,
+        DEAR.rounds_s, length_limits=ends.limits,
     )  # fmt: skip
     assert wanted.time_s is not None
     for gamma in range(DEPTH + 1):
-        found = played(texts, FixedPolicy(gamma=gamma))
+        found = simulated(FixedPolicy(gamma=gamma), texts, DEAR)
         assert found.rounds.tolist() == wanted.rounds[:, gamma].tolist()
         assert found.time_s == pytest.approx(wanted.time_s[:, gamma], rel=1e-12)
-        assert found.accepted.sum() == wanted.judged_accepted[:, gamma].sum()
+        assert found.accepted.sum() == wanted.accepted[:, gamma].sum()
 
 
 def bound_by_brute_force(texts: ReplayTexts, text: int, rounds_s: FloatArray) -> float:
     """The least time over every map from place to γ."""
     assert texts.lookups is not None
-    size, limit = int(texts.judged.lengths[text]), int(texts.judged.limits[text])
+    size, limit = int(texts.ends.lengths[text]), int(texts.ends.limits[text])
     best = np.inf
     for choice in product(range(rounds_s.size), repeat=size):
         time_s, place = 0.0, 0
@@ -71,18 +67,14 @@ def bound_by_brute_force(texts: ReplayTexts, text: int, rounds_s: FloatArray) ->
 @pytest.mark.parametrize("seed", range(4))
 def test_their_bound_is_the_best_of_all_choices(seed: int) -> None:
     texts, costs = random_lookups(seed, texts=3, longest=6, gamma_max=3), DEAR.t_round_s[:4]
-    judged = texts.judged
     assert texts.lookups is not None
-    found = best_lookups_time_s(
-        texts.lookups.offered, texts.lookups.matching, judged.lengths, judged.ended_by_eos, 3, costs,
-        length_limits=judged.limits,
-    )  # fmt: skip
+    found = best_lookups_time_s(texts.lookups.offered, texts.lookups.matching, texts.ends, costs)
     assert found == pytest.approx([bound_by_brute_force(texts, text, np.array(costs)) for text in range(3)])
 
 
 def test_shapes_of_the_bound() -> None:
     with pytest.raises(ValueError, match=r"matching: found shape \(1, 3\); allowed is \(1, 2\)"):
-        best_lookups_time_s([[1, 0]], [[1, 0, 0]], [2], [False], 1, [1.0, 1.2])
+        best_lookups_time_s([[1, 0]], [[1, 0, 0]], text_ends((1, 2), [2], [False], None), [1.0, 1.2])
 
 
 def test_confidence_grows_with_agreement() -> None:
@@ -94,17 +86,17 @@ def test_a_stopping_rule_sees_how_much_agreed_before_each_draft() -> None:
     texts = looked_up([[4, 0, 0, 0, 0, 0]], [[1, 0, 0, 0, 0, 0]], [[1, 0, 0, 0, 0, 0]])
     costs = linear_costs(6, 0.1)
     # worth .5: 1/2 · .5 · .5 > .1, then 1/2 · 2/3 · .5 · .5 < .1 (nor do those behind it pay): two drafts, one kept
-    found = played(texts, STOPPING, costs)
-    assert [int(n[0]) for n in (found.rounds, found.drafted, found.accepted, found.looks)] == [5, 2, 1, 2]
+    found = simulated(STOPPING, texts, costs)
+    assert [int(n[0]) for n in (found.rounds, found.drafted, found.accepted, found.early_stop_checks)] == [5, 2, 1, 2]
     assert found.time_s.tolist() == [pytest.approx(1.2 + 4)]  # nothing is offered for the other four tokens
     # worth .35: 1/2 · .5 · .35 < .1: the first draft is verified alone
-    found = played(texts, replace(STOPPING, token_worth_s=0.35), costs)
-    assert [int(n[0]) for n in (found.rounds, found.drafted, found.accepted, found.looks)] == [5, 1, 1, 1]
+    found = simulated(replace(STOPPING, token_worth_s=0.35), texts, costs)
+    assert [int(n[0]) for n in (found.rounds, found.drafted, found.accepted, found.early_stop_checks)] == [5, 1, 1, 1]
 
 
 def test_a_batch_is_as_wide_as_its_widest_offer() -> None:
     texts = looked_up([[2, 0, 0], [0, 1, 0]], [[2, 0, 0], [0, 0, 0]])
-    found = played(texts, FixedPolicy(gamma=3), linear_costs(3, 0.25, batch_size=2))
+    found = simulated(FixedPolicy(gamma=3), texts, linear_costs(3, 0.25, batch_size=2))
     # both rows: 2 drafts and none; then row 1 alone: its offer fails, and a plain step
     assert found.time_s.tolist() == [1.5 + 1.25 + 1.0]
     assert [int(n[0]) for n in (found.rounds, found.row_rounds, found.drafted, found.accepted)] == [3, 4, 3, 2]
@@ -129,7 +121,7 @@ def test_no_policy_beats_the_bound_and_none_ends_below_it(seed: int, batch_size:
         (([[1, 0]], [[0, 0]], [[0, 0]]), "lookup_match: found 0 where drafts are offered; allowed is 1 or more"),
         (
             ([[1, 0]], [[0, 0]], [[1]]),
-            r"lookups: found shapes \(1, 1\), \(1, 2\); allowed is that of texts, \(1, 2\)",
+            r"lookups: found shapes \(1, 2\), \(1, 2\), \(1, 1\)",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_part_of_the_prompts_keeps_its_chains() -> None:
     assert part.prompts.tolist() == [1]
     assert [after(part, 0, place) for place in range(4)] == [after(texts, 1, place) for place in range(4)]
     np.testing.assert_array_equal(part.top_probs, texts.top_probs[1:])
-    np.testing.assert_array_equal(part.judged.acceptance, texts.judged.acceptance[1:])
+    np.testing.assert_array_equal(part.acceptance, texts.acceptance[1:])
 
 
 def test_signals_that_cannot_be_are_refused() -> None:

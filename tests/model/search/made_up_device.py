@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from specgauge.model.arms import round_arms
+from specgauge.model.arms import Arm, round_arms
 from specgauge.model.checks import FloatArray
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_by_gamma
 from specgauge.model.stats.medians import worst_half_width
+from tests.model.search_cases import asked
 
 SAMPLES = 5
 """Samples of a block."""
@@ -74,9 +75,7 @@ class MadeUpDevice:
     @property
     def question(self) -> SearchQuestion:
         """Its acceptance, known exactly."""
-        return SearchQuestion(
-            tokens_per_round=tokens_per_round_by_gamma(self.survival)[None], full_acceptance=self.survival
-        )
+        return asked(tokens_per_round_by_gamma(self.survival), self.survival)
 
     def loss(self, gamma: int) -> float:
         """Share of the best speed-up that a choice of γ (0: plain decoding) loses."""
@@ -108,7 +107,7 @@ class MadeUpDevice:
             return np.array([self.t_draft_catch_up_s]), decode_s
         if arm == "decode":
             return np.array([decode_s]), decode_s
-        return self.t_target_s[[int(arm.partition(":")[2])]], self.t_draft_s
+        return self.t_target_s[[Arm.parse(arm).gamma or 0]], self.t_draft_s
 
     def _pace(self) -> float:
         if self.throttles:

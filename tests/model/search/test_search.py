@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.search.candidate_bounds import SearchQuestion
+from specgauge.model.search.candidates import SearchSettings
 from specgauge.model.search.levels import exact_levels
-from specgauge.model.search.race import SearchSettings
 from specgauge.model.search.search import next_step
-from tests.model.search_cases import T_DRAFT_S, Cell, question
+from tests.model.search_cases import T_DRAFT_S, Cell, asked, question
 
 BASE = ("decode", "draft", "draft_catch_up")
 CLIFF = (1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.6)
@@ -191,9 +190,9 @@ def test_prompts_that_could_make_a_gamma_best_keep_it_in() -> None:
     are weighed, in the least blocks, but none is raced; S(4), .84 of S(1), stays out."""
     cell = Cell(t_verify_s=(1.0,) * 4)
     sure = question(0.25, 4)
-    omega = np.repeat(sure.tokens_per_round, 21, axis=0)
+    omega = np.repeat(sure.acceptance.tokens_per_round, 21, axis=0)
     omega[11:, 1:] *= 1.125
-    unsure = SearchQuestion(tokens_per_round=omega, full_acceptance=sure.full_acceptance)
+    unsure = asked(omega, sure.acceptance.full_acceptance)
     end = cell.search([unsure])
     assert {arm: len(blocks) for arm, blocks in cell.blocks.items() if arm.startswith("verify")} == {
         "verify:1": 3,
@@ -209,9 +208,9 @@ def test_prompts_that_could_make_a_gamma_best_keep_it_in() -> None:
 def test_a_gamma_without_tokens_per_round_takes_no_part() -> None:
     cell = Cell(t_verify_s=(1.0,) * 4)
     sure = question(0.9, 4)
-    omega = sure.tokens_per_round.copy()
+    omega = sure.acceptance.tokens_per_round.copy()
     omega[:, 3] = np.nan
-    end = cell.search([SearchQuestion(tokens_per_round=omega, full_acceptance=sure.full_acceptance)])
+    end = cell.search([asked(omega, sure.acceptance.full_acceptance)])
     assert end.verdicts[0].gamma == 3
     assert 4 not in cell.timed
     assert end.why_left_out(4) == "not timed: its tokens per round are not known"
@@ -223,10 +222,8 @@ def test_lookups_have_nothing_to_catch_up_with_and_may_verify_fewer() -> None:
     shares = np.zeros((2, 3))
     shares[:, 0] = 0.5
     shares[[0, 1], [1, 2]] = 0.5
-    asked = SearchQuestion(
-        tokens_per_round=np.array([[1.5, 2.0]]), full_acceptance=np.array([0.5, 0.5]), draft_shares=shares
-    )
-    end = cell.search([asked], cell.settings(catches_up=False))
+    halves = asked([[1.5, 2.0]], [0.5, 0.5], draft_shares=shares)
+    end = cell.search([halves], cell.settings(catches_up=False))
     assert "draft_catch_up" not in cell.blocks
     assert end.verdicts[0].gamma == 2
     assert end.verdicts[0].speedup == pytest.approx(2.0 / (0.2 + 1.5))
@@ -267,7 +264,7 @@ def test_a_check_goes_on_until_it_is_as_precise_as_asked_for() -> None:
 
 
 def test_without_a_question_there_is_nothing_to_search_for() -> None:
-    with pytest.raises(ValueError, match="questions: found none; allowed is at least one way"):
+    with pytest.raises(ValueError, match="questions: found none"):
         next_step(SearchSettings(gammas=(1,), batch_size=1), [], {})
 
 

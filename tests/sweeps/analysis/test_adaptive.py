@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import HeuristicPolicy, RoundPolicy
+from specgauge.model.policies.feedback import HeuristicPolicy
+from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
@@ -37,7 +38,7 @@ ALL_AND_NONE, NONE = (9, 0), (0,)
 
 def config(batch_size: int = 1, **changes: Any) -> Config:
     grid = {"batch_size": batch_size, "context": [64, 65], "gamma": "1:3"}
-    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
 
 
 def tuned(place: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:

@@ -122,9 +122,9 @@ def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalRes
         starts=rounds,
         survival=survival,
         lost_bonus=nothing,
-        judged=nothing,
-        judged_accepted=nothing,
-        judged_overlap=nothing,
+        tested=nothing,
+        accepted=nothing,
+        tested_overlap=nothing,
         catch_ups=nothing,
         time_s=None,
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specgauge.configs.cells import LARGEST_REPETITIONS as AGAIN
+from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
 from specgauge.sweeps.run.end_to_end import batches
 
 ROWS = [[number] for number in range(5)]

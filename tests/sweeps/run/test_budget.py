@@ -75,7 +75,7 @@ def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(tmp_path: P
 
 def test_the_rest_is_measured_and_decoded_all_the_same(tmp_path: Path, bench: FakeBench) -> None:
     verify = {"gamma": 2, "prompts": 2, "max_new_tokens": 6}
-    outcome = measure(tmp_path / "run", made.config(grid=GRID, limits={"memory": 80 + 1104}, verify=verify))
+    outcome = measure(tmp_path / "run", made.config(grid=GRID, limits={"memory": 80 + 1104}, validate=verify))
     assert {(b, s) for b, s, *_ in bench.measured} == {one.place for one in bench.decoded} == {(1, 64), (1, 65)}
     assert outcome.verify_reasons == {
         f"greedy, batch size 2, context {context}": "skipped: over limits.memory" for context in (64, 65)
@@ -151,7 +151,7 @@ def test_a_pair_is_not_loaded_after_the_end(tmp_path: Path, bench: FakeBench) ->
 
 def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench) -> None:
     """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
-    config = made.config(grid=GRID, verify={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
+    config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * len(ARMS) * 3
     outcome = measure(tmp_path / "run", config, Deadline(100.0 + timing_s + 6.0, now=Clock(bench)))
     assert len(bench.decoded) == 2 * 4

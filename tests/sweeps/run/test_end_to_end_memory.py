@@ -62,7 +62,7 @@ def test_another_sampling_setting_is_tried(tmp_path: Path, bench: FakeBench) -> 
     sampling = [{"name": "greedy", "temperature": 0}, {"name": "t1"}]
     verification, _ = decode(
         tmp_path / "run",
-        made.config(grid=GRID, sampling=sampling, verify={"gamma": 2, "prompts": 4, "max_new_tokens": 6}),
+        made.config(grid=GRID, sampling=sampling, validate={"gamma": 2, "prompts": 4, "max_new_tokens": 6}),
     )
     assert {words for words, reason in verification.reasons.items() if reason == "oom: full"} == {
         FULL,

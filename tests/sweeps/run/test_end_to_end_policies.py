@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.policies.policy import HeuristicPolicy
-from specgauge.model.policies.running import GoodputPolicy
+from specgauge.model.policies.feedback import GoodputPolicy, HeuristicPolicy
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded, read_tuned
@@ -32,7 +31,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 def config(batch_size: int = 1, **verify: Any) -> Config:
     grid = {"batch_size": batch_size, "context": 64, "gamma": "1:3"}
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None, "policies": ["heuristic", "goodput"]}
-    return made.config(grid=grid, verify={**plain, **verify})
+    return made.config(grid=grid, validate={**plain, **verify})
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:

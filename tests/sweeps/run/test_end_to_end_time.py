@@ -24,12 +24,12 @@ def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: 
     verification, heard = decode(tmp_path / "run", config(max_seconds=30))
     assert Counter(place for place, _ in blocks_of(bench)) == dict.fromkeys(PLACES, 1)
     assert verification.reasons == {
-        "greedy, batch size 1, context 64": "3 of 4 blocks left out: verify.max_seconds is spent",
-        "greedy, batch size 1, context 65": "3 of 4 blocks left out: verify.max_seconds is spent",
-        "greedy, batch size 2, context 64": "1 of 2 blocks left out: verify.max_seconds is spent",
-        "greedy, batch size 2, context 65": "1 of 2 blocks left out: verify.max_seconds is spent",
+        "greedy, batch size 1, context 64": "3 of 4 blocks left out: validate.max_seconds is spent",
+        "greedy, batch size 1, context 65": "3 of 4 blocks left out: validate.max_seconds is spent",
+        "greedy, batch size 2, context 64": "1 of 2 blocks left out: validate.max_seconds is spent",
+        "greedy, batch size 2, context 65": "1 of 2 blocks left out: validate.max_seconds is spent",
     }
-    assert heard.said == ["pair p: verify.max_seconds is spent, 8 of 12 blocks left out"]
+    assert heard.said == ["pair p: validate.max_seconds is spent, 8 of 12 blocks left out"]
     assert heard.limits.least == 4
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run", config(max_seconds=30))
@@ -48,5 +48,5 @@ def test_time_counts_over_interruptions(tmp_path: Path, bench: FakeBench) -> Non
         Limits(work_s=42 - 41.875 / 2, least=1),
     )
     assert verification.reasons == {
-        "greedy, batch size 1, context 64": "1 of 4 blocks left out: verify.max_seconds is spent"
+        "greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"
     }

@@ -136,7 +136,7 @@ class TestTheLoop:
     def test_a_death_while_decoding_says_which_texts_are_missing(
         self, tmp_path: Path, script: Callable[..., Script]
     ) -> None:
-        config = made.config(verify={})
+        config = made.config(validate={})
         made.write_run(tmp_path / "run", config, {"greedy": made.acceptance_frame(8, 16)})
         before = (tmp_path / "run" / "cells.jsonl").read_bytes()
         script(dies(-15, stage="decoding end to end"))

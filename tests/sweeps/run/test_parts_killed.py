@@ -27,7 +27,7 @@ from tests.sweeps.run.test_isolation_loop import Script, dies, ends
 
 CONFIG = made.config(
     grid={"batch_size": [1, 2], "context": [64, 65], "gamma": "1:2"},
-    verify={"gamma": 2, "prompts": 2, "max_new_tokens": 6},
+    validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6},
 )
 TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specgauge.model.policies.entropy import SvipPolicy
-from specgauge.model.policies.policy import FixedPolicy, HeuristicPolicy
-from specgauge.model.policies.running import GammaTunePolicy, GoodputPolicy
+from specgauge.model.policies.feedback import GammaTunePolicy, GoodputPolicy, HeuristicPolicy
+from specgauge.model.policies.policy import FixedPolicy
+from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE
 from specgauge.sweeps.run.policies import FEW_PROMPTS, NO_COSTS, PolicyTuner
 from specgauge.sweeps.store.rundir import Run

@@ -130,19 +130,19 @@ def test_every_way_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     run = searched_run(tmp_path, acceptance_rule=["ratio", "match"])
     (cell,) = plan_cells(run.config)
     questions = search_questions(run, "p", [cell])[cell.id]
-    assert [one.words for one in questions] == [
+    assert [one.label for one in questions] == [
         "sampling greedy, same draft, ratio rule",
         "sampling greedy, same draft, match rule",
     ]
-    assert questions[0].tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
-    assert questions[0].tokens_per_round.shape == (51, 3)
-    assert questions[0].full_acceptance == pytest.approx([0.5, 0.25, 0.125])
+    assert questions[0].acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
+    assert questions[0].acceptance.tokens_per_round.shape == (51, 3)
+    assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
 
 
 def test_one_way_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Path) -> None:
     run = searched_run(tmp_path)
     (cell,) = plan_cells(run.config)
-    assert [one.words for one in search_questions(run, "p", [cell])[cell.id]] == [""]
+    assert [one.label for one in search_questions(run, "p", [cell])[cell.id]] == [""]
     (tmp_path / "acceptance" / acceptance_file_name("p", "greedy")).unlink()
     assert search_questions(run, "p", [cell]) == {}
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from specgauge.configs.cells import LARGEST_REPETITIONS as AGAIN
+from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate
 from specgauge.sweeps.run import runner
@@ -84,7 +84,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 
 def config(grid: Mapping[str, Any] = GRID, **verify: Any) -> Config:
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None}
-    return made.config(grid=grid, verify={**plain, **verify})
+    return made.config(grid=grid, validate={**plain, **verify})
 
 
 def ten_prompts(context: int) -> Numbered:
@@ -147,7 +147,7 @@ def test_cells_are_those_of_the_grid_unless_named() -> None:
         sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}],
         draft_sampling=["greedy"],
         acceptance_rule=["match", "ratio"],
-        verify={"context": 65},
+        validate={"context": 65},
     )
     found = [found for found, _ in verify_keys(made_of, "p")]
     assert found == [
@@ -340,11 +340,11 @@ def test_a_full_disk_ends_it_and_keeps_what_was_decoded(
 
 def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
     bench.max_context = 70
-    with pytest.raises(ValueError, match=r"^verify: found context 65, ") as caught:
+    with pytest.raises(ValueError, match=r"^validate: expected contexts of at most 64, ") as caught:
         runner.run(config(), out=tmp_path / "run")
     assert str(caught.value) == (
-        "verify: found context 65, allowed: at most 64, since texts of 6 tokens follow and p target takes 70; leave "
-        "that context out of verify.context, or lower verify.max_new_tokens"
+        "validate: expected contexts of at most 64, since texts of 6 tokens follow and p target takes 70, got 65; "
+        "leave it out of validate.context, or lower validate.max_new_tokens"
     )
     assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
     assert runner.run(config(context=64), out=tmp_path / "run") == 0
@@ -368,7 +368,7 @@ def test_forced_rates_and_lengths_reach_the_decoder(
         acceptance_rule=["match"],
         seed=5,
         workload={"max_new_tokens": 9},
-        verify={"gamma": 2, "prompts": 1, "acceptance": [0.5, 0.25]},
+        validate={"gamma": 2, "prompts": 1, "acceptance": [0.5, 0.25]},
         limits={"memory": "3GiB"},
     )
     decode(tmp_path / "run", made_of)

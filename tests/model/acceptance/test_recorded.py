@@ -1,0 +1,271 @@
+"""Recorded columns to a_t and o_t by rule, texts padded, and what they say of themselves."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.acceptance.recorded import (
+    acceptance_and_overlap,
+    alpha_judged,
+    alpha_overlap,
+    chain_check,
+    pad_texts,
+    repeated_ngram_share,
+)
+from specgauge.model.acceptance.renewal import renewal
+from specgauge.model.sensitivity import alpha_from_tokens_per_round
+from specgauge.model.stats.bootstrap import batch_numbers, sum_by_prompt
+
+# Three positions of the published three-token example, draft (.1, .1, .8), target (.2, .4, .4), y = A, B, C;
+# at the fourth y lies outside the recomputed support.
+NAN = float("nan")
+TABLE: dict[str, list[float]] = {
+    "token": [0, 1, 2, 1],
+    "target_prob": [0.2, 0.4, 0.4, NAN],
+    "draft_prob": [0.1, 0.1, 0.8, NAN],
+    "overlap_ratio": [0.6] * 4,
+    "overlap_match": [0.38] * 4,
+    "draft_argmax": [2] * 4,
+    "draft_argmax_target_prob": [0.4] * 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "draft_sampling", "acceptance", "overlaps"),
+    [
+        ("ratio", "same", [0.5, 0.25, 1.0, 0.6], 0.6),
+        ("match", "same", [0.1, 0.1, 0.8, 0.38], 0.38),
+        ("ratio", "greedy", [0, 0, 1, 0], 0.4),
+        ("match", "greedy", [0, 0, 1, 0], 0.4),
+    ],
+)
+def test_acceptance_and_overlap_by_rule_with_the_overlap_for_nulls(
+    rule: str, draft_sampling: str, acceptance: list[float], overlaps: float
+) -> None:
+    a, o = acceptance_and_overlap(TABLE, acceptance_rule=rule, draft_sampling=draft_sampling)
+    np.testing.assert_allclose(a, acceptance, rtol=1e-15)
+    np.testing.assert_allclose(o, [overlaps] * 4, rtol=1e-15)
+    # o is the mean of a over the target's distribution of y
+    assert a[:3] @ [0.2, 0.4, 0.4] == pytest.approx(overlaps, abs=1e-15)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 6))
+def test_overlap_is_the_mean_of_acceptance_under_the_target(seed: int, vocabulary: int) -> None:
+    target, draft = np.random.default_rng(seed).dirichlet(np.full(vocabulary, 0.5), 2)
+    argmax = int(draft.argmax())
+    columns = {
+        "token": np.arange(vocabulary),
+        "target_prob": target,
+        "draft_prob": draft,
+        "overlap_ratio": np.full(vocabulary, np.minimum(target, draft).sum()),
+        "overlap_match": np.full(vocabulary, target @ draft),
+        "draft_argmax": np.full(vocabulary, argmax),
+        "draft_argmax_target_prob": np.full(vocabulary, target[argmax]),
+    }
+    for rule in ("ratio", "match"):
+        for draft_sampling in ("same", "greedy"):
+            a, o = acceptance_and_overlap(columns, acceptance_rule=rule, draft_sampling=draft_sampling)
+            assert a @ target == pytest.approx(o[0], abs=1e-12)
+
+
+def test_a_target_probability_of_zero_is_null_and_float32_rounding_is_clipped() -> None:
+    columns = TABLE | {"target_prob": [0.0, 0.4, 0.4, NAN], "draft_prob": [0.1, 0.1, 1 + 1e-7, NAN]}
+    a, _ = acceptance_and_overlap(columns, acceptance_rule="ratio", draft_sampling="same")
+    assert a[0] == 0.6
+    a, _ = acceptance_and_overlap(columns, acceptance_rule="match", draft_sampling="same")
+    assert a[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "draft_sampling", "place"),
+    [
+        ({}, "ration", "same", "acceptance_rule: found 'ration'.*'ratio'"),
+        ({}, "ratio", "gredy", "draft_sampling: found 'gredy'.*'greedy'"),
+        ({"draft_prob": [0.1, 0.1, 1.1, NAN]}, "match", "same", r"acceptance column draft_prob: .* outside \[0, 1\]"),
+        ({"overlap_match": None}, "match", "same", "found no column 'overlap_match'"),
+        ({"draft_argmax": None}, "match", "greedy", "found no column 'draft_argmax'"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(
+    change: dict[str, object], rule: str, draft_sampling: str, place: str
+) -> None:
+    columns = {name: values for name, values in (TABLE | change).items() if values is not None}
+    with pytest.raises(ValueError, match=place):
+        acceptance_and_overlap(columns, acceptance_rule=rule, draft_sampling=draft_sampling)  # type: ignore[arg-type]
+
+
+def test_the_estimates_of_one_alpha() -> None:
+    # 208 of 260 drafts accepted; only 242 were tested, the rest stood behind a rejection.
+    assert alpha_judged([150, 58], [170, 72]) == 208 / 242
+    assert alpha_judged([0.0], [0.0]) is None
+    assert alpha_overlap(np.array([0.5, 0.7, 0.9])) == pytest.approx(0.7)
+    assert alpha_overlap(np.array([])) is None
+
+
+def test_the_three_estimates_agree_when_acceptance_is_constant_and_differ_when_it_is_not() -> None:
+    def estimates(a: np.ndarray) -> list[float]:
+        result = renewal(a, a, [a.size], [False], [4], 4)
+        omega = alpha_from_tokens_per_round(result.tokens_per_round(), 4)[0]
+        found = (alpha_overlap(a), alpha_judged(result.accepted, result.tested), omega)
+        return [float(value or 0) for value in found]
+
+    assert estimates(np.full((1, 50), 0.7)) == pytest.approx([0.7] * 3, abs=1e-12)
+    mixed = estimates(np.tile([1.0] * 10 + [0.1] * 5, 10)[None])
+    assert len({round(value, 2) for value in mixed}) == 3
+
+
+PROMPT = [2, 0, 0, 2, 0, 0]
+REPETITION = [0, 1, 0, 0, 1, 1]
+POSITION = [1, 2, 0, 0, 0, 1]
+REASON = ["eos", "length", "length", "eos", "length", "length"]
+
+
+def test_texts_are_sorted_and_padded_with_zeros() -> None:
+    texts = pad_texts(
+        PROMPT, REPETITION, POSITION, REASON, {"a": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "token": [1, 2, 3, 4, 5, 6]}
+    )
+    assert texts.prompts.tolist() == [0, 0, 2]
+    assert texts.repetitions.tolist() == [0, 1, 0]
+    assert texts.lengths.tolist() == [1, 3, 2]
+    assert texts.ended_by_eos.tolist() == [False, False, True]
+    assert texts.columns["a"].tolist() == [[0.3, 0, 0], [0.5, 0.6, 0.2], [0.4, 0.1, 0]]
+    assert texts.columns["token"].tolist() == [[3, 0, 0], [5, 6, 2], [4, 1, 0]]
+    assert texts.columns["token"].dtype == np.int64
+
+
+def test_sums_by_prompt() -> None:
+    assert sum_by_prompt([[1, 2], [10, 20], [100, 200]], [5, 1, 5]).tolist() == [[10, 20], [101, 202]]
+    with pytest.raises(ValueError, match="allowed is one per text"):
+        sum_by_prompt([1.0, 2.0], [0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: found position 3 in place of 2"),
+        ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: found position 1 in place of 2"),
+        ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: found position 1 in place of 0"),
+        ({"end_reason": ["eos", "length", "length", "length", "length", "length"]}, "found end_reason 'eos'"),
+        ({"end_reason": ["stop"] * 6}, "found end_reason 'stop'; allowed is one of eos, length"),
+        ({"columns": {"a": [1.0]}}, r"acceptance column a: found shape \(1,\); allowed is \(6,\)"),
+        ({"repetition": [0]}, "acceptance column repetition"),
+    ],
+)
+def test_tables_that_are_no_texts_are_one_line_errors(change: dict[str, object], message: str) -> None:
+    table: dict[str, object] = {
+        "prompt": PROMPT,
+        "repetition": REPETITION,
+        "position": POSITION,
+        "end_reason": REASON,
+        "columns": {},
+    }
+    with pytest.raises(ValueError, match=message) as caught:
+        pad_texts(**(table | change))  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_table_says_so() -> None:
+    with pytest.raises(ValueError, match="found no recorded position"):
+        pad_texts([], [], [], [], {})
+
+
+def test_blocks_of_the_same_prompts_have_one_number_in_whatever_order_they_stand() -> None:
+    assert batch_numbers([(3, 5), (1, 2), (5, 3), (2, 2), (3, 5, 5)]).tolist() == [0, 1, 0, 2, 0]
+    assert batch_numbers([]).tolist() == []
+
+
+def test_deviation_in_clustered_standard_errors_by_hand() -> None:
+    # differences (1, 2, 3): sum 6, standard error √3 · 1
+    check = chain_check([2.0, 3.0, 4.0], [1.0, 1.0, 1.0], [10.0, 10.0, 10.0], largest_variance=0.0)
+    assert check.standard_errors == pytest.approx(6 / math.sqrt(3), abs=1e-12)
+    assert check.deviation_per_position == pytest.approx(0.2)
+    assert check.consistent
+    assert not chain_check([2.0, 2.5, 3.0], [1.0, 1.0, 1.0], [10.0, 10.0, 10.0], largest_variance=0.0).consistent
+
+
+def test_texts_of_another_chain_are_found_and_own_texts_pass() -> None:
+    generator = np.random.default_rng(0)
+    overlap = generator.uniform(0.5, 0.9, (40, 200))
+    accepted = (generator.random((40, 200)) < overlap).sum(axis=1)
+    for shift, consistent in ((0.0, True), (0.03, False)):
+        means = overlap - shift
+        check = chain_check(
+            accepted, means.sum(axis=1), np.full(40, 200), largest_variance=float((means * (1 - means)).sum())
+        )
+        assert check.consistent is consistent
+
+
+def test_rounding_of_identical_models_is_no_deviation() -> None:
+    tested = np.array([100.0, 120.0, 90.0])
+    check = chain_check(tested, tested * (1 - 1e-7), tested, largest_variance=0.0)
+    assert abs(check.standard_errors or 0) > 4
+    assert check.consistent
+
+
+def test_prompts_that_all_deviate_alike_have_no_standard_error_but_are_found() -> None:
+    check = chain_check([5.0, 5.0], [4.0, 4.0], [10.0, 10.0], largest_variance=0.0)
+    assert check.standard_errors is None
+    assert not check.consistent
+
+
+def test_the_spread_between_prompts_is_not_believed_below_the_variance_of_the_sum() -> None:
+    # 6 prompts of 64 positions, every overlap .001 and nothing accepted: the sum is .384 short, all prompts alike
+    tested, variance = np.full(6, 64.0), 384 * 0.001 * 0.999
+    check = chain_check(np.zeros(6), 0.001 * tested, tested, largest_variance=variance)
+    assert check.standard_errors == pytest.approx(-0.384 / math.sqrt(variance))
+    assert check.consistent
+    # overlaps of .1 of which nothing is accepted are 38.4 short: 6.5 standard errors, no chance
+    assert not chain_check(np.zeros(6), 0.1 * tested, tested, largest_variance=384 * 0.1 * 0.9).consistent
+
+
+@pytest.mark.parametrize("overlap", [0.01, 0.3, 0.97])
+def test_own_texts_of_two_prompts_are_rarely_accused(overlap: float) -> None:
+    # two prompts alone spread by chance: |t| > 4 with one degree of freedom in 16 % of all runs
+    generator = np.random.default_rng(5)
+    accepted = (generator.random((500, 2, 100)) < overlap).sum(axis=2)
+    means, variance = np.full(2, 100 * overlap), 200 * overlap * (1 - overlap)
+    accused = [not chain_check(run, means, np.full(2, 100), largest_variance=variance).consistent for run in accepted]
+    assert np.mean(accused) < 0.01
+
+
+def test_nothing_tested_and_a_single_prompt_say_unknown() -> None:
+    assert chain_check([0.0], [0.0], [0.0], largest_variance=0.0).deviation_per_position is None
+    one = chain_check([5.0], [4.0], [10.0], largest_variance=2.5)
+    assert one.standard_errors is None
+    assert one.deviation_per_position == pytest.approx(0.1)
+    assert one.consistent
+
+
+def test_repeated_ngrams_by_hand() -> None:
+    tokens = np.array([[1, 2, 1, 2, 1, 2], [1, 2, 3, 4, 5, 6], [7, 7, 7, 7, 7, 7], [1, 2, 0, 0, 0, 0]])
+    # bigrams: (12, 21, 12, 21, 12) has 2 of 5 distinct; six 7s have 1 of 5; the last text has 1 of 1
+    assert repeated_ngram_share(tokens, [6, 6, 6, 2], 2).tolist() == [0.6, 0, 0.8, 0]
+    assert repeated_ngram_share(tokens, [6, 6, 6, 3], 4).tolist()[:3] == [1 / 3, 0, 2 / 3]
+    assert math.isnan(repeated_ngram_share(tokens, [6, 6, 6, 3], 4)[3])
+    assert repeated_ngram_share(tokens, [6, 6, 6, 2], 1).tolist() == [4 / 6, 0, 5 / 6, 0]
+
+
+def test_repeated_ngrams_equal_a_loop_over_tuples() -> None:
+    generator = np.random.default_rng(1)
+    tokens = generator.integers(0, 3, (20, 30)) * 1000
+    lengths = generator.integers(0, 31, 20)
+    found = repeated_ngram_share(tokens, lengths, 3)
+    for row, length in enumerate(lengths):
+        grams = [tuple(tokens[row, i : i + 3]) for i in range(length - 2)]
+        if grams:
+            assert found[row] == (len(grams) - len(set(grams))) / len(grams)
+        else:
+            assert math.isnan(found[row])
+
+
+def test_texts_too_short_are_nan_and_bad_input_is_refused() -> None:
+    assert np.isnan(repeated_ngram_share([[1, 2]], [2], 4)).all()
+    with pytest.raises(ValueError, match="n: found 0"):
+        repeated_ngram_share([[1, 2]], [2], 0)
+    with pytest.raises(ValueError, match="lengths"):
+        repeated_ngram_share([[1, 2]], [3], 2)
+    with pytest.raises(ValueError, match="lengths"):
+        repeated_ngram_share([[1, 2]], [2, 2], 2)

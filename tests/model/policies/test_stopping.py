@@ -1,0 +1,192 @@
+"""Stopping while drafting: by entropy, and by what another draft is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from specgauge.model.policies.forecast import AcceptanceForecast
+from specgauge.model.policies.policy import OneCall
+from specgauge.model.policies.stopping import AdaEdlChoices, AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
+from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S, seen
+
+POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)
+"""A draft costs .1, a token is worth .5; the next draft is accepted with .5, any other with .8."""
+
+
+def test_one_more_draft_by_hand() -> None:
+    choice = POLICY.begin()
+    assert choice.gamma == 6
+    # S p_1 = .5 * .5; worth .125 against .1
+    assert choice.goes_on(1, [0.5], [1.0])
+    # S p_1 = .5 * .6 * .5 = .15, worth .075 against .1; with those behind it .135 against .2, … .252 against .4
+    assert not choice.goes_on(2, [0.6], [1.0])
+
+
+def test_survival_starts_anew_with_every_round() -> None:
+    choice = POLICY.begin()
+    assert not choice.goes_on(1, [0.1], [1.0])
+    choice.observe([1], [0])
+    assert choice.goes_on(1, [0.5], [1.0])
+
+
+def test_a_dear_step_is_taken_for_cheap_ones_behind_it() -> None:
+    cliff = (1.0, 1.1, 1.3, 1.31, 1.32)
+    over_the_step = replace(POLICY, t_round_s=cliff).begin()
+    # S p_1 = .2: worth .1 against .2, two .18 against .21, three .244 against .22
+    assert over_the_step.goes_on(1, [0.4], [1.0])
+    wall = replace(POLICY, t_round_s=(1.0, 1.1, 1.3, 1.5, 1.7)).begin()
+    assert not wall.goes_on(1, [0.4], [1.0])
+
+
+def test_early_stop_checks_are_part_of_the_price() -> None:
+    # the second of two drafts: .125 against .1 + a check after it, unless it is the last one there can be
+    assert not replace(POLICY, t_round_s=(1.0, 1.1, 1.2, 9.0), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
+    assert replace(POLICY, t_round_s=(1.0, 1.1, 1.2), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
+
+
+def test_a_batch_goes_by_its_mean_row() -> None:
+    assert POLICY.begin().goes_on(1, [0.3, 0.6], [1.0, 1.0])  # .5 * .5 * (.3 + .6) / 2 = .1125 against .1
+    assert not POLICY.begin().goes_on(1, [0.1, 0.6], [1.0, 1.0])  # .0875, with those behind it .158, … and .4 for four
+    assert not POLICY.begin().goes_on(1, [nan, nan], [nan, nan])
+
+
+def test_rows_that_reach_their_limit_gain_nothing_more() -> None:
+    choice = POLICY.begin()
+    assert choice.goes_on(1, [1.0, 1.0], [0.0, 0.0])
+    # two rows could draft at first: half of .5 * 1 * .5 is .125 against .1, half of .5 * .7 * .5 is .0875
+    assert choice.goes_on(2, [1.0, nan], [0.0, nan])
+    assert not choice.goes_on(3, [0.7, nan], [0.0, nan])
+
+
+def test_where_no_number_of_drafts_pays_rounds_are_plain() -> None:
+    poor = replace(PLAIN_FORECAST, first_weights=(0.1, 0.0, 0.0))
+    assert replace(POLICY, forecast=poor).begin().gamma == 0
+    at_least_one = replace(POLICY, forecast=poor, fewest=1).begin()
+    assert at_least_one.gamma == 6
+    assert not at_least_one.goes_on(1, [0.1], [1.0])
+
+
+def test_a_text_that_goes_badly_is_decoded_plainly_and_tried_again() -> None:
+    follows = replace(PLAIN_FORECAST, mean=0.4, first_weights=(0.0, 0.0, 1.0), memory=0.8, prior_weight=2.0)
+    choice = replace(POLICY, forecast=follows).begin()
+    # e = .4 * 2 / (2 + judged), judged 0, 1, 1.8, 2.44: .4, .267, .2105, .18; one draft pays from .2 on
+    for gamma in (6, 6, 6, 0):
+        assert choice.gamma == gamma
+        choice.observe([1 if gamma else 0], [0])
+    assert choice.gamma == 6  # a plain round leaves 1.952 judged: .202
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[RenewalStoppingPolicy, list[list[tuple[list[float], int]]]]:
+    """A policy, and rounds: by row the confidences of its drafts (fewer in some rows) and how many were accepted."""
+    share = st.floats(0.0, 1.0)
+    weights = st.floats(-1.0, 1.0)
+    places = sorted(draw(st.sets(share, min_size=1, max_size=6)))
+    values = sorted(draw(st.lists(share, min_size=len(places), max_size=len(places))))
+    cap = draw(st.integers(0, 5))
+    policy = RenewalStoppingPolicy(
+        forecast=AcceptanceForecast(
+            top_probs=tuple(places),
+            acceptance=tuple(values),
+            mean=draw(share),
+            this_weights=draw(st.tuples(weights, weights, weights, weights)),
+            next_weights=draw(st.tuples(weights, weights, weights, weights)),
+            first_weights=draw(st.tuples(weights, weights, weights)),
+            memory=draw(share),
+            prior_weight=draw(st.floats(0.1, 9.0)),
+        ),
+        t_round_s=tuple(1.0 + sum(draw(st.lists(st.floats(0.0, 0.3), min_size=k, max_size=k))) for k in range(cap + 1)),
+        token_worth_s=draw(st.floats(0.1, 2.0)),
+        fewest=draw(st.integers(0, cap)),
+        t_look_s=draw(st.floats(0.0, 0.1)),
+    )
+    rows = draw(st.integers(1, 3))
+    row = st.tuples(st.lists(share, max_size=6), st.integers(0, 6))
+    return policy, draw(st.lists(st.lists(row, min_size=rows, max_size=rows), max_size=4))
+
+
+@given(cases())
+def test_one_call_in_plain_numbers_is_the_rule_of_many(case: tuple[RenewalStoppingPolicy, Any]) -> None:
+    """Draft by draft and round by round, rows that may draft no more among them."""
+    policy, rounds = case
+    call, same = policy.begin(), OneCall(policy.begin_many(1))
+    for rows in rounds:
+        assert call.gamma == same.gamma
+        depth = 0
+        while depth < call.gamma and any(len(tops) > depth for tops, _ in rows):
+            tops = [own[depth] if len(own) > depth else nan for own, _ in rows]
+            depth += 1
+            goes_on = call.goes_on(depth, tops, tops)
+            event(f"goes on: {goes_on}")
+            assert goes_on == same.goes_on(depth, tops, tops)
+            if not goes_on:
+                break
+        drafted = [min(depth, len(tops)) for tops, _ in rows]
+        accepted = [min(kept, made) for (_, kept), made in zip(rows, drafted, strict=True)]
+        call.observe(drafted, accepted)
+        same.observe(drafted, accepted)
+    assert call.gamma == same.gamma
+
+
+def test_svip_stops_above_its_threshold_and_at_its_cap() -> None:
+    choice = SvipPolicy(threshold=0.6, cap=4).begin()
+    assert choice.gamma == 4
+    assert choice.goes_on(1, [0.5], [0.25])
+    assert not choice.goes_on(2, [0.5], [0.37])
+    assert not choice.goes_on(4, [1.0], [0.0])
+
+
+def test_svip_in_a_batch_goes_by_the_mean_of_rows_that_still_draft() -> None:
+    choice = SvipPolicy(threshold=0.6, cap=4).begin()
+    assert choice.goes_on(1, [0.5, 0.5], [0.25, 0.48])  # roots .5 and .693
+    assert not choice.goes_on(1, [0.5, 0.5], [0.25, 0.64])
+    assert choice.goes_on(1, [0.5, nan], [0.25, nan])
+    assert not choice.goes_on(1, [nan, nan], [nan, nan])
+
+
+def test_adaedl_stops_where_its_bound_is_under_the_threshold() -> None:
+    choice = AdaEdlPolicy(start=0.4, cap=4).begin()
+    assert choice.goes_on(1, [0.5], [1.7])  # 1 - sqrt(.34) = .417
+    assert not choice.goes_on(1, [0.5], [1.9])  # 1 - sqrt(.38) = .384
+    assert not choice.goes_on(4, [1.0], [0.0])
+    assert choice.goes_on(1, [0.5, 0.5], [1.9, 1.7])
+    assert not choice.goes_on(1, [0.5, 0.5], [1.9, nan])
+
+
+def test_the_threshold_rises_under_the_goal_and_falls_over_it() -> None:
+    policy = AdaEdlPolicy(start=0.4)
+    choices = policy.begin_many(1)
+    assert isinstance(choices, AdaEdlChoices)
+    thresholds = []
+    for drafted, accepted in [(5, 5), (5, 0), (0, 0), (4, 4), (4, 4), (4, 4)]:
+        choices.observe(seen([[drafted]], [[accepted]]))
+        thresholds.append(float(choices.thresholds[0]))
+    # shares .95, .475, no drafts, .7375, .86875, .934375 against .9; each step is (1 - .9) * .01
+    assert thresholds == pytest.approx([0.399, 0.4, 0.4, 0.401, 0.402, 0.401])
+    fresh = policy.begin_many(1)
+    assert isinstance(fresh, AdaEdlChoices)
+    assert fresh.thresholds[0] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "place"),
+    [
+        (SvipPolicy, {"cap": 0}, "svip: found a largest gamma of 0"),
+        (SvipPolicy, {"threshold": nan}, "svip: threshold: found nan"),
+        (AdaEdlPolicy, {"goal": 1.2}, "adaedl: goal: found 1.2"),
+        (AdaEdlPolicy, {"step": -0.1}, "adaedl: found step -0.1"),
+        (POLICY, {"token_worth_s": 0.0}, "token_worth_s: found 0"),
+        (POLICY, {"fewest": 7}, "renewal: found fewest 7; allowed is 0 to 6"),
+        (POLICY, {"t_round_s": (1.0, -1.0)}, "t_round_s"),
+        (POLICY, {"t_look_s": -1.0}, "t_look_s: found -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(kind: Any, values: dict[str, float], place: str) -> None:
+    with pytest.raises(ValueError, match=place):
+        replace(kind if isinstance(kind, RenewalStoppingPolicy) else kind(), **values)
