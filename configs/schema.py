@@ -47,7 +47,7 @@ from specgauge.configs.fields import (
     one_of,
 )
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.variants import CellRule, Place, is_measured, rule_errors, spread
+from specgauge.configs.variants import CellRule, GridPoint, is_measured, rule_errors, spread
 
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
@@ -292,18 +292,18 @@ class Config(Section):
         """Torch's threads for a pair: its own, or the configuration's; None is torch's own choice."""
         return pair.threads or self.threads
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[GridPoint]:
         """Every place of the full grid, by pair, then batch size and context."""
         for pair in self.pairs:
             for batch_size in self.grid.batch_size:
                 for context in self.grid.context:
-                    yield Place(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
+                    yield GridPoint(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
 
-    def is_measured(self, place: Place) -> bool:
+    def is_measured(self, place: GridPoint) -> bool:
         """Whether the rules of the grid leave the cells of a place."""
         return is_measured(place, self.grid.include, self.grid.exclude)
 
-    def is_verified(self, place: Place) -> bool:
+    def is_verified(self, place: GridPoint) -> bool:
         """Whether the cells of a place are measured, and decoded end to end where anything is."""
         wanted = self.validation or ValidateConfig()
         sizes, contexts = wanted.batch_size or self.grid.batch_size, wanted.context or self.grid.context

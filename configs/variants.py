@@ -206,7 +206,7 @@ class CellRule(Section):
             raise refused(None, f"one for at least one of {', '.join(AXES)}", got="no value")
         return self
 
-    def matches(self, place: Place) -> bool:
+    def matches(self, place: GridPoint) -> bool:
         """Whether a cell at a place keeps to the rule."""
         wanted = {axis: getattr(self, axis) for axis in AXES}
         return all(values is None or getattr(place, axis) in values for axis, values in wanted.items())
@@ -216,7 +216,7 @@ AXES = tuple(CellRule.model_fields)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class GridPoint:
     """Where a cell is, its sampling chain aside."""
 
     pair: str
@@ -225,13 +225,13 @@ class Place:
     context: int
 
 
-def is_measured(place: Place, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
+def is_measured(place: GridPoint, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
     """Whether a cell is measured: it matches some rule of ``include``, or there is none, and no rule of ``exclude``."""
     is_included = not include or any(rule.matches(place) for rule in include)
     return is_included and not any(rule.matches(place) for rule in exclude)
 
 
-def rule_errors(places: Sequence[Place], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
+def rule_errors(places: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
     """What is wrong with the rules of a full grid: values it does not have, rules that match or leave no cell."""
     known = {axis: list(dict.fromkeys(getattr(place, axis) for place in places)) for axis in AXES}
     modes = ", ".join(dict.fromkeys(f"{place.pair} runs in mode {place.mode}" for place in places))

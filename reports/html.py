@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from markupsafe import Markup
 
-from specgauge import __version__
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.findings import findings
@@ -27,6 +26,7 @@ from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import REPORT
 from specgauge.sweeps.store.schema import JournalLine
+from specgauge.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from specgauge.configs.errors import ConfigError as ConfigError
     from specgauge.configs.loader import config_hash as config_hash
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from specgauge.reports.html import write_report as write_report
     from specgauge.sweeps.run.runner import run as run
     from specgauge.sweeps.store.rundir import Run as Run
-
-__version__ = "0.1.0"
 
 _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _HOMES = {

@@ -15,7 +15,7 @@ from specgauge.configs.fields import is_name
 from specgauge.configs.loader import load_config
 from specgauge.configs.pairs import ModelConfig, NgramDraft, PairConfig
 from specgauge.configs.schema import Config
-from specgauge.configs.variants import CellRule, Place, is_measured, spread
+from specgauge.configs.variants import CellRule, GridPoint, is_measured, spread
 from tests.configs.texts import RULED, VARIANTS, write
 
 TWO = VARIANTS + "  - {name: e, target: embedded, draft: ngram}\n"
@@ -167,7 +167,7 @@ def test_values_are_one_several_or_a_range_and_a_pair_is_all_its_variants(tmp_pa
 
 
 PLACES = st.builds(
-    Place,
+    GridPoint,
     pair=st.sampled_from("ab"),
     mode=st.sampled_from(["eager", "compile"]),
     batch_size=st.integers(1, 3),
@@ -186,7 +186,7 @@ RULES = st.lists(
 
 @given(PLACES, RULES, RULES)
 def test_exclusion_wins_and_inclusion_only_narrows(
-    place: Place, include: list[CellRule], exclude: list[CellRule]
+    place: GridPoint, include: list[CellRule], exclude: list[CellRule]
 ) -> None:
     kept = is_measured(place, include, exclude)
     assert is_measured(place, [], [])
