@@ -173,7 +173,8 @@ def _replay_fold(
     gammas = list(range(costs.gamma_max + 1))
     if costs.batch_size == 1 and texts.lookups is None:
         fixed_s = _exact_fixed_s(texts, costs, gammas)
-        policy_s |= {name: fixed_s[:, own.gamma] for name, own in tuned.items() if isinstance(own, FixedPolicy)}
+        fixed = {name: own.gamma for name, own in tuned.items() if isinstance(own, FixedPolicy)}
+        policy_s |= {name: _exact_fixed_s(texts, costs, [gamma])[:, 0] for name, gamma in fixed.items()}
     else:
         simulated = [batches.simulate(FixedPolicy(gamma=gamma)).time_s for gamma in gammas]
         fixed_s = np.stack([batches.time_by_text(time_s) / replicates for time_s in simulated], axis=1)
