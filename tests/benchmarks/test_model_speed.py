@@ -31,11 +31,3 @@ def test_the_command_prints_a_line_for_each_promise(
     monkeypatch.setattr(benchmark, "promises", lambda: [kept, broken])
     assert benchmark.main() == 1
     assert capsys.readouterr().out.splitlines()[-1].split() == ["slow", "1.5", "1", "NOT", "KEPT"]
-
-
-def test_promises_cover_import_speedup_and_renewal() -> None:
-    whats = [promise.what for promise in benchmark.promises()]
-    assert whats[0] == "import specgauge.model"
-    assert any(what.startswith("S of 1,000,000 cells") for what in whats)
-    assert any(what.startswith("renewal") for what in whats)
-    assert benchmark.import_s("specgauge.model") > 0
