@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
-from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
+from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.bounds import best_by_start_time_s, best_lookups_time_s, run_oracle_time_s
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
@@ -165,7 +165,7 @@ def _replay_fold(
     tuning_replicates: int,
     seed: int,
 ) -> _Fold:
-    tuning = Tuning.on(tuning_texts, costs, replicates=tuning_replicates, seed=seed)
+    tuning = ReplayBatches.drawn(tuning_texts, costs, replicates=tuning_replicates, seed=seed)
     tuned = {name: make(tuning) for name, make in makers.items()}
     batches = ReplayBatches.drawn(texts, costs, replicates=replicates, seed=seed)
     rounds = {name: batches.simulate(policy) for name, policy in tuned.items()}

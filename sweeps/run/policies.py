@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.policies.tuning import MAKERS, UNTUNED, Tuning
+from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
+from specgauge.model.replay.rounds import ReplayBatches
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
@@ -100,7 +101,9 @@ class PolicyTuner:
             left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
         )
 
-    def _tunings(self, key: DecodedKey, t_overhead_s: float, t_look_s: float) -> tuple[Tuning, Tuning] | str:
+    def _tunings(
+        self, key: DecodedKey, t_overhead_s: float, t_look_s: float
+    ) -> tuple[ReplayBatches, ReplayBatches] | str:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.places:
             return NO_COSTS
@@ -116,7 +119,7 @@ class PolicyTuner:
         if len(set(halves.tolist())) < 2:
             return FEW_PROMPTS
         even, odd = (
-            Tuning.on(
+            ReplayBatches.drawn(
                 texts.of_prompts(numbers[halves != half]),
                 costs,
                 replicates=TUNING_REPLICATES,
