@@ -105,7 +105,8 @@ DraftKind = AutoregressiveDraft | ParallelDraft | LookupDraft
 def draft_kind(name: str, t_draft_s: float | Sequence[float], *, heads: int | None = None) -> DraftKind:
     """The kind called `name` in `KINDS`, with its seconds per step, pass or lookup.
 
-    Raises ValueError for an unknown name, for a draft tree, and for several times where the kind has one.
+    Raises:
+        ValueError: an unknown name, for a draft tree, and for several times where the kind has one.
     """
     if "tree" in name.lower():
         raise ValueError(
@@ -132,10 +133,10 @@ def draft_kind(name: str, t_draft_s: float | Sequence[float], *, heads: int | No
 
 @dataclass(frozen=True, kw_only=True)
 class RoundCosts:
-    """Seconds of the parts of a round, by gamma; the only type of costs, whatever they were taken from.
+    """Seconds that a round spends, by gamma; the only type of costs, whatever they were taken from.
 
     (…) are any leading axes: none, cells (batch x context), or 1 + R rows with the estimate first and R bootstrap
-    replicates after it.  A part that was not measured is NaN.
+    replicates after it.  What was not measured is NaN.
 
     A replay of whole texts pays for rounds of 0 … gamma_max drafts one by one and adds Delta_2 itself: its seconds are
     `specgauge.model.speedup.round_times_by_drafts_s(costs)`, of costs of every gamma 1 … gamma_max at one point.
@@ -152,7 +153,7 @@ class RoundCosts:
     t_draft_catch_up_s: FloatArray | None = None
     """(…) Delta_2, the excess of a first draft step that feeds two tokens; None where there is nothing to catch up."""
     t_overhead_s: FloatArray | None = None
-    """(…, G), or what broadcasts to it: epsilon, below 0 where parts were timed slowly; None where no decoder has
+    """(…, G), or what broadcasts to it: epsilon, below 0 where the rest was timed slowly; None where no decoder has
     measured it: it then counts as 0, and a speed-up is optimistic."""
     provenance: IntArray
     """(…, G), or what broadcasts to it: `Provenance` of decode, draft and verify, the weakest of them."""
@@ -240,7 +241,7 @@ class CostTable:
 
 
 def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
-    """Cells without leading axes, at least one, as a table; a cell may lack parts (NaN) and gammas.
+    """Cells without leading axes, at least one, as a table; a cell may lack costs (NaN) and gammas.
 
     Raises:
         ValueError: no cell, or times that are not above 0 (drafts: below 0).

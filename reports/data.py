@@ -99,8 +99,8 @@ def read_report_data(run_dir: Path) -> ReportData:
         predictions=[_made(prediction, row, run_dir / PREDICTIONS) for row in predicted.rows],
         answers=[_made(answer, entry, run_dir / RECOMMENDATION) for entry in predicted.recommendations],
         policies=[_made(verified_policy, row, run_dir / VALIDATION) for row in predicted.policies],
-        verified=[_made(verified, row, run_dir / VALIDATION) for row in predicted.verification],
-        verification=summarise(predicted.verification),
+        verified=[_made(verified, row, run_dir / VALIDATION) for row in predicted.validation],
+        verification=summarise(predicted.validation),
         warnings=predicted.warnings,
         gaps=_gaps(run, lines),
     )
@@ -114,7 +114,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
             rows=tuple({str(name): value for name, value in row.items()} for row in rows),
             recommendations=run.recommendations(),
             warnings=run.warnings,
-            verification=run.validation(),
+            validation=run.validation(),
             policies=run.validated_policies(),
         )
     return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())

@@ -17,8 +17,9 @@ from specgauge.model.costs import AutoregressiveDraft
 from specgauge.model.exact import position_distribution
 from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.roofline.step_time import experts_touched
-from specgauge.model.sensitivity import alpha_from_tokens_per_round, leviathan_speedup, operations_factor
+from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
+from tests.model.leviathan import leviathan_speedup, operations_factor
 
 GOLDEN = Path(__file__).parent
 MAGICDEC = GOLDEN / "magicdec.csv"
