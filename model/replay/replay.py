@@ -36,6 +36,7 @@ from specgauge.model.replay.bounds import best_by_start_time_s, best_lookups_tim
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import OffPath, ReplayTexts
 from specgauge.model.sampling import uniforms
+from specgauge.model.speedup import speedup
 from specgauge.model.stats.bootstrap import (
     draw_prompts,
     expansion,
@@ -274,7 +275,7 @@ def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confide
         confidence=confidence,
         best_fixed_gamma=best,
         best_fixed_speedup=plain_total_s / float(best_s.sum()),
-        loop_speedup=costs.t_decode_s / costs.t_round_s[0],
+        loop_speedup=float(speedup(1.0, t_decode_s=costs.t_decode_s, t_round_s=costs.t_round_s[0])),
         bound_by_start_speedup=plain_total_s / float(by_start_s.sum()),
         bound_oracle_speedup=plain_total_s / float(oracle_s.sum()),
         off_path=pieces[0].off_path,

@@ -39,7 +39,7 @@ from specgauge.model.stats.bootstrap import sum_by_prompt
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayCosts:
-    """Seconds of one batch size, plain data."""
+    """Seconds of rounds by drafts at one batch size and context, plain data; `of` makes them from `RoundCosts`."""
 
     t_decode_s: float
     """One step of the plain loop, without speculation loaded: what every speed is compared with."""
@@ -81,10 +81,6 @@ class ReplayCosts:
     def rounds_s(self) -> FloatArray:
         """`t_round_s` as an array."""
         return np.array(self.t_round_s, dtype=np.float64)
-
-    def tokens_per_s(self, tokens: FloatArray, gammas: IntArray) -> FloatArray:
-        """Tokens of one row over the time of its round: (…) tokens, (…) drafts -> (…)."""
-        return np.asarray(tokens / self.rounds_s[gammas], dtype=np.float64)
 
 
 GROUPING = 10
