@@ -31,3 +31,9 @@ def test_the_command_prints_a_line_for_each_promise(
     monkeypatch.setattr(benchmark, "promises", lambda: [kept, broken])
     assert benchmark.main() == 1
     assert capsys.readouterr().out.splitlines()[-1].split() == ["slow", "1.5", "1", "NOT", "KEPT"]
+
+
+def test_what_is_imported_exists() -> None:
+    imports = [promise for promise in benchmark.promises() if promise.what.startswith("import ")]
+    assert len(imports) == 2
+    assert all(promise.run() > 0 for promise in imports)
