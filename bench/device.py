@@ -1,12 +1,6 @@
-"""The device: which one is meant, whether it ran out of memory, its peak, and giving memory back.
+"""The device: whether it ran out of memory, its peak, giving memory back, and which one is meant.
 
-try: …
-except Exception as error:
-    status = "oom" if is_out_of_memory(error) else "failed"
-
-Which devices are meant: a device without a number is the first of its type, so ``cuda`` and ``cuda:0`` are one.
-
-distinct_devices([torch.device("cuda"), torch.device("cuda:0"), torch.device("cpu")])        # (cuda, cpu)
+A device without a number is the first of its type, so ``cuda`` and ``cuda:0`` are one.
 """
 
 from __future__ import annotations
@@ -30,18 +24,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def peak_memory_bytes(devices: Iterable[torch.device]) -> int:
-    """Sum of the peaks so far of distinct devices: allocated by torch on each CUDA one, the process's resident set for
-
-    all others together.
-    """
+    """Sum of the peaks so far: allocated by torch on each CUDA device, the process's resident set for all others."""
     places = list(devices)
     on_cuda = sum(int(torch.cuda.max_memory_allocated(device)) for device in places if device.type == "cuda")
-    return on_cuda + (_resident_bytes() if any(device.type != "cuda" for device in places) else 0)
-
-
-def _resident_bytes() -> int:
+    if all(device.type == "cuda" for device in places):
+        return on_cuda
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return on_cuda + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def free_memory() -> None:

@@ -17,17 +17,9 @@ from typing import Any
 import torch
 
 PACKAGES = (
-    "specgauge",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "accelerate",
-    "numpy",
-    "pandas",
-    "scipy",
+    "specgauge", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy", "pandas", "scipy",
     "pyarrow",
-)
+)  # fmt: skip
 
 
 def _version(package: str) -> str | None:

@@ -16,19 +16,15 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from specgauge.bench.environment import cpu_name
 from specgauge.bench.timing.clock import Clock, clock_for, timed_marks
 from specgauge.configs.hardware import Count, HardwareEntry, Peaks, Quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FEWEST_SAMPLES = 3
 IDLE_LOAD = 0.5
@@ -148,7 +144,11 @@ def _device_words(device: torch.device) -> str:
 
 
 def checked_device(text: str) -> torch.device:
-    """A device that is here; ValueError with one line otherwise."""
+    """A device that is here.
+
+    Raises:
+        ValueError: it is not, or is no device.
+    """
     try:
         device = torch.device(text)
     except RuntimeError:
@@ -157,7 +157,7 @@ def checked_device(text: str) -> torch.device:
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", 0)
     if str(device) not in here:
-        raise ValueError(f"--device: found {text!r}, allowed: {', '.join(here)} (what torch sees here)")
+        raise ValueError(f"--device: expected {', '.join(here)} (what torch sees here), got {text!r}")
     return device
 
 
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size = default_size(device)
         if options.seconds is not None:
             if not 0 < options.seconds < float("inf"):
-                raise ValueError(f"--seconds: found {options.seconds:g}, allowed: a time above 0")
+                raise ValueError(f"--seconds: expected a time above 0, got {options.seconds:g}")
             size = ProbeSize(matrix_bytes=size.matrix_bytes, product_side=size.product_side, seconds=options.seconds)
         entry = probe(device, name=options.name or platform.node() or "this-machine", size=size)
     except ValueError as error:

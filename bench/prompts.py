@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 
 EMBEDDED_PROMPTS = Path(__file__).parent / "embedded" / "prompts.jsonl"
 _ROW_FORMS = 'one JSON object a line, e.g. {"prompt": "…"}, or one JSON list of objects'
@@ -42,7 +42,7 @@ def _plain(text: str, category: str | None) -> Prompt:
 
 def _text_of(value: Any, where: str, field: str, *, may_be_blank: bool = False) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{where}: '{field}' must be text, found {_kind(value)}")
+        raise ValueError(f"{where}: '{field}': expected text, got {_kind(value)}")
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(
             f"{where}: '{field}' holds half of a surrogate pair, which is no character; write the whole pair"
@@ -71,12 +71,12 @@ def _from_jsonl(row: dict[str, Any], where: str) -> Prompt:
         if field in row:
             return _plain(_text_of(row[field], where, field), category)
     raise ValueError(
-        f"{where}: found fields {', '.join(sorted(row)) or 'none'}; needed: 'prompt', 'text' or 'messages'"
+        f"{where}: expected the field 'prompt', 'text' or 'messages', got {', '.join(sorted(row)) or 'none'}"
     )
 
 
 def _before_answer(messages: Any, where: str) -> list[dict[str, str]]:
-    """The messages up to the assistant's first; ValueError where they hold nothing of the user."""
+    """The messages up to the assistant's first, something of the user's among them."""
     if not isinstance(messages, list) or not all(
         isinstance(m, dict) and {"role", "content"} <= set(m) for m in messages
     ):
@@ -127,7 +127,7 @@ def _content(path: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file") from error
     if not content.strip():
-        raise ValueError(f"{path}: the prompt file is empty; needed: {_ROW_FORMS}")
+        raise ValueError(f"{path}: the prompt file is empty; expected {_ROW_FORMS}")
     return content
 
 
@@ -136,13 +136,12 @@ def _parse(text: str, where: str, first_line: int) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{where}:{first_line + error.lineno - 1}: not valid JSON: {error.msg}; needed: {_ROW_FORMS}"
-        ) from error
-    except RecursionError as error:
-        raise ValueError(f"{where}:{first_line}: not usable JSON: nested too deeply; needed: {_ROW_FORMS}") from error
+        line, found = first_line + error.lineno - 1, f"not valid JSON: {error.msg}"
+    except RecursionError:
+        line, found = first_line, "not usable JSON: nested too deeply"
     except ValueError as error:  # a number with thousands of digits
-        raise ValueError(f"{where}:{first_line}: not usable JSON: {error}; needed: {_ROW_FORMS}") from error
+        line, found = first_line, f"not usable JSON: {error}"
+    raise ValueError(f"{where}:{line}: {found}; expected {_ROW_FORMS}")
 
 
 def _rows(path: Path) -> list[tuple[str, Any]]:
@@ -162,7 +161,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
 
 def _prompt(row: Any, where: str, workload: WorkloadConfig) -> Prompt | None:
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: found {_kind(row)}, needed a JSON object")
+        raise ValueError(f"{where}: expected a JSON object, got {_kind(row)}")
     kind = workload.format
     if kind == "auto":
         kind = "spec-bench" if "turns" in row else "sharegpt" if "conversations" in row else "jsonl"
@@ -175,7 +174,9 @@ def read_prompts(workload: WorkloadConfig, tell: Callable[[str], None] | None = 
     """The workload's prompts, at most ``limit``, in the file's order.
 
     ``tell`` gets one line when conversations were skipped because they do not start with the user.
-    Raises ValueError (file, row, what was found, what is needed) for a file that is missing, empty or of another form.
+
+    Raises:
+        ValueError: a file that is missing, empty or of another form; it says file, row and what is expected.
     """
     path = EMBEDDED_PROMPTS if workload.prompts == "embedded" else Path(workload.prompts).expanduser()
     if not path.exists():
@@ -196,7 +197,7 @@ def read_prompts(workload: WorkloadConfig, tell: Callable[[str], None] | None = 
             break
     if not prompts:
         found = f"none of its {skipped} conversations starts with the user" if skipped else "it has no row"
-        raise ValueError(f"{path}: no usable prompt: {found}; needed: {_ROW_FORMS}")
+        raise ValueError(f"{path}: no usable prompt: {found}; expected {_ROW_FORMS}")
     if skipped and tell is not None:
         tell(f"{path}: skipped {skipped} of {skipped + len(prompts)} conversations, which do not start with the user")
     return prompts
@@ -206,7 +207,9 @@ def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any, workload: Workload
     """Token ids of each prompt, under the chat template where the workload asks for it and the tokenizer has one.
 
     A prompt is never given a second begin-of-text token: templates write their own, and so may plain text.
-    Raises ValueError where a template is demanded and missing, or refuses a prompt, or a prompt has no token.
+
+    Raises:
+        ValueError: a template is demanded and missing, or refuses a prompt, or a prompt has no token.
     """
     has_template = getattr(tokenizer, "chat_template", None) is not None
     if workload.chat_template == "always" and not has_template:

@@ -15,36 +15,32 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from specgauge.configs.faults import ConfigError, Keys, nearest, place_name, shown, unknown_key
-from specgauge.configs.yaml_reader import Dumper, Source, read_yaml
+from specgauge.configs.errors import ConfigError, explain, nearest, shown, words_for
+from specgauge.configs.fields import Section
+from specgauge.configs.overrides import Written
+from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
 
 _HARDWARE = Path(__file__).parent / "hardware"
 _SHAPES = Path(__file__).parent / "shapes"
-_WIDE = 1 << 20
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Quantity(_Frozen):
+class Quantity(Section):
     """A number and the document or measurement that says so."""
 
     value: Annotated[float, Field(gt=0)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Count(_Frozen):
+class Count(Section):
     """A whole number and its source."""
 
     value: Annotated[int, Field(gt=0)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Peaks(_Frozen):
+class Peaks(Section):
     """Dense peak rates in FLOPs (or integer operations) per second, by dtype; null is unknown or not there."""
 
     float64: Quantity | None = None
@@ -57,7 +53,7 @@ class Peaks(_Frozen):
     int4: Quantity | None = None
 
 
-class HardwareEntry(_Frozen):
+class HardwareEntry(Section):
     """One device; null is unknown."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -84,10 +80,7 @@ class HardwareEntry(_Frozen):
 
     def to_yaml(self) -> str:
         """The text of the entry's file; `load_hardware` reads it back equal."""
-        text: str = yaml.dump(
-            self.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDE
-        )
-        return text
+        return dump_yaml(self.model_dump(mode="json"))
 
 
 def _value(quantity: Quantity | Count | None) -> float | int | None:
@@ -107,25 +100,28 @@ def shape_names() -> list[str]:
 def load_hardware(source: str | Path) -> HardwareEntry:
     """A shipped entry by name, or a YAML file by path.
 
-    Raises ConfigError with one line: an unknown name (and the nearest), or the file, line and field that is wrong.
+    Raises:
+        ConfigError: an unknown name (and the nearest), or the file, line and field that is wrong.
     """
     path = _find(source, _HARDWARE, ".yaml", "hardware entry", hardware_names())
-    document = read_yaml(_text(path), Source(str(path)))
-    for fault in document.faults:
-        line = fault.line or document.lines.get(fault.keys, 1)
-        raise ConfigError(f"{path}:{line}: {fault.words}")
+    origin = Source(str(path))
+    document = read_yaml(_text(path), origin)
     if not isinstance(document.value, dict):
-        raise ConfigError(f"{path}: found {shown(document.value)}, allowed: a mapping with the fields of an entry")
+        raise ConfigError(f"{path}: expected {words_for(HardwareEntry)}, got {shown(document.value)}")
+    written = Written.from_document(document, origin)
+    if written.faults:
+        raise written.error(written.faults)
     try:
         return HardwareEntry.model_validate(document.value)
     except ValidationError as error:
-        raise ConfigError(_first_fault(error, document.lines, path)) from None
+        raise written.error(explain(error, HardwareEntry, document.value)) from None
 
 
 def load_shape(source: str | Path) -> dict[str, Any]:
     """Fields of a config.json: a shipped shape by name, a JSON file, or a folder that holds a config.json.
 
-    Raises ConfigError with one line for an unknown name (and the nearest) and for a file that is not a JSON mapping.
+    Raises:
+        ConfigError: an unknown name (and the nearest), or a file that is not a JSON mapping.
     """
     path = _find(source, _SHAPES, ".json", "model shape", shape_names())
     if path.is_dir():
@@ -135,7 +131,7 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: found {shown(value)}, allowed: the mapping of a transformers config.json")
+        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {shown(value)}")
     return value
 
 
@@ -147,8 +143,8 @@ def _find(source: str | Path, folder: Path, suffix: str, what: str, names: list[
     if str(source) and path.exists():
         return path
     guess = nearest(str(source), names)
-    hint = f" (nearest: {guess!r})" if guess else ""
-    raise ConfigError(f"{what}: found {str(source)!r}{hint}, allowed: a file that exists, or {', '.join(names)}")
+    hint = f"; did you mean {guess!r}?" if guess else ""
+    raise ConfigError(f"{what}: expected a file that exists, or {', '.join(names)}, got {str(source)!r}{hint}")
 
 
 def _text(path: Path) -> str:
@@ -157,26 +153,3 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
-
-
-def _first_fault(error: ValidationError, lines: dict[Keys, int], path: Path) -> str:
-    """pydantic's first complaint as one line: file, line, field, what was found, what is allowed."""
-    order = {"extra_forbidden": 0, "missing": 2}
-    first = min(error.errors(), key=lambda each: order.get(each["type"], 1))
-    keys: Keys = tuple(first["loc"])
-    line = next((lines[keys[:n]] for n in range(len(keys), -1, -1) if keys[:n] in lines), 1)
-    if first["type"] == "extra_forbidden":
-        known = _fields_at(keys[:-1])
-        return f"{path}:{line}: {unknown_key(keys[:-1], str(keys[-1]), known).words}"
-    if first["type"] == "missing":
-        place = place_name(keys[:-1]) or "the entry"
-        return f"{path}:{line}: missing key {str(keys[-1])!r} in {place}; write null where it is unknown"
-    message = first["msg"].removeprefix("Input should be ")
-    return f"{path}:{line}: {place_name(keys)}: found {shown(first['input'])}, allowed: {message}"
-
-
-def _fields_at(keys: Keys) -> list[str]:
-    """The keys that a mapping of an entry may have."""
-    if not keys:
-        return list(HardwareEntry.model_fields)
-    return list(Peaks.model_fields if keys == ("peak_flops_per_s",) else Quantity.model_fields)

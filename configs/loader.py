@@ -1,4 +1,4 @@
-"""Loads configurations and writes them out again.
+"""Loads configurations, a person's own by path and the shipped ones by name, and writes them out again.
 
     load_config("quickstart", ["grid.batch_size=[1,2]"])  →  Config, or ConfigError with one line
 
@@ -12,22 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import ValidationError
 
 from specgauge.configs.canonical import short_hash
-from specgauge.configs.faults import ConfigError, Fault, Keys, shown, value_fault
-from specgauge.configs.names import EMBEDDED
+from specgauge.configs.errors import ConfigError, Fault, Keys, explain, fail, nearest, shown, value_fault, words_for
+from specgauge.configs.fields import EMBEDDED
+from specgauge.configs.overrides import Written
 from specgauge.configs.pairs import ModelConfig
-from specgauge.configs.schema import Config
-from specgauge.configs.shipped import read_config_text, shipped_configs
-from specgauge.configs.validation import top_level_forms, validate
-from specgauge.configs.written import Written, first_of
-from specgauge.configs.yaml_reader import Document, Dumper, Source, read_yaml
+from specgauge.configs.schema import SPREAD, Config, sampling_name_errors
+from specgauge.configs.variants import Spread, spread
+from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
 
 __all__ = ["EFFORT", "ConfigError", "config_hash", "config_to_yaml", "json_schema", "load_config", "shipped_configs"]
 
-_EXAMPLE = "'specgauge configs quickstart' shows one"
-_WIDE = 1 << 20
+LARGEST_FILE_BYTES = 1 << 20
+_FOLDER = Path(__file__).parent
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = (), *, require_files: bool = False) -> Config:
@@ -37,48 +36,63 @@ def load_config(source: str | Path, overrides: Sequence[str] = (), *, require_fi
     working directory (the other way round where an override names them).  ``require_files`` makes prompts that are not
     there, and models written as paths that are not there, faults too.
 
-    Raises ConfigError, a ValueError of one line: where, what was found, what is allowed, the nearest valid name.
+    Raises:
+        ConfigError: one line: where, what is expected, what was got, the nearest valid name.
     """
-    text, label, folder = read_config_text(source)
+    text, label, folder = _read(source)
     origin = Source(label)
     document = read_yaml(text, origin)
-    _check_top_level(document, text, label)
+    if not isinstance(document.value, dict):
+        got = "only comments" if text.strip() else "an empty file"
+        got = f"{shown(document.value)} at the top level" if document.lines else got
+        example = "'specgauge configs quickstart' shows one"
+        where = origin.at(document.lines.get((), 1))
+        raise ConfigError(f"{where}: expected {words_for(Config)}, got {got}; {example}")
     written = Written.from_document(document, origin)
     for option in overrides:
         written.set_option(option)
-    config, faults, places = validate(written.value)
-    unreadable = {fault.keys for fault in written.faults if not fault.about}
+    pairs = spread(written.value)
+    config, faults = _validate(written.value, pairs)
+    unreadable = {fault.keys for fault in written.faults if fault.code == "unreadable"}
     faults = written.faults + [fault for fault in faults if fault.keys not in unreadable]
     if config is not None:
-        config, absent = _resolve_paths(config, places, written, folder)
+        config, absent = _resolve_paths(config, pairs, written, folder)
         faults += absent if require_files else []
     if faults or config is None:
-        raise first_of(faults, written)
+        raise written.error(faults)
     return config
+
+
+def _validate(written: Mapping[str, Any], pairs: Spread) -> tuple[Config | None, list[Fault]]:
+    """The configuration, or None and everything wrong with it, at the places written."""
+    config, faults, errors = None, [], pairs.errors
+    try:
+        config = Config.model_validate(pairs.value, context=SPREAD)
+    except ValidationError as error:
+        faults = explain(error, Config, pairs.value, pairs.place)
+        settings = written.get("sampling")
+        errors = errors + sampling_name_errors(settings if isinstance(settings, list) else [])
+    try:
+        fail(errors)
+    except ValidationError as error:
+        names = {fault.keys: fault for fault in explain(error, Config, pairs.value, pairs.place)}
+        return None, [*names.values(), *(fault for fault in faults if fault.keys not in names)]
+    return config, faults
 
 
 def config_to_yaml(config: Config) -> str:
     """YAML with every default written out; loading it gives an equal Config."""
-    text: str = yaml.dump(
-        config.model_dump(mode="json"),
-        Dumper=Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-        width=_WIDE,
-    )
-    return text
+    return dump_yaml(config.model_dump(mode="json"))
 
 
 EFFORT = {
     "precision": {"relative_ci", "max_blocks", "max_seconds", "max_cell_seconds"},
-    "verify": {"max_seconds", "repetitions"},
+    "validate": {"max_seconds", "repetitions"},
     "limits": {"run_seconds"},
 }
-"""Fields that say how much is measured and not what, by section: a run that is there takes new ones and goes on."""
+"""Fields that say how much is measured and not what, by section: a run that is there takes new ones and is resumed."""
 
-
-LATER = {"verify": {"baseline_blocks": None}}
+LATER = {"validate": {"baseline_blocks": None}}
 """Fields that earlier releases did not have, by section, with the value that means the same as not having them."""
 
 
@@ -93,50 +107,39 @@ def without_later(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def config_hash(config: Config) -> str:
     """12 hexadecimal digits that change with anything a result depends on; the run's name and effort are left out."""
-    return short_hash(without_later(config.model_dump(mode="json", exclude={"name": True, **EFFORT})))
+    fields = without_later(config.model_dump(mode="json", exclude={"name"}))
+    for section, effort in EFFORT.items():
+        if fields[section] is not None:
+            fields[section] = {name: value for name, value in fields[section].items() if name not in effort}
+    return short_hash(fields)
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of what may be written, shorthands included."""
+    """JSON Schema (2020-12) of what may be written, shorthands included; its ``x-`` keys are words of errors."""
     schema = Config.model_json_schema(mode="validation")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "specgauge configuration"}
 
 
-def _check_top_level(document: Document, text: str, label: str) -> None:
-    if isinstance(document.value, dict):
-        return
-    if document.lines:
-        line = document.lines[()]
-        found = f"{label}:{line}: found {shown(document.value)} at the top level"
-    else:
-        found = f"{label}:1: the file {'holds only comments' if text.strip() else 'is empty'}"
-    raise ConfigError(f"{found}, allowed: {top_level_forms()}; {_EXAMPLE}")
-
-
-def _resolve_paths(config: Config, places: Sequence[int], written: Written, folder: Path) -> tuple[Config, list[Fault]]:
-    """The configuration with paths made absolute, and a fault for each path that leads nowhere.
-
-    ``places``: where each pair is written, by index.
-    """
+def _resolve_paths(config: Config, pairs: Spread, written: Written, folder: Path) -> tuple[Config, list[Fault]]:
+    """The configuration with paths made absolute, and a fault for each path that leads nowhere."""
     content = config.model_dump()
     absent: list[Fault] = []
-    for keys, holder, key, must_exist in _paths(config, places, content):
-        text: str = holder[key]
-        folders = (Path(), folder) if written.from_option(keys) else (folder, Path())
+    for keys, holder, key, must_exist in _paths(config, content):
+        place, text = written.place(pairs.place(keys)), holder[key]
+        folders = (Path(), folder) if written.from_option(place) else (folder, Path())
         path = Path(text).expanduser()
         exists = Path.is_dir if key == "model" else Path.exists
-        found = next((base / path for base in folders if exists(base / path)), None)
-        if found is not None:
-            holder[key] = str(found.resolve())
+        at = next((base / path for base in folders if exists(base / path)), None)
+        if at is not None:
+            holder[key] = str(at.resolve())
         elif must_exist:
             where = " or ".join(dict.fromkeys(str((base / path).parent.absolute()) for base in folders))
-            absent.append(value_fault(keys, text, f"{EMBEDDED} or one that exists (looked in {where})"))
+            expected = f"{EMBEDDED} or one that exists (looked in {where})"
+            absent.append(value_fault("no_file", place, shown(text), expected))
     return Config.model_validate(content), list(dict.fromkeys(absent))
 
 
-def _paths(
-    config: Config, places: Sequence[int], content: dict[str, Any]
-) -> Iterator[tuple[Keys, dict[str, Any], str, bool]]:
+def _paths(config: Config, content: dict[str, Any]) -> Iterator[tuple[Keys, dict[str, Any], str, bool]]:
     """(place, the mapping in ``content`` that holds it, its key there, whether it can only be a path) of each path."""
     if config.workload.prompts != EMBEDDED:
         yield ("workload", "prompts"), content["workload"], "prompts", True
@@ -145,4 +148,54 @@ def _paths(
             model = getattr(pair, role)
             if isinstance(model, ModelConfig) and model.model != EMBEDDED:
                 only_a_path = model.model.startswith(("/", "./", "../", "~")) or model.model.count("/") > 1
-                yield ("pairs", places[index], role, "model"), content["pairs"][index][role], "model", only_a_path
+                yield ("pairs", index, role, "model"), content["pairs"][index][role], "model", only_a_path
+
+
+def shipped_configs() -> list[str]:
+    """Names of the configurations that ship with specgauge, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def shipped_text(name: str) -> str:
+    """The YAML text of a shipped configuration, comments included.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in shipped_configs():
+        hint = _did_you_mean(nearest(Path(name).stem, shipped_configs()))
+        raise ConfigError(f"no shipped config {name!r}{hint} shipped: {', '.join(shipped_configs())}")
+    return (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _read(source: str | Path) -> tuple[str, str, Path]:
+    """(text, label for errors, folder that relative paths start from) of a file, or else of a shipped name."""
+    path = Path(source).expanduser()
+    if path.is_dir() or not path.exists():
+        if str(source) in shipped_configs():
+            return shipped_text(str(source)), f"{source}.yaml", _FOLDER
+        raise ConfigError(_not_a_file(source, path))
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FILE_BYTES + 1)
+    if len(content) > LARGEST_FILE_BYTES:
+        raise ConfigError(f"{source}: expected a YAML config, got a file of over {LARGEST_FILE_BYTES >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig"), str(source), path.parent
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{source}:{line}: expected a UTF-8 text file, got bytes that are not UTF-8") from error
+
+
+def _not_a_file(source: str | Path, path: Path) -> str:
+    expected = f"expected the path of a YAML file, or a shipped name: {', '.join(shipped_configs())}"
+    if path.is_dir():
+        inside = path / "config.yaml"
+        return f"{source}: is a directory{_did_you_mean(str(inside) if inside.is_file() else None)} {expected}"
+    beside = {file.name: str(file) for file in path.parent.glob("*.y*ml")} if path.parent.is_dir() else {}
+    close = nearest(path.name, beside)
+    guess = nearest(Path(source).stem, shipped_configs()) if close is None else beside[close]
+    return f"{source}: no such file{_did_you_mean(guess)} {expected}"
+
+
+def _did_you_mean(guess: str | None) -> str:
+    return f"; did you mean {guess!r}?" if guess else ","

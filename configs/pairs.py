@@ -2,60 +2,75 @@
 
     pairs:
       - {name: small, target: org/model, draft: org/small-model}
-      - {name: first, target: {model: org/model, dtype: bfloat16}, draft: {layers: 8}}
+      - {name: lookup, target: org/model, draft: ngram}     # prompt lookup; in full {ngram: {longest: 3, shortest: 1}}
+      - {name: first, target: {model: org/model, dtype: bfloat16}, draft: {layers: 8}}      # the target's first layers
 
-A model by its name alone is one with the defaults. What may draft without a model is in `specgauge.configs.drafts`.
+A model by its name alone is one with the defaults. A directory called ngram is written ./ngram or {model: ngram}.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BeforeValidator, JsonValue, WrapValidator, model_validator
+from annotated_types import MinLen
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
-from specgauge.configs import variants
-from specgauge.configs.drafts import NGRAM, LayersDraft, NgramDraft, draft_without_model
-from specgauge.configs.faults import Fault, value_fault
-from specgauge.configs.names import EMBEDDED, NAME
-from specgauge.configs.rules import FILLED, Flag, Free, Text, fail
-from specgauge.configs.section import Section
+from specgauge.configs.errors import Errors, fail, fields_by_key, nearest, refused
+from specgauge.configs.fields import (
+    EMBEDDED,
+    ONE_LINE,
+    Attention,
+    Dtype,
+    Mode,
+    Name,
+    Section,
+    Text,
+    Threads,
+    expects,
+    null_means,
+    one_of,
+)
 
-_MODEL_NAME = Text(pattern=FILLED, means=f"{EMBEDDED}, a hub id or a local directory")
-MODEL_FORMS = f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"
-DRAFT_FORMS = f"{EMBEDDED}, a hub id, a local directory, {NGRAM}, or a mapping with the key model, {NGRAM} or layers"
+NGRAM = "ngram"
+LARGEST_NGRAM = 64
+LARGEST_LAYERS = 4096
+_OF_THE_RUN = "the configuration's"
+_ModelName = Annotated[Text, expects(f"{EMBEDDED}, a hub id or a local directory")]
 
 
 class ModelConfig(Section):
     """One model: where its weights are and how they are loaded."""
 
-    model: Annotated[str, _MODEL_NAME]
+    model: _ModelName
     """`embedded` (the pair that ships with specgauge), a hub id, or a local directory."""
-    revision: Annotated[str | None, Text(pattern=FILLED, means="a branch, tag or commit", or_null=True)] = None
+    revision: Annotated[Text, expects("a branch, tag or commit")] | None = None
     """Branch, tag or commit on the hub; null is the default branch."""
-    gguf_file: Annotated[str | None, Text(pattern=FILLED, means="a file name in the model's folder", or_null=True)] = (
-        None
-    )
+    gguf_file: Annotated[Text, expects("a file name in the model's folder")] | None = None
     """A GGUF file in the model's repository or directory; its weights are dequantised when loaded."""
-    dtype: Annotated[variants.Dtype, variants.DTYPE] = "auto"
+    dtype: Annotated[Dtype, one_of("dtype")] = "auto"
     """Type of the weights; auto is the type they are stored in. Several make a variant of the pair each."""
-    device: Annotated[str, Text(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$", means="auto | cpu | cuda | cuda:0")] = (
-        "auto"
-    )
+    device: Annotated[
+        str,
+        StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$"),
+        ONE_LINE,
+        expects("auto | cpu | cuda | cuda:0"),
+    ] = "auto"
     """Where the model runs; auto is cuda where there is one, else cpu."""
     device_map: Annotated[
-        str | dict[str, int | str] | None,
-        Free(text="auto or another of transformers' names", means="a mapping of modules to devices", or_null=True),
+        Text | Annotated[dict[str, int | str], MinLen(1)] | None,
+        expects("auto or another of transformers' names, or a mapping of modules to devices"),
     ] = None
     """Spreads one model over several devices, as transformers takes it; null keeps it on `device`."""
     quantization: Annotated[
-        dict[str, JsonValue] | None,
-        Free(means="a mapping as transformers' quantization_config takes it", or_null=True),
+        Annotated[dict[str, JsonValue], MinLen(1)] | None,
+        expects("a mapping as transformers' quantization_config takes it"),
     ] = None
     """Quantization settings, as transformers takes them; null loads the weights as they are stored."""
-    attention: Annotated[str | None, variants.ATTENTION] = None
+    attention: Annotated[Annotated[Attention, one_of("attention")] | None, null_means("the model's default")] = None
     """Attention implementation: eager, sdpa, flash_attention_2, …; null is the model's default. Several make a variant
     of the pair each."""
-    trust_remote_code: Annotated[bool, Flag()] = False
+    trust_remote_code: bool = False
     """Whether code from the model's repository may run on this machine."""
 
     @property
@@ -65,53 +80,110 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> ModelConfig:
-        found: list[Fault] = []
+        errors: Errors = []
         if self.model == EMBEDDED:
             for field in ("revision", "gguf_file", "quantization"):
-                if getattr(self, field) is not None:
-                    found.append(value_fault((field,), getattr(self, field), f"null, since the model is {EMBEDDED}"))
+                if (value := getattr(self, field)) is not None:
+                    errors.append(((field,), refused(value, f"null, since the model is {EMBEDDED}")))
         if self.device_map is not None and self.device != "auto":
-            found.append(value_fault(("device",), self.device, "auto, since device_map places the model"))
-        if found:
-            fail(found)
+            errors.append((("device",), refused(self.device, "auto, since device_map places the model")))
+        fail(errors)
         return self
 
 
-def _model_by_name(value: object) -> object:
-    return {"model": value} if isinstance(value, str) else value
+class NgramConfig(Section):
+    """How prompt lookup matches the end of the text."""
+
+    longest: Annotated[int, Field(ge=1, le=LARGEST_NGRAM)] = 3
+    """Tokens at the end of the text that are looked for first."""
+    shortest: Annotated[int, Field(ge=1, le=LARGEST_NGRAM)] = 1
+    """Tokens that are looked for last; without a match of at least these nothing is drafted."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> NgramConfig:
+        if self.shortest > self.longest:
+            fail([(("shortest",), refused(self.shortest, f"at most longest, which is {self.longest}"))])
+        return self
 
 
-_Model = Annotated[
-    ModelConfig,
-    BeforeValidator(_model_by_name, json_schema_input_type=Annotated[str, _MODEL_NAME] | ModelConfig),
-]
+class NgramDraft(Section):
+    """Prompt lookup: drafts go on as the text did after an earlier occurrence of its last tokens."""
+
+    ngram: NgramConfig = NgramConfig()
+    """How the end of the text is matched."""
+
+    @property
+    def label(self) -> str:
+        """What drafts, in words."""
+        return f"lookups of {self.ngram.longest} down to {self.ngram.shortest} tokens"
 
 
-def _draft_in_full(value: object, _handler: object) -> ModelConfig | NgramDraft | LayersDraft:
-    other = draft_without_model(value, ModelConfig.model_fields)
-    return other if other is not None else ModelConfig.model_validate(_model_by_name(value))
+class LayersDraft(Section):
+    """Early exit: the target's own first layers draft, with its final norm and head; every weight is shared."""
+
+    layers: Annotated[int, Field(ge=1, le=LARGEST_LAYERS)]
+    """How many of the target's layers; at most all but one."""
+
+    @property
+    def label(self) -> str:
+        """What drafts, in words."""
+        return f"the target's first {self.layers} layer{'' if self.layers == 1 else 's'}"
 
 
-_Draft = Annotated[
-    ModelConfig | NgramDraft | LayersDraft,
-    WrapValidator(
-        _draft_in_full,
-        json_schema_input_type=Annotated[str, _MODEL_NAME] | ModelConfig | NgramDraft | LayersDraft,
-    ),
-]
+_KINDS: dict[str, type[Section]] = {"model": ModelConfig, NGRAM: NgramDraft, "layers": LayersDraft}
+_DRAFT_KEYS = (*fields_by_key(ModelConfig), NGRAM, "layers")
+
+
+def _model(written: object) -> object:
+    return {"model": written} if isinstance(written, str) else written
+
+
+def _draft(written: object) -> object:
+    if written == NGRAM:
+        return {NGRAM: {}}
+    if isinstance(written, Mapping) and (kind := _kind(written)) in written and kind != "model":
+        beside = [key for key in written if key != kind and key in _DRAFT_KEYS]
+        if beside:
+            raise refused(written, f"{kind} alone, without {', '.join(beside)}")
+    return _model(written)
+
+
+def _kind(written: object) -> str:
+    """``ngram`` or ``layers`` where a draft's mapping has that key or one that is meant to be it, else ``model``."""
+    for kind, section in _KINDS.items():
+        if isinstance(written, section):
+            return kind
+    if not isinstance(written, Mapping):
+        return "model"
+    meant = [nearest(str(key), _DRAFT_KEYS) for key in written if key not in _DRAFT_KEYS]
+    named = [key for key in (NGRAM, "layers", "model") if key in written]
+    return next((key for key in (*named, *meant) if key in _KINDS), "model")
 
 
 class PairConfig(Section):
     """A target and the draft that speculates for it."""
 
-    name: Annotated[str, NAME]
+    name: Name
     """Names the pair in files, tables and options."""
-    target: _Model
+    target: Annotated[
+        ModelConfig,
+        BeforeValidator(_model, json_schema_input_type=_ModelName | ModelConfig),
+        expects(f"{EMBEDDED}, a hub id, a local directory, or a mapping with the key model"),
+    ]
     """The model whose text is wanted: `embedded`, a hub id, a local directory, or a mapping."""
-    draft: _Draft
+    draft: Annotated[
+        Annotated[ModelConfig, Tag("ModelConfig")]
+        | Annotated[NgramDraft, Tag("NgramDraft")]
+        | Annotated[LayersDraft, Tag("LayersDraft")],
+        Discriminator(lambda written: _KINDS[_kind(written)].__name__),
+        BeforeValidator(_draft, json_schema_input_type=_ModelName | ModelConfig | NgramDraft | LayersDraft),
+        expects(
+            f"{EMBEDDED}, a hub id, a local directory, {NGRAM}, or a mapping with the key model, {NGRAM} or layers"
+        ),
+    ]
     """What proposes tokens: a small model (`embedded`, a hub id, a local directory, or a mapping), `ngram` (lookups in
     the text itself), or {layers: N} (the target's own first layers)."""
-    mode: Annotated[variants.Mode | None, variants.PAIR_MODE] = None
+    mode: Annotated[Annotated[Mode, one_of("mode")] | None, null_means(_OF_THE_RUN)] = None
     """How this pair's forwards run; null is as the configuration says. Several make a variant of the pair each."""
-    threads: Annotated[int | None, variants.PAIR_THREADS] = None
+    threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means(_OF_THE_RUN)] = None
     """Torch's threads for this pair; null is as the configuration says. Several make a variant of the pair each."""

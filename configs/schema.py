@@ -1,10 +1,9 @@
-"""The configuration as a whole: its sections, and what has to hold between them.
+"""The configuration: its sections, with every field's meaning, bounds and default, and what holds between them.
 
     Config.model_validate({"name": "mine", "pairs": [{"name": "a", "target": "org/model", "draft": "ngram"}]})
 
-Every section is a frozen pydantic model in a file of its own, with every field's meaning, bounds and default.
 Shorthands are resolved on the way in (a model by its name alone, one value for a list, ``1:6`` for a range); what a
-Config holds is always the full form.  ``specgauge schema`` prints the same rules as JSON Schema.
+Config holds is always the full form.  ``specgauge schema`` prints the same as JSON Schema.
 """
 
 from __future__ import annotations
@@ -12,81 +11,280 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from annotated_types import MinLen
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from specgauge.configs import variants
-from specgauge.configs.acceptance import AcceptanceConfig
-from specgauge.configs.axes import Several
-from specgauge.configs.cells import Place, is_measured, rule_faults
-from specgauge.configs.faults import Fault, Keys, value_fault
-from specgauge.configs.grid import GridConfig
-from specgauge.configs.limits import LimitsConfig
-from specgauge.configs.names import NAME
+from specgauge.configs.errors import Errors, fail, refused
+from specgauge.configs.fields import (
+    EMBEDDED,
+    LARGEST_BATCH_SIZE,
+    LARGEST_CONTEXT,
+    ZERO,
+    AcceptanceRule,
+    BatchSizes,
+    ByteCount,
+    Context,
+    Contexts,
+    DraftSampling,
+    Gammas,
+    GammaSearch,
+    Mode,
+    Name,
+    Policy,
+    Positive,
+    Repetitions,
+    SearchedGammas,
+    Seconds,
+    Section,
+    Share,
+    Text,
+    Threads,
+    expects,
+    in_order,
+    is_search,
+    listed,
+    null_means,
+    one_of,
+)
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.precision import PrecisionConfig
-from specgauge.configs.rules import Choice, Whole, fail
-from specgauge.configs.sampling import SamplingConfig
-from specgauge.configs.section import Section
-from specgauge.configs.verify import VerifyConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.variants import CellRule, GridPoint, is_measured, rule_errors, spread
 
+SPREAD = "spread"
+"""Validation context that says that pairs are spread already."""
 LARGEST_SEED = (1 << 63) - 1
+NO_LIMIT = null_means("no limit")
+OFF = null_means("off")
+
+
+class WorkloadConfig(Section):
+    """The prompts, and how much text the target writes for each when acceptance is measured."""
+
+    prompts: Annotated[Text, expects(f"{EMBEDDED} or the path of a prompts file")] = EMBEDDED
+    """`embedded` (prompts that ship with the embedded pair) or a file of your own traffic."""
+    format: Literal["auto", "jsonl", "spec-bench", "sharegpt"] = "auto"
+    """Form of the prompts file; auto tells it by its content."""
+    chat_template: Literal["auto", "always", "never"] = "auto"
+    """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
+    limit: Annotated[Positive | None, null_means("every prompt")] = None
+    """Use only this many prompts, from the first; null uses all."""
+    prompt_tokens: Annotated[Contexts | None, null_means("each as long as it is")] = None
+    """Brings every prompt to exactly this length, or to each of several: its end, after the ends of the prompts before
+    it. Acceptance at a context of grid.context is then read off the texts that start there."""
+    max_new_tokens: Context = 64
+    """Tokens the target writes for each prompt, unless it ends earlier."""
+    repetitions: Repetitions = 1
+    """Texts written for each prompt, each with its own random numbers."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> WorkloadConfig:
+        if self.prompts == EMBEDDED and self.format not in ("auto", "jsonl"):
+            fail([(("format",), refused(self.format, f"auto or jsonl, since the prompts are {EMBEDDED}"))])
+        return self
+
+
+class SamplingConfig(Section):
+    """One named way to turn logits into a token; both models' distributions pass through it."""
+
+    name: Name
+    """Names the setting in files, tables and options."""
+    temperature: Annotated[float, Field(ge=0, le=100), ZERO] = 1.0
+    """Divides the logits; 0 takes the likeliest token."""
+    top_k: Annotated[Annotated[int, Field(ge=0)] | None, OFF] = None
+    """Keeps the k likeliest tokens; null or 0 keeps all."""
+    top_p: Annotated[Annotated[float, Field(gt=0, le=1)] | None, OFF] = None
+    """Keeps the likeliest tokens that together reach this probability; null or 1 keeps all."""
+    min_p: Annotated[Share | None, OFF] = None
+    """Keeps tokens at least this likely relative to the likeliest; null or 0 keeps all."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """Makes tokens of the prompt and the text so far less likely where above 1; 1 is off."""
+    min_tokens_to_keep: Positive = 1
+    """What top_p and min_p leave at least."""
+
+
+class GridConfig(Section):
+    """The cells that are measured: every batch size with every context but for what the rules leave out, and gammas in
+    each."""
+
+    batch_size: BatchSizes = (1,)
+    """Sequences decoded together."""
+    context: Contexts = (256,)
+    """Tokens in the KV cache when a round starts."""
+    gamma: SearchedGammas = (1, 2, 3, 4, 5, 6)
+    """Draft tokens proposed per round; {max: 16, search: adaptive} is 1 to 16 with gamma_search: adaptive."""
+    gamma_search: GammaSearch = "all"
+    """Whether T_verify is timed at every gamma, or only where it can still change which one is best."""
+    include: Annotated[tuple[CellRule, ...], Field(strict=False)] = ()
+    """Rules, of which a cell matches at least one to be measured; without any, every cell is."""
+    exclude: Annotated[tuple[CellRule, ...], Field(strict=False)] = ()
+    """Rules, of which a cell that is measured matches none."""
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the best gamma is searched for, instead of all being timed."""
+        return self.gamma_search == "adaptive"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_search(cls, written: Any) -> Any:
+        """A search of gamma, ``gamma: {max: 16, search: adaptive}``, is also told by `gamma_search`."""
+        if not isinstance(written, Mapping) or not is_search(written.get("gamma")):
+            return written
+        how = written.get("gamma_search", "adaptive")
+        if how != "adaptive" and written["gamma"].get("search") == "adaptive":
+            fail([(("gamma_search",), refused(how, "adaptive, since gamma is written as a search"))])
+        return {**written, "gamma_search": how}
+
+
+class PrecisionConfig(Section):
+    """When the timing of an arm is good enough, and when it stops regardless."""
+
+    relative_ci: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Sample until the half-width of the median's interval is at most this fraction of the median; in a search for
+    gamma, until that of S at the best one is, as far as timings go."""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    """Probability that an interval covers the true value."""
+    block_samples: Annotated[int, Field(ge=1, le=100_000)] = 5
+    """Samples of each arm in a block of its cell, interleaved with those of the others."""
+    min_blocks: Annotated[int, Field(ge=2, le=100_000)] = 3
+    """Blocks of every arm, however quickly they agree; two are the fewest that can disagree."""
+    max_blocks: Annotated[int, Field(ge=2, le=100_000)] = 20
+    """Blocks of an arm at most, converged or not."""
+    max_seconds: Annotated[Seconds | None, NO_LIMIT] = 120.0
+    """Seconds for the whole timing of one pair and batch size; null is no limit."""
+    max_cell_seconds: Annotated[Seconds | None, NO_LIMIT] = None
+    """Seconds for the timing of one cell; like those above, they end nothing before the least blocks are there."""
+    bootstrap_replicates: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
+    """Resamples of blocks and prompts behind every interval."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> PrecisionConfig:
+        if self.max_blocks < self.min_blocks:
+            expected = f"at least min_blocks, which is {self.min_blocks}"
+            fail([(("max_blocks",), refused(self.max_blocks, expected))])
+        return self
+
+
+class AcceptanceConfig(Section):
+    """How acceptance is measured over the texts; it changes memory and speed, not results."""
+
+    batch_size: Annotated[int, Field(ge=1, le=LARGEST_BATCH_SIZE)] = 8
+    """Texts in one forward pass."""
+    chunk: Annotated[int, Field(ge=1, le=LARGEST_CONTEXT)] = 128
+    """Positions whose logits exist at once."""
+    sequential: bool = False
+    """Load one model after the other, where the two do not fit in memory together."""
+    rollouts: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Places of each text from which a draft chain that starts with a rejected draft is followed, for policies that
+    read the draft's own signals; 0 follows none. Needs both models in memory."""
+
+
+class ValidateConfig(Section):
+    """What is decoded end to end, to hold the prediction against the real thing."""
+
+    gamma: Annotated[
+        Annotated[Literal["recommended"], Tag("word")] | Annotated[Gammas, Tag("axis")],
+        Discriminator(lambda written: "word" if isinstance(written, str) and ":" not in written else "axis"),
+    ] = "recommended"
+    """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours."""
+    batch_size: Annotated[BatchSizes | None, null_means("those of grid.batch_size")] = None
+    """Batch sizes that are decoded, each one of grid.batch_size; null is all of them."""
+    context: Annotated[Contexts | None, null_means("those of grid.context")] = None
+    """Contexts the texts start from, each one of grid.context; null is all of them."""
+    policies: Annotated[
+        Annotated[tuple[Policy, ...], MinLen(1), listed(Policy), in_order(Policy)] | None,
+        null_means("γ is fixed"),
+    ] = None
+    """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
+    every other prompt, so that no prompt is decoded by a policy that has seen it."""
+    prompts: Annotated[Positive | None, null_means("every prompt")] = 16
+    """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
+    max_new_tokens: Annotated[
+        Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
+    ] = None
+    """Tokens written for each prompt; null is as many as workload.max_new_tokens."""
+    repetitions: Repetitions = 1
+    """Texts written for each prompt and arm, each with its own random numbers."""
+    baseline_blocks: Annotated[Positive | None, null_means("all of them")] = None
+    """Blocks (batches of prompts) of each cell, from the first, in which plain decoding is held against transformers'
+    generate and the speculative loop without drafts; null is all of them. Fewer leave time for more texts."""
+    acceptance: Annotated[
+        Annotated[
+            Annotated[Share, Tag("one")]
+            | Annotated[tuple[Share, ...], Field(strict=False, min_length=1), Tag("several")],
+            Discriminator(lambda written: "several" if isinstance(written, (list, tuple)) else "one"),
+        ]
+        | None,
+        null_means("the models decide"),
+    ] = None
+    """Accept by coin at this rate, or at these rates by place in a round, to check the cost model alone; the texts are
+    then not the target's."""
+    max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
+    """Seconds for the decoding of one pair; every cell gets its first block all the same. Null is no limit."""
+
+
+class LimitsConfig(Section):
+    """Where a run stops, whatever is left to measure; running the same command again resumes it."""
+
+    run_seconds: Annotated[Seconds | None, NO_LIMIT] = None
+    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. It may
+    differ from call to call of one run directory."""
+    memory: Annotated[ByteCount | None, NO_LIMIT] = None
+    """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a
+    larger cell is skipped before anything is tried, unless a model's files do not tell its size. Where it does not hold
+    the caches of all arms whose decoding is interleaved, they are decoded one after another. Null is no limit."""
 
 
 class Config(Section):
     """Everything a run depends on: pairs, prompts, sampling settings, the grid and the precision wanted."""
 
-    name: Annotated[str, NAME]
+    name: Name
     """Names the run; its directory is runs/<name> unless told otherwise."""
-    pairs: Annotated[tuple[PairConfig, ...], Field(min_length=1)]
+    pairs: Annotated[tuple[PairConfig, ...], Field(strict=False, min_length=1)]
     """The pairs measured, at least one; each under its own name."""
     workload: WorkloadConfig = WorkloadConfig()
     """The prompts, and how much is written for each."""
-    sampling: Annotated[tuple[SamplingConfig, ...], Field(min_length=1)] = (
+    sampling: Annotated[tuple[SamplingConfig, ...], Field(strict=False, min_length=1)] = (
         SamplingConfig(name="greedy", temperature=0.0),
     )
     """The sampling settings, at least one; each under its own name."""
-    draft_sampling: Annotated[
-        tuple[Literal["same", "greedy"], ...],
-        Several(Choice(words=("same", "greedy"))),
-    ] = ("same",)
+    draft_sampling: Annotated[tuple[DraftSampling, ...], MinLen(1), listed(DraftSampling), in_order(DraftSampling)] = (
+        "same",
+    )
     """How the draft draws: as the sampling setting says, or always its likeliest token."""
     acceptance_rule: Annotated[
-        tuple[Literal["ratio", "match"], ...],
-        Several(Choice(words=("ratio", "match"))),
+        tuple[AcceptanceRule, ...], MinLen(1), listed(AcceptanceRule), in_order(AcceptanceRule)
     ] = ("ratio",)
-    """How a draft is judged: by the ratio of probabilities, or by equality with the target's own draw."""
+    """How a draft is accepted: by the ratio of probabilities, or by equality with the target's own draw."""
     grid: GridConfig = GridConfig()
     """The cells that are measured."""
     precision: PrecisionConfig = PrecisionConfig()
     """When timing is good enough."""
-    mode: Annotated[variants.Mode, variants.MODE] = "eager"
+    mode: Annotated[Mode, one_of("mode")] = "eager"
     """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs. Several
     make a variant of every pair each."""
-    threads: Annotated[int | None, variants.THREADS] = None
+    threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means("torch's own choice")] = None
     """Torch's threads within one operation on the CPU; null leaves torch's own choice. Several make a variant of every
     pair each."""
-    seed: Annotated[int, Whole(at_least=0, at_most=LARGEST_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     """Every random number of a run follows from it."""
     acceptance: AcceptanceConfig = AcceptanceConfig()
     """How acceptance is measured."""
-    verify: VerifyConfig | None = None
+    validation: Annotated[ValidateConfig | None, Field(alias="validate")] = None
     """What is decoded end to end to check the prediction; null decodes nothing, {} takes the defaults."""
     limits: LimitsConfig = LimitsConfig()
     """What a run may spend."""
 
     @model_validator(mode="before")
     @classmethod
-    def _with_variants(cls, written: Any) -> Any:
-        """A pair for every variant, where lists make any."""
-        if not isinstance(written, Mapping):
+    def _with_variants(cls, written: Any, info: ValidationInfo) -> Any:
+        """A pair for every variant, where lists make any; not where the context says that they are spread already."""
+        if not isinstance(written, Mapping) or info.context == SPREAD:
             return written
-        found = variants.spread(written)
-        if found.faults:
-            fail(found.faults)
+        found = spread(written)
+        fail(found.errors)
         return found.value
 
-    def mode_of(self, pair: PairConfig) -> variants.Mode:
+    def mode_of(self, pair: PairConfig) -> Mode:
         """How a pair's forwards run: its own mode, or the configuration's."""
         return pair.mode or self.mode
 
@@ -94,82 +292,103 @@ class Config(Section):
         """Torch's threads for a pair: its own, or the configuration's; None is torch's own choice."""
         return pair.threads or self.threads
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Config:
-        found = repeated_names(self.model_dump(include={"pairs", "sampling"}))
-        found += self._rule_faults()
-        found += self._verify_faults()
-        largest = max(self.grid.gamma)
-        if self.workload.max_new_tokens <= largest:
-            words = f"more than the largest gamma, which is {largest}, or no round can be judged"
-            found.append(value_fault(("workload", "max_new_tokens"), self.workload.max_new_tokens, words))
-        if found:
-            fail(found)
-        return self
-
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[GridPoint]:
         """Every place of the full grid, by pair, then batch size and context."""
         for pair in self.pairs:
             for batch_size in self.grid.batch_size:
                 for context in self.grid.context:
-                    yield Place(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
+                    yield GridPoint(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
 
-    def is_measured(self, place: Place) -> bool:
+    def is_measured(self, place: GridPoint) -> bool:
         """Whether the rules of the grid leave the cells of a place."""
         return is_measured(place, self.grid.include, self.grid.exclude)
 
-    def is_verified(self, place: Place) -> bool:
+    def is_verified(self, place: GridPoint) -> bool:
         """Whether the cells of a place are measured, and decoded end to end where anything is."""
-        verify = self.verify or VerifyConfig()
-        sizes, contexts = verify.batch_size or self.grid.batch_size, verify.context or self.grid.context
+        wanted = self.validation or ValidateConfig()
+        sizes, contexts = wanted.batch_size or self.grid.batch_size, wanted.context or self.grid.context
         return place.batch_size in sizes and place.context in contexts and self.is_measured(place)
 
-    def _rule_faults(self) -> list[Fault]:
-        """What the rules of the grid name must be there."""
-        rules = {"include": self.grid.include, "exclude": self.grid.exclude}
-        return rule_faults(tuple(self.places()), rules) if any(rules.values()) else []
+    @model_validator(mode="after")
+    def _check_together(self) -> Config:
+        errors = sampling_name_errors(self.sampling)
+        errors += rule_errors(tuple(self.places()), self.grid.include, self.grid.exclude)
+        errors += self._validation_errors()
+        largest = max(self.grid.gamma)
+        if self.workload.max_new_tokens <= largest:
+            expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
+            errors.append((("workload", "max_new_tokens"), refused(self.workload.max_new_tokens, expected)))
+        fail(errors)
+        return self
 
-    def _verify_faults(self) -> list[Fault]:
-        """What is to be verified must be predicted, and forced rates must reach as far as a round."""
-        verify = self.verify
-        if verify is None:
+    def _validation_errors(self) -> Errors:
+        """What is to be decoded must be predicted, and forced rates must reach as far as a round."""
+        wanted = self.validation
+        if wanted is None:
             return []
-        found: list[Fault] = []
+        errors: Errors = []
         for axis in ("gamma", "batch_size", "context"):
-            wanted, grid = getattr(verify, axis), getattr(self.grid, axis)
-            outside = [] if wanted is None or wanted == "recommended" else [one for one in wanted if one not in grid]
+            values, grid = getattr(wanted, axis), getattr(self.grid, axis)
+            outside = [one for one in values if one not in grid] if isinstance(values, tuple) else []
             if outside:
-                words = f"values of grid.{axis}, which are {', '.join(map(str, grid))}"
-                found.append(value_fault(("verify", axis), outside[0], words))
-        if not found and not any(self.is_verified(place) for place in self.places()):
-            words = "batch sizes and contexts of which grid.include and grid.exclude leave a cell"
-            found.append(value_fault(("verify",), "no cell to decode", words))
-        if verify.policies is not None and verify.acceptance is not None:
-            words = "null where verify.acceptance is given: policies are tuned on what the models accept"
-            found.append(value_fault(("verify", "policies"), ", ".join(verify.policies), words))
-        rates = verify.acceptance
-        deepest = max(self.grid.gamma) if verify.gamma == "recommended" else max(verify.gamma)
-        if isinstance(rates, tuple) and len(rates) < deepest:
-            words = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
-            found.append(value_fault(("verify", "acceptance"), f"{len(rates)} rates", words))
-        return found
+                expected = f"values of grid.{axis}, which are {', '.join(map(str, grid))}"
+                errors.append((("validate", axis), refused(outside[0], expected)))
+        if not errors and not any(self.is_verified(place) for place in self.places()):
+            expected = "batch sizes and contexts of which grid.include and grid.exclude leave a cell"
+            errors.append((("validate",), refused(None, expected, got="no cell to decode")))
+        if wanted.policies is not None and wanted.acceptance is not None:
+            expected = "null where validate.acceptance is given: policies are tuned on what the models accept"
+            errors.append((("validate", "policies"), refused(None, expected, got=", ".join(wanted.policies))))
+        deepest = max(self.grid.gamma) if wanted.gamma == "recommended" else max(wanted.gamma)
+        if isinstance(wanted.acceptance, tuple) and len(wanted.acceptance) < deepest:
+            expected = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
+            errors.append((("validate", "acceptance"), refused(None, expected, got=f"{len(wanted.acceptance)} rates")))
+        return errors
 
 
-def repeated_names(config: Mapping[str, Any]) -> list[Fault]:
-    """Faults of pairs or sampling settings under the same name; upper and lower case count as the same, for files.
+def sampling_name_errors(settings: Sequence[object]) -> Errors:
+    """Sampling settings, also as written, under the same name; upper and lower case count as the same, for files."""
+    errors: Errors = []
+    first: dict[str, int] = {}
+    for index, setting in enumerate(settings):
+        name = setting.get("name") if isinstance(setting, Mapping) else getattr(setting, "name", None)
+        if isinstance(name, str) and (earlier := first.setdefault(name.casefold(), index)) != index:
+            expected = f"a name that sampling[{earlier}] does not have already"
+            errors.append((("sampling", index, "name"), refused(name, expected)))
+    return errors
 
-    ``config`` is the written form or the dumped one; parts of the wrong kind are passed over.
+
+def check_context(where: str, *, context: int, gamma_max: int, max_context: int | None) -> None:
+    """Refuse a context that leaves no room for a round of ``gamma_max`` drafts in a model of ``max_context`` positions.
+
+    Nothing is refused where the limit is not known (None).
+
+    Raises:
+        ValueError: the model (``where``), the context, what a round needs, what the model takes, the largest context.
     """
-    found: list[Fault] = []
-    for section in ("pairs", "sampling"):
-        items = config.get(section)
-        first: dict[str, int] = {}
-        for index, item in enumerate(items if isinstance(items, Sequence) else ()):
-            name = item.get("name") if isinstance(item, Mapping) else None
-            if not isinstance(name, str):
-                continue
-            earlier = first.setdefault(name.casefold(), index)
-            if earlier != index:
-                keys: Keys = (section, index, "name")
-                found.append(value_fault(keys, name, f"a name that {section}[{earlier}] does not have already"))
-    return found
+    needed = context + gamma_max + 1
+    if max_context is None or needed <= max_context:
+        return
+    allowed = max_context - gamma_max - 1
+    remedy = f"the largest context allowed is {allowed}" if allowed > 0 else "lower grid.gamma"
+    raise ValueError(
+        f"{where}: grid.context {context} and a round of gamma {gamma_max} need {needed} positions, the model takes "
+        f"{max_context}; {remedy}"
+    )
+
+
+def check_text_context(where: str, *, context: int, new_tokens: int, max_context: int | None) -> None:
+    """Refuse a context to decode from that leaves no room for a text in a model of ``max_context`` positions.
+
+    Nothing is refused where the limit is not known (None).
+
+    Raises:
+        ValueError: the context, what is expected and why.
+    """
+    if max_context is None or context + new_tokens <= max_context:
+        return
+    raise ValueError(
+        f"validate: expected contexts of at most {max_context - new_tokens}, since texts of {new_tokens} tokens follow "
+        f"and {where} takes {max_context}, got {context}; leave it out of validate.context, or lower "
+        f"validate.max_new_tokens"
+    )

@@ -1,99 +1,47 @@
-"""Lists that make variants of a pair: several dtypes or attentions of its models, several modes or thread counts.
+"""Pairs and cells that short texts stand for: variants of a pair, and rules that take cells out of the grid.
 
     pairs: [{name: qwen, target: {model: o/m, dtype: [bfloat16, float32]}, draft: o/s}]
     mode: [eager, compile]
+    grid: {batch_size: [1, 8], exclude: [{pair: qwen, mode: compile, batch_size: 8}]}
 
 stands for the four pairs qwen-bfloat16-eager, qwen-bfloat16-compile, qwen-float32-eager and qwen-float32-compile, each
-with the mode written into it. Only what has several values is named; what is the draft's own is marked `draft`. This
-happens to the written values, before they become a configuration: whoever reads config.yaml finds plain pairs.
+with the mode written into it, of which batch size 8 is not compiled. Only what has several values is named; what is the
+draft's own is marked `draft`. This happens to the written values, before they become a configuration: whoever reads
+config.yaml finds plain pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Annotated, Any
 
-from specgauge.configs.faults import Fault, Keys, value_fault
-from specgauge.configs.names import LONGEST_NAME, NAME, part_of_name
-from specgauge.configs.rules import Choice, Rule, Scalar, Text, Whole
-from specgauge.configs.section import Section
+from annotated_types import MinLen
+from pydantic import ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
-Mode = Literal["eager", "compile", "cuda_graph"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
+from specgauge.configs.errors import Errors, Keys, refused
+from specgauge.configs.fields import (
+    LONGEST_NAME,
+    UNIQUE,
+    BatchSizes,
+    Contexts,
+    Mode,
+    Name,
+    Section,
+    is_name,
+    listed,
+    null_means,
+    part_of_name,
+    several,
+)
+
 MOST_VARIANTS = 1000
 """Of one pair."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Varying(Rule):
-    """One value of ``item``, or a list of them, each of which makes a variant; null means ``null_means``, if anything.
-
-    The lists of a configuration's pairs are gone before a field is checked (`spread`), so a list of several that is met
-    here has no pair to make variants of.
-    """
-
-    item: Scalar
-    null_means: str = ""
-
-    @property
-    def allowed(self) -> str:
-        """The item's words."""
-        null = f", or null ({self.null_means})" if self.null_means else ""
-        return f"{self.item.allowed}, or a list of these{null}"
-
-    def values(self, written: object) -> list[Any] | None:
-        """The different values of a list without a fault, in its order; None for anything else."""
-        if not isinstance(written, (list, tuple)) or not written or self._list_faults(written):
-            return None
-        return list(dict.fromkeys(written))
-
-    def _list_faults(self, written: list[Any] | tuple[Any, ...]) -> list[Fault]:
-        return [fault.under((index,)) for index, one in enumerate(written) for fault in self.item.faults(one)]
-
-    def faults(self, value: object) -> list[Fault]:
-        """Those of the value, or of every item of a list."""
-        if value is None and self.null_means:
-            return []
-        if not isinstance(value, (list, tuple)):
-            found = self.item.faults(value)
-            return [value_fault((), value, self.allowed)] if found else []
-        if not value:
-            return [value_fault((), value, f"at least one value: {self.allowed}")]
-        found = self._list_faults(value)
-        if not found and len(set(value)) > 1:
-            return [value_fault((), value, "one value, where no pair of a configuration has its variants")]
-        return found
-
-    def resolved(self, value: Any) -> object:
-        """The value, also where it stands alone in a list."""
-        return value[0] if isinstance(value, (list, tuple)) else value
-
-    def json_schema(self) -> dict[str, object]:
-        """The item, an array of it, and null where it may be."""
-        item = self.item.json_schema()
-        null = [{"type": "null"}] if self.null_means else []
-        return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}, *null]}
-
-
-DTYPE = Varying(item=Choice(words=get_args(Dtype)))
-ATTENTION = Varying(
-    item=Text(
-        pattern=r"^[A-Za-z0-9_./@:|-]+$",
-        means="the name of one of transformers' attention implementations, such as sdpa or eager",
-    ),
-    null_means="the model's default",
-)
-MODE = Varying(item=Choice(words=get_args(Mode)))
-THREADS = Varying(item=Whole(at_least=1, at_most=4096), null_means="torch's own choice")
-OF_THE_RUN = "the configuration's"
-PAIR_MODE = Varying(item=MODE.item, null_means=OF_THE_RUN)
-PAIR_THREADS = Varying(item=THREADS.item, null_means=OF_THE_RUN)
-
-_OF_MODELS = {"dtype": DTYPE, "attention": ATTENTION}
-_OF_RUNS = {"mode": MODE, "threads": THREADS}
+_ANY = null_means("any")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,181 +49,225 @@ class Spread:
     """Written values with a pair for every variant."""
 
     value: Mapping[str, Any]
-    places: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
     """Where each pair is written: an index of the written pairs."""
-    faults: tuple[Fault, ...] = ()
-    """At the places written."""
+    errors: Errors
+    """At the places of the values."""
 
-    def written(self, fault: Fault) -> Fault:
-        """A fault of the spread values, at the place where it is written."""
-        return replace(fault, keys=self._written(fault.keys), subject=self._written(fault.subject))
-
-    def _written(self, keys: Keys) -> Keys:
+    def place(self, keys: Keys) -> Keys:
+        """Where a person wrote what stands at ``keys`` of the value."""
         match keys:
-            case ("pairs", int(index), *inner) if index < len(self.places):
-                return ("pairs", self.places[index], *inner)
+            case ("pairs", int(index), *inner) if index < len(self.indices):
+                return ("pairs", self.indices[index], *inner)
         return keys
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Axis:
-    """Values of one place of a pair, of which every variant has one."""
-
-    keys: tuple[str, ...]
-    values: list[Any]
-
-    def part(self, value: object) -> str:
-        """What a value adds to the names of its variants."""
-        role = "draft-" if self.keys[0] == "draft" else ""
-        kind = "threads-" if self.keys[-1] == "threads" else ""
-        return f"{role}{kind}{part_of_name(value)}"
-
-
-@dataclass(kw_only=True)
-class _Variants:
-    """All pairs, as they are found."""
-
-    pairs: list[Any] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    of_name: dict[str, list[str]] = field(default_factory=dict)
-    """Names of the variants, by the name written."""
-    taken: dict[str, int] = field(default_factory=dict)
-    """Where each name of a pair or variant is written; upper and lower case alike."""
-    bases: dict[str, int] = field(default_factory=dict)
-    """Where each name is written first."""
-
-    def add(self, index: int, pair: object, axes: list[_Axis]) -> None:
-        """The variants of the pair written at an index."""
-        names: list[str] = []
-        own: dict[str, int] = {}
-        base = pair.get("name") if isinstance(pair, Mapping) else None
-        is_named = NAME.accepts(base)
-        for values in self._choices(index, axes):
-            variant = _with_values(pair, axes, values)
-            if is_named and axes:
-                variant["name"] = "-".join([str(base), *(a.part(v) for a, v in zip(axes, values, strict=True))])
-            self.pairs.append(variant)
-            self.places.append(index)
-            if is_named:
-                names.append(variant["name"])
-        if is_named and (earlier := self.bases.setdefault(str(base).casefold(), index)) != index:
-            words = f"a name that pairs[{earlier}] does not have already"
-            self.faults.append(value_fault(("pairs", index, "name"), base, words))
-            return
-        for name in names:
-            fault = self._name_fault(index, base, name, own, is_variant=bool(axes))
-            if fault is not None:
-                self.faults.append(fault)
-                break
-        self.taken = own | self.taken
-        if is_named and axes:
-            self.of_name.setdefault(str(base), []).extend(names)
-
-    def _choices(self, index: int, axes: list[_Axis]) -> Iterator[tuple[Any, ...]]:
-        """Every combination of values; the first alone where there are too many."""
-        count = prod(len(axis.values) for axis in axes)
-        if count > MOST_VARIANTS:
-            self.faults.append(
-                value_fault(("pairs", index), f"{count} variants", f"at most {MOST_VARIANTS} of one pair")
-            )
-            yield tuple(axis.values[0] for axis in axes)
-        else:
-            yield from product(*(axis.values for axis in axes))
-
-    def _name_fault(
-        self, index: int, base: object, name: str, own: dict[str, int], *, is_variant: bool
-    ) -> Fault | None:
-        """What is wrong with the name of a pair or variant, which joins ``own``."""
-        keys: Keys = ("pairs", index, "name")
-        if not NAME.accepts(name):
-            words = f"a name whose variants, such as {name}, have at most {LONGEST_NAME} characters"
-            return value_fault(keys, base, words)
-        folded = name.casefold()
-        if folded in own and is_variant:
-            return value_fault(keys, base, f"variants with names of their own, two would be {name}")
-        if folded in self.taken and (is_variant or self._is_variant(folded)):
-            words = f"a name without the variant {name}, which pairs[{self.taken[folded]}] has already"
-            return value_fault(keys, base, words)
-        own[folded] = index
-        return None
-
-    def _is_variant(self, folded: str) -> bool:
-        return any(folded == name.casefold() for names in self.of_name.values() for name in names)
+Choices = dict[tuple[str, ...], tuple[Any, ...]]
+"""Values by the place in a pair of which every variant has one."""
 
 
 def spread(written: Mapping[str, Any]) -> Spread:
     """The written values with a pair for every variant; themselves where no list makes any.
 
-    Lists with a fault in them stay as they are, for the rules of their fields to tell. ``mode`` and ``threads`` of the
+    Lists with an error in them stay as they are, for the types of their fields to tell. ``mode`` and ``threads`` of the
     configuration become their first value, which pairs that have their own do not take.
     """
     pairs = written.get("pairs")
     if not isinstance(pairs, (list, tuple)):
-        return Spread(value=written)
-    common = {axis: values for axis, rule in _OF_RUNS.items() if (values := _several(rule, written.get(axis)))}
-    found = _Variants()
+        return Spread(value=written, errors=[])
+    common: Choices = {
+        (field,): values for field in ("mode", "threads") if (values := _values(field, written.get(field)))
+    }
+    variants: list[Any] = []
+    indices: list[int] = []
+    names: dict[str, list[str]] = {}
+    errors: Errors = []
     for index, pair in enumerate(pairs):
         plain = pair.model_dump() if isinstance(pair, Section) else pair
-        axes = list(_axes(plain, common)) if isinstance(plain, Mapping) else []
-        found.add(index, plain if axes else pair, axes)
-    value = {**written, **{axis: values[0] for axis, values in common.items()}, "pairs": found.pairs}
-    if found.of_name and isinstance(written.get("grid"), Mapping):
-        value["grid"] = _with_variants_named(written["grid"], found.of_name)
-    return Spread(value=value, places=tuple(found.places), faults=tuple(found.faults))
+        choices = _choices(plain, common) if isinstance(plain, Mapping) else {}
+        if (count := prod(map(len, choices.values()))) > MOST_VARIANTS:
+            error = refused(None, f"at most {MOST_VARIANTS} variants of one pair", got=str(count))
+            errors.append((("pairs", len(variants)), error))
+            choices = {keys: values[:1] for keys, values in choices.items()}
+        made = list(_variants(plain, choices)) if choices else [pair]
+        if choices and is_name(plain.get("name")):
+            names.setdefault(plain["name"], []).extend(variant["name"] for variant in made)
+        variants += made
+        indices += [index] * len(made)
+    value = {**written, **{keys[0]: values[0] for keys, values in common.items()}, "pairs": variants}
+    if names and isinstance(written.get("grid"), Mapping):
+        value["grid"] = _with_variants_named(written["grid"], names)
+    return Spread(value=value, indices=tuple(indices), errors=errors + _name_errors(pairs, variants, indices))
 
 
-def _several(rule: Varying, written: object) -> list[Any] | None:
-    """The values of a list that makes variants; None where there is one value, or a fault."""
-    values = rule.values(written)
+def _values(field: str, written: object) -> tuple[Any, ...] | None:
+    """The values of a list that makes variants; None where there is one value, or an error."""
+    try:
+        values = several(field, written)
+    except ValidationError:
+        return None
     return values if values is not None and len(values) > 1 else None
 
 
-def _axes(pair: Mapping[str, Any], common: Mapping[str, list[Any]]) -> Iterator[_Axis]:
+def _choices(pair: Mapping[str, Any], common: Choices) -> Choices:
+    found: Choices = {}
     for role in ("target", "draft"):
-        model = pair.get(role)
-        for axis, rule in _OF_MODELS.items():
-            values = _several(rule, model.get(axis)) if isinstance(model, Mapping) else None
-            if values:
-                yield _Axis(keys=(role, axis), values=values)
-    for axis, rule in _OF_RUNS.items():
-        values = common.get(axis) if pair.get(axis) is None else _several(rule, pair[axis])
+        for field in ("dtype", "attention"):
+            model = pair.get(role)
+            if isinstance(model, Mapping) and (values := _values(field, model.get(field))):
+                found[role, field] = values
+    for field in ("mode", "threads"):
+        values = common.get((field,)) if pair.get(field) is None else _values(field, pair[field])
         if values:
-            yield _Axis(keys=(axis,), values=values)
+            found[(field,)] = values
+    return found
 
 
-def _with_values(pair: Any, axes: list[_Axis], values: tuple[Any, ...]) -> Any:
-    """A pair with one value at the place of each axis."""
-    if not axes:
-        return pair
-    variant = dict(pair)
-    for axis, value in zip(axes, values, strict=True):
-        *outer, key = axis.keys
-        holder = variant
-        for name in outer:
-            holder[name] = dict(holder[name])
-            holder = holder[name]
-        holder[key] = value
-    return variant
+def _variants(pair: Mapping[str, Any], choices: Choices) -> Iterator[dict[str, Any]]:
+    """The pair with every combination of values, each under a name of its own."""
+    for values in product(*choices.values()):
+        variant = dict(pair)
+        parts = [str(pair.get("name"))]
+        for (*role, field), value in zip(choices, values, strict=True):
+            holder = variant
+            for key in role:
+                holder[key] = dict(holder[key])
+                holder = holder[key]
+            holder[field] = value
+            marks = ["draft"] * (role == ["draft"]) + ["threads"] * (field == "threads")
+            parts.append("-".join([*marks, part_of_name(value)]))
+        if is_name(pair.get("name")):
+            variant["name"] = "-".join(parts)
+        yield variant
 
 
-def _with_variants_named(grid: Mapping[str, Any], of_name: Mapping[str, list[str]]) -> dict[str, Any]:
+def _name_errors(pairs: Sequence[Any], variants: Sequence[Any], indices: Sequence[int]) -> Errors:
+    """Names of pairs and variants that are not their own, upper and lower case alike; one error a written pair."""
+    errors: dict[int, tuple[Keys, PydanticCustomError]] = {}
+    first: dict[str, int] = {}
+    taken: dict[str, int] = {}
+    for at, (variant, index) in enumerate(zip(variants, indices, strict=True)):
+        base, name = _name_of(pairs[index]), _name_of(variant)
+        if not is_name(base) or name is None or index in errors:
+            continue
+        earlier, other = first.setdefault(base.casefold(), index), taken.get(name.casefold())
+        taken.setdefault(name.casefold(), index)
+        if earlier != index:
+            expected = f"a name that pairs[{earlier}] does not have already"
+        elif not is_name(name):
+            expected = f"a name whose variants, such as {name}, have at most {LONGEST_NAME} characters"
+        elif other == index:
+            expected = f"variants with names of their own, two would be {name}"
+        elif other is not None:
+            expected = f"a name without the variant {name}, which pairs[{other}] has already"
+        else:
+            continue
+        errors[index] = (("pairs", at, "name"), refused(base, expected))
+    return list(errors.values())
+
+
+def _name_of(pair: object) -> str | None:
+    """The name of a pair, if it has any."""
+    name = pair.get("name") if isinstance(pair, Mapping) else getattr(pair, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _with_variants_named(grid: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
     """The grid with the names of pairs in its rules replaced by those of their variants."""
-    changed = dict(grid)
-    for section in ("include", "exclude"):
-        rules = grid.get(section)
-        if isinstance(rules, (list, tuple)):
-            changed[section] = [_rule_with_variants(rule, of_name) for rule in rules]
-    return changed
+
+    def renamed(rule: Any) -> Any:
+        plain = rule.model_dump() if isinstance(rule, Section) else rule
+        named = plain.get("pair") if isinstance(plain, Mapping) else None
+        wanted: list[Any] = list(named) if isinstance(named, (list, tuple)) else [named]
+        if not any(isinstance(one, str) and one in names for one in wanted):
+            return rule
+        return {**plain, "pair": [name for one in wanted for name in names.get(one, [one])]}
+
+    rules = {section: grid.get(section) for section in ("include", "exclude")}
+    lists = {section: listed for section, listed in rules.items() if isinstance(listed, (list, tuple))}
+    return {**grid, **{section: [renamed(rule) for rule in listed] for section, listed in lists.items()}}
 
 
-def _rule_with_variants(rule: Any, of_name: Mapping[str, list[str]]) -> Any:
-    plain = rule.model_dump() if isinstance(rule, Section) else rule
-    if not isinstance(plain, Mapping) or plain.get("pair") is None:
-        return rule
-    named = plain["pair"]
-    wanted = named if isinstance(named, (list, tuple)) else [named]
-    if not any(isinstance(one, str) and one in of_name for one in wanted):
-        return rule
-    pairs = [name for one in wanted for name in (of_name.get(one, [one]) if isinstance(one, str) else [one])]
-    return {**plain, "pair": pairs}
+class CellRule(Section):
+    """Cells by where they are: those that match every key given; a key without a value matches everything."""
+
+    pair: Annotated[Annotated[tuple[Name, ...], MinLen(1), listed(Name), UNIQUE] | None, _ANY] = None
+    """Pairs by name; a pair's name stands for all its variants."""
+    mode: Annotated[Annotated[tuple[Mode, ...], MinLen(1), listed(Mode), UNIQUE] | None, _ANY] = None
+    """Modes the forwards run in."""
+    batch_size: Annotated[BatchSizes | None, _ANY] = None
+    """Batch sizes, each one of grid.batch_size."""
+    context: Annotated[Contexts | None, _ANY] = None
+    """Contexts, each one of grid.context."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> CellRule:
+        if all(getattr(self, axis) is None for axis in AXES):
+            raise refused(None, f"one for at least one of {', '.join(AXES)}", got="no value")
+        return self
+
+    def matches(self, place: GridPoint) -> bool:
+        """Whether a cell at a place keeps to the rule."""
+        wanted = {axis: getattr(self, axis) for axis in AXES}
+        return all(values is None or getattr(place, axis) in values for axis, values in wanted.items())
+
+
+AXES = tuple(CellRule.model_fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridPoint:
+    """Where a cell is, its sampling chain aside."""
+
+    pair: str
+    mode: str
+    batch_size: int
+    context: int
+
+
+def is_measured(place: GridPoint, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
+    """Whether a cell is measured: it matches some rule of ``include``, or there is none, and no rule of ``exclude``."""
+    is_included = not include or any(rule.matches(place) for rule in include)
+    return is_included and not any(rule.matches(place) for rule in exclude)
+
+
+def rule_errors(places: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
+    """What is wrong with the rules of a full grid: values it does not have, rules that match or leave no cell."""
+    known = {axis: list(dict.fromkeys(getattr(place, axis) for place in places)) for axis in AXES}
+    modes = ", ".join(dict.fromkeys(f"{place.pair} runs in mode {place.mode}" for place in places))
+    errors: Errors = []
+    for section, rules in (("include", include), ("exclude", exclude)):
+        for index, rule in enumerate(rules):
+            keys: Keys = ("grid", section, index)
+            given = {axis: values for axis in AXES if (values := getattr(rule, axis)) is not None}
+            outside = {axis: [one for one in values if one not in known[axis]] for axis, values in given.items()}
+            unknown: Errors = [
+                ((*keys, axis), _not_in_grid(axis, known[axis], values[0]))
+                for axis, values in outside.items()
+                if values
+            ]
+            errors += unknown
+            if not unknown and not any(rule.matches(place) for place in places):
+                got = ", ".join(f"{axis} {' or '.join(map(str, values))}" for axis, values in given.items())
+                errors.append((keys, refused(None, "a rule that some cell matches", got=got, hint=modes)))
+    if not errors and not any(is_measured(place, include, exclude) for place in places):
+        error = refused(None, "rules that leave at least one cell", got="rules that leave none")
+        errors.append((("grid", "exclude" if exclude else "include"), error))
+    return errors
+
+
+def _not_in_grid(axis: str, known: list[Any], value: object) -> PydanticCustomError:
+    """The error of a value that the grid does not have, with the nearest that it has."""
+    if isinstance(value, int):
+        near = min(known, key=lambda one: (abs(one - value), one))
+        what = f"values of grid.{axis}"
+    else:
+        near = max(known, key=lambda name: _likeness(name, str(value)))
+        what = f"{axis}s of this configuration"
+    return refused(value, f"{what}, which are {', '.join(map(str, known))}", hint=f"the nearest is {near}")
+
+
+def _likeness(name: str, other: str) -> tuple[int, float]:
+    """How many characters two names share in order, and of how many: a variant is like the pair it is one of."""
+    matcher = difflib.SequenceMatcher(None, name, other, autojunk=False)
+    return sum(block.size for block in matcher.get_matching_blocks()), matcher.ratio()

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from specgauge.configs.faults import ConfigError, Fault, Keys, shown
+from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, value_fault
 
 MOST_VALUES = 100_000
 _LONGEST_NUMBER = 100
@@ -35,6 +35,14 @@ class Loader(_Resolving, yaml.SafeLoader):
 
 class Dumper(_Resolving, yaml.SafeDumper):
     """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
+
+
+def dump_yaml(value: object) -> str:
+    """Plain data as YAML that `read_yaml` reads back equal, inner lists on one line each."""
+    text: str = yaml.dump(
+        value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1 << 20
+    )
+    return text
 
 
 def _resolve(kind: str, pattern: str, first: str) -> None:
@@ -73,26 +81,27 @@ class Document:
     faults: tuple[Fault, ...]
 
 
-def read_yaml(text: str, source: Source) -> Document:
-    """Parse one YAML document; ``source`` names it in errors.
+def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
+    """Parse one YAML document; ``source`` names it in errors, and ``under`` is where its value stands.
 
-    Raises ConfigError where it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
     A text without any value has the value None and no lines.
+
+    Raises:
+        ConfigError: it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
     """
+    builder = _Builder(source)
     try:
         loader = Loader(text)
         try:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        builder = _Builder(source)
-        value = None if root is None else builder.build(root, ())
+        value = None if root is None else builder.build(root, under)
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_line(error, text, source)) from error
     except RecursionError as error:
-        raise ConfigError(
-            f"{source.label}: lists or mappings are nested too deeply, allowed: some hundred levels"
-        ) from error
+        expected = "expected lists and mappings nested some hundred levels deep at most, got more"
+        raise ConfigError(f"{source.label}: {expected}") from error
     return Document(value=value, lines=builder.lines, faults=tuple(builder.faults))
 
 
@@ -111,10 +120,11 @@ class _Builder:
         self.lines.setdefault(keys, line)
         self._built += 1
         if self._built > MOST_VALUES:
-            raise ConfigError(f"{self._source.at(line)}: found over {MOST_VALUES} values once its aliases are expanded")
+            got = "more once its aliases are expanded"
+            raise ConfigError(f"{self._source.at(line)}: expected at most {MOST_VALUES} values, got {got}")
         if id(node) in self._open:
             raise ConfigError(
-                f"{self._source.at(line)}: found an anchor that contains itself, allowed: aliases of others"
+                f"{self._source.at(line)}: expected aliases of others, got an anchor that contains itself"
             )
         self._open.add(id(node))
         try:
@@ -140,9 +150,9 @@ class _Builder:
                 continue
             key = key_node.value
             if key in first_line:
-                text = f" is given twice, first at line {first_line[key]}; remove one of them"
-                about = f"key {shown(key)}"
-                self.faults.append(Fault(keys=(*keys, key), subject=keys, about=about, text=text, line=line))
+                where = f" in {place_name(keys)}" if keys else ""
+                words = f"key {shown(key)}{where} is given twice, first at line {first_line[key]}; remove one of them"
+                self.faults.append(Fault(code="repeated_key", keys=(*keys, key), words=words, line=line))
                 continue
             first_line[key] = line
             self.lines[(*keys, key)] = line
@@ -159,20 +169,15 @@ class _Builder:
                 line = source.start_mark.line + 1
                 self._fault(keys, line, "the merge key << without a mapping", "an alias of a mapping, <<: *name")
                 continue
-            inner = _Builder(self._source)
-            inner._open, inner._built = self._open, self._built
-            values = inner.build(source, ())
-            self._built = inner._built
-            self.faults += [fault.under(keys) for fault in inner.faults]
+            own, self.lines = self.lines, {}
+            values = self.build(source, keys)
+            merged, self.lines = self.lines, own
             if not isinstance(values, dict):  # a mapping with a tag of its own, which is a fault already
                 continue
             new = {key: value for key, value in values.items() if key not in result}
             result |= new
-            self.lines |= {
-                keys + inner_keys: line
-                for inner_keys, line in inner.lines.items()
-                if inner_keys[:1] and inner_keys[0] in new
-            }
+            depth = len(keys)
+            self.lines |= {inner: line for inner, line in merged.items() if len(inner) > depth and inner[depth] in new}
 
     def _scalar(self, node: yaml.Node, keys: Keys) -> object:
         kind = node.tag.removeprefix(_CORE)
@@ -196,8 +201,8 @@ class _Builder:
             return None
         return text
 
-    def _fault(self, keys: Keys, line: int, found: str, allowed: str) -> None:
-        self.faults.append(Fault(keys=keys, subject=keys, text=f"found {found}, allowed: {allowed}", line=line))
+    def _fault(self, keys: Keys, line: int, got: str, expected: str) -> None:
+        self.faults.append(value_fault("unreadable", keys, got, expected, line))
 
 
 def _integer(text: str) -> int:
@@ -223,7 +228,7 @@ def _syntax_line(error: yaml.YAMLError, text: str, source: Source) -> str:
     """One line for PyYAML's multi-line complaints."""
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
-        return f"{source.at(line)}: found the character {chr(int(error.character))!r}, allowed: printable text"
+        return f"{source.at(line)}: expected printable text, got the character {chr(int(error.character))!r}"
     marked: Any = error
     mark = marked.problem_mark or marked.context_mark
     problem = ", ".join(part for part in (marked.context, marked.problem) if part)

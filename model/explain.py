@@ -1,8 +1,7 @@
 """One position, or a chain of them, explained: both paths to every token, and the probability tree of a round.
 
     explanation = explain([[.2, .4, .4]], [[.1, .1, .8]], names=["A", "B", "C"])
-    explanation_text(explanation)          # for people
-    explanation_document(explanation)      # for --json
+    explanation_document(explanation)      # plain numbers, for --json
 
 Position i is reached when the drafts before it were accepted; the distributions of a position do not depend on which
 tokens those were.  K positions, V tokens.
@@ -20,7 +19,6 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.profiles import run_distribution
 from specgauge.model.checks import FloatArray, distribution
 from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionDistribution, position_distribution
-from specgauge.model.text_table import text_table
 
 MOST_POSITIONS = 64
 """A longer chain is no tree that anybody reads: its text would grow with the square of the positions."""
@@ -135,23 +133,6 @@ def tree(explanation: Explanation) -> list[dict[str, Any]]:
     return leaves
 
 
-def explanation_text(explanation: Explanation) -> str:
-    """Tables of the positions, the paths to every token, and the tree."""
-    drawn = "its argmax" if explanation.draft_sampling == "greedy" else "a draw from its probabilities"
-    lines = [f"acceptance rule: {explanation.rule}; the draft proposes {drawn}", ""]
-    for i, law in enumerate(explanation.positions, start=1):
-        lines += [f"position {i}" if len(explanation.positions) > 1 else "the position", _table(explanation.names, law)]
-        lines += [
-            f"overlap (accepted mass) {_short(law.overlap)}, rejected mass {_short(law.rejected)}",
-            "paths to each token: accepted + rejected mass x residual = output",
-            *(_path(name, law, v) for v, name in enumerate(explanation.names)),
-            "",
-        ]
-    lines += ["probability tree of the round", *_tree_lines(explanation), ""]
-    lines.append(f"tokens per round {_short(1 + explanation.survival.sum())}, bonus or replacement included")
-    return "\n".join(lines)
-
-
 def _tokens(names: Sequence[str], law: PositionDistribution) -> list[dict[str, Any]]:
     columns = {
         "target_prob": law.target_probs,
@@ -167,48 +148,3 @@ def _tokens(names: Sequence[str], law: PositionDistribution) -> list[dict[str, A
     return [
         {"token": name} | {key: float(values[v]) for key, values in columns.items()} for v, name in enumerate(names)
     ]
-
-
-def _table(names: Sequence[str], law: PositionDistribution) -> str:
-    headings = ["token", "target", "draft", "accept", "accepted", "surplus", "deficit", "residual"]
-    columns = (law.target_probs, law.draft_probs, law.accept, law.accepted, law.surplus, law.deficit, law.residual)
-    rows = [[str(name), *(_rounded(values[v]) for values in columns)] for v, name in enumerate(names)]
-    for v, row in enumerate(rows):
-        if law.draft_probs[v] == 0:
-            row[3] = None
-    return text_table(headings, rows)
-
-
-def _path(name: str, law: PositionDistribution, v: int) -> str:
-    accepted, residual, output = _short(law.accepted[v]), _short(law.residual[v]), _short(law.output[v])
-    return f"  {name}: {accepted} + {_short(law.rejected)} x {residual} = {output}"
-
-
-def _tree_lines(explanation: Explanation) -> list[str]:
-    lines, leaves = ["round 1"], tree(explanation)
-    for i, leaf in enumerate(leaves[:-1], start=1):
-        indent = "   " * (i - 1)
-        overlap = explanation.positions[i - 1].overlap
-        survived = _short(explanation.survival[i - 1])
-        rejected = _short(explanation.positions[i - 1].rejected)
-        lines.append(f"{indent}├─ draft {i} rejected ({rejected}): {_short(leaf['probability'])}, {_commits(leaf)}")
-        lines.append(f"{indent}└─ draft {i} accepted ({_short(overlap)}): {survived}")
-    indent = "   " * len(explanation.positions)
-    lines.append(f"{indent}└─ bonus: {_short(leaves[-1]['probability'])}, {_commits(leaves[-1])}")
-    return lines
-
-
-def _commits(leaf: dict[str, Any]) -> str:
-    count = "1 token" if leaf["tokens"] == 1 else f"{leaf['tokens']} tokens, the last"
-    origin = "the residual" if leaf["last_token"] == "residual" else "the target"
-    probs = leaf["last_token_probs"] or {}
-    shown = ", ".join(f"{name} {_short(value)}" for name, value in probs.items() if value > 0)
-    return f"commits {count} from {origin}" + (f" ({shown})" if shown else "")
-
-
-def _rounded(value: Any) -> float:
-    return round(float(value), 12)
-
-
-def _short(value: Any) -> str:
-    return f"{_rounded(value):.4g}"

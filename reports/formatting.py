@@ -7,8 +7,11 @@ Nothing here rounds a value that is used again. Output: plain strings, never mar
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+from specgauge.model.settings import Point
 
 UNKNOWN = "–"
 """What is printed for a value that is not known."""
@@ -19,6 +22,7 @@ TIMES = "\u202f×"
 PER_CENT = "\u202f%"
 """A narrow no-break space and the sign, as in `12 %`."""
 
+_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _SIGNIFICANT_DIGITS = 3
 
@@ -115,9 +119,9 @@ def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     return f"{low:.{decimals}f}–{high:.{decimals}f}"
 
 
-def count(quantity: int, noun: str, plural: str | None = None) -> str:
+def count(quantity: int, noun: str) -> str:
     """`1 prompt`, `2 prompts`."""
-    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {plural or noun + 's'}"
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
 def listed(words: Sequence[str], joint: str = "and") -> str:
@@ -140,11 +144,21 @@ def ranges(values: Iterable[int], grid: Sequence[int]) -> str:
     return listed(words, "or")
 
 
+def point_words(point: Point) -> str:
+    """`batch 4, 256 tokens of context`."""
+    return f"batch {point.batch_size}, {count(point.context, 'token')} of context"
+
+
 def sentence(words: str) -> str:
     """`words` with a capital in front and a full stop behind."""
     if not words:
         return words
     return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")
+
+
+def printable(text: str) -> str:
+    """`text` without the characters that neither HTML nor XML has a place for."""
+    return _NOT_TEXT.sub("\ufffd", text)
 
 
 def _with_minus(digits: str) -> str:

@@ -8,45 +8,34 @@ script and loads nothing. The same run gives the same bytes.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from markupsafe import Markup
 
-from specgauge import __version__
-from specgauge.reports.acceptance_curves import acceptance_curves
-from specgauge.reports.answers import UNKNOWN_ANSWER, answer_groups, headline, strategy_words
-from specgauge.reports.blocks import MOST_PANELS
-from specgauge.reports.built import built_forwards
-from specgauge.reports.data import ReportData, read_report_data
-from specgauge.reports.environment import environment_sections
-from specgauge.reports.figure_heatmap import colour_key
+from specgauge.model.settings import Point, Setting
+from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.findings import findings
-from specgauge.reports.formatting import duration, percent, sentence
-from specgauge.reports.glossary import GLOSSARY
-from specgauge.reports.records import Curves, Measured, Place, Strategy, curves, measured
-from specgauge.reports.sections import acceptance_blocks, cost_blocks, speedup_blocks, strategy_heat_map
-from specgauge.reports.tables import (
-    acceptance_table,
-    broken_table,
-    prediction_table,
-    timing_table,
-)
-from specgauge.reports.timings import part_timings
-from specgauge.reports.verification_section import verification_section
+from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
+from specgauge.reports.records import ReportData, curves, read_report_data, validated
+from specgauge.reports.summaries import acceptance_curves, arm_summaries
+from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import REPORT
+from specgauge.sweeps.store.schema import JournalLine
+from specgauge.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 _TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
-_TONES |= {"none": "tone-open", UNKNOWN_ANSWER: "tone-open"}
-_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_TONES |= {"none": "tone-open", NO_ANSWER: "tone-open"}
+_UNITS = (("_bytes", 2**30, "GiB"), ("_hz", 1e6, "MHz"), ("_w", 1.0, "W"), ("_c", 1.0, "°C"))
+Facts = list[tuple[str, list[tuple[str, str]]]]
+"""Headings with pairs of name and value."""
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -70,7 +59,7 @@ def render_report(data: ReportData) -> str:
     """The page of a run, UTF-8 text without a character HTML has no place for."""
     css = Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8").strip())
     page = _template().render(css=css, version=__version__, **page_values(data))
-    return _NOT_TEXT.sub("\ufffd", page) + "\n"
+    return printable(page) + "\n"
 
 
 @cache
@@ -89,45 +78,48 @@ def _template() -> Template:
 
 def page_values(data: ReportData) -> dict[str, Any]:
     """Everything the template prints."""
-    precision = data.config.precision
-    by_strategy = curves(data.predictions)
-    timings = part_timings(data.timings, precision.confidence)
-    samplings = _sampling_names(data)
-    unanswered = _unanswered(data)
-    decoded = measured(data.verified)
-    strategies = _strategies(data, by_strategy, decoded)
-    broken = broken_table(timings)
-    gamma_max = max(data.config.grid.gamma)
-    acceptance = acceptance_curves(data.acceptance, by_strategy or _configured(data), data.config)
+    from specgauge.reports import sections  # late: a run imports this module before it measures, matplotlib after that
+    from specgauge.reports.validation import validation_section
+
+    config = data.config
+    by_setting, decoded = curves(data.predictions), validated(data.validation)
+    arms = arm_summaries(data.timings, config.precision.confidence)
+    answers = Answers(
+        recommendations=data.recommendations,
+        curves=by_setting,
+        validated=decoded,
+        confidence=config.precision.confidence,
+    )
+    samplings, unanswered = _sampling_names(data), _unanswered(data)
+    acceptance = acceptance_curves(data.acceptance, by_setting or _configured(data), config)
     values = {
-        "name": data.config.name,
+        "name": config.name,
         "machine": _machine(data.environment),
         "measured": _measured(data),
         "pairs": _pairs(data),
         "tones": _TONES,
-        "headline": headline(data.answers, by_strategy, unanswered, precision.confidence, decoded),
+        "headline": answers.headline(unanswered),
         "unanswered": unanswered,
-        "strategies": strategies,
+        "settings": _settings(data, answers),
         "no_answer": sentence(data.gaps[0].remedy) if data.gaps else "",
-        "colour_key": colour_key(key="colour-key"),
-        "warnings": findings(data, by_strategy),
-        "confidence": percent(precision.confidence),
-        "wanted": f"±{percent(precision.relative_ci, 1)}",
-        "speedups": speedup_blocks(by_strategy, data.answers, samplings, decoded),
+        "colour_key": sections.colour_key(),
+        "warnings": findings(data, by_setting),
+        "confidence": percent(config.precision.confidence),
+        "wanted": f"±{percent(config.precision.relative_ci, 1)}",
+        "speedups": sections.speedup_blocks(by_setting, data.recommendations, samplings, decoded),
         "is_measured": bool(decoded),
-        "verification": verification_section(data, samplings),
-        "costs": cost_blocks(by_strategy, samplings),
-        "gamma_max": gamma_max,
-        "most_panels": MOST_PANELS,
+        "validation": validation_section(data, samplings),
+        "costs": sections.cost_blocks(by_setting, samplings),
+        "gamma_max": max(config.grid.gamma),
+        "most_panels": sections.MOST_PANELS,
         "summary": acceptance_table(acceptance),
-        "acceptances": acceptance_blocks(acceptance, samplings),
-        "predictions": prediction_table(by_strategy, data.answers),
-        "broken": broken,
-        "timings": timing_table(timings),
+        "acceptances": sections.acceptance_blocks(acceptance, samplings),
+        "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
+        "broken": broken_table(arms),
+        "timings": timing_table(arms),
         "spent": _spent(data),
-        "environment": [*environment_sections(data.environment), *built_forwards(data.lines)],
+        "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
-        "glossary": GLOSSARY,
     }
     return values | {"sections": _sections(values)}
 
@@ -138,7 +130,7 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("answers", "What to do", True),
         ("warnings", "Warnings", True),
         ("speedup", "Speed-up", bool(values["speedups"])),
-        ("verification", "Prediction against measurement", True),
+        ("validation", "Validation", True),
         ("cost", "Cost of a round", bool(values["costs"])),
         ("acceptance", "Acceptance", True),
         ("predictions", "Predictions", True),
@@ -151,26 +143,26 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(anchor, words) for anchor, words, there in everything if there]
 
 
-def _strategies(data: ReportData, by_strategy: Curves, decoded: Measured) -> list[dict[str, Any]]:
-    """One entry a strategy: its name, what its sampling is, its answers and its heat map."""
+def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
+    """One entry a setting: its name, what its sampling is, its answers and its heat map."""
+    from specgauge.reports.sections import heat_map  # late, as above
+
     grid = data.config.grid
-    confidence = data.config.precision.confidence
-    groups = answer_groups(data.answers, by_strategy, grid.batch_size, grid.context, confidence, decoded)
-    places = sorted({Place(b, c) for b in grid.batch_size for c in grid.context} | {one.place for one in data.answers})
-    batch_sizes = sorted({place.batch_size for place in places})
-    contexts = sorted({place.context for place in places})
+    groups = answers.groups(grid.batch_size, grid.context)
+    batch_sizes = sorted({*grid.batch_size, *(one.point.batch_size for one in data.recommendations)})
+    contexts = sorted({*grid.context, *(one.point.context for one in data.recommendations)})
+    everything = list(dict.fromkeys([*groups, *answers.curves]))
     entries: list[dict[str, Any]] = []
-    for strategy in dict.fromkeys([*groups, *by_strategy]):
-        answers = {one.place: one for one in data.answers if one.strategy == strategy}
-        words = strategy_words(strategy, [*groups, *by_strategy])
+    for setting in everything:
+        words = setting_words(setting, everything)
         entries.append(
             {
                 "words": words[0].upper() + words[1:],
-                "settings": _settings(data, strategy),
-                "groups": groups.get(strategy, []),
-                "heat": strategy_heat_map(
-                    by_strategy.get(strategy, {}),
-                    answers,
+                "sampling": _sampling_words(data, setting),
+                "groups": groups.get(setting, []),
+                "heat": heat_map(
+                    answers.curves.get(setting, {}),
+                    {one.point: one for one in data.recommendations if one.setting == setting},
                     batch_sizes,
                     contexts,
                     key=f"heat-{len(entries)}",
@@ -181,9 +173,9 @@ def _strategies(data: ReportData, by_strategy: Curves, decoded: Measured) -> lis
     return entries
 
 
-def _settings(data: ReportData, strategy: Strategy) -> str:
-    """The sampling setting in words; empty where the configuration has none of that name."""
-    found = next((one for one in data.config.sampling if one.name == strategy.sampling), None)
+def _sampling_words(data: ReportData, setting: Setting) -> str:
+    """The sampling of a setting in words; empty where the configuration has none of that name."""
+    found = next((one for one in data.config.sampling if one.name == setting.sampling), None)
     if found is None:
         return ""
     values = found.model_dump(exclude={"name"}, exclude_defaults=True, exclude_none=True)
@@ -194,15 +186,21 @@ def _settings(data: ReportData, strategy: Strategy) -> str:
 
 def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
-    predicted = (one.strategy.sampling for one in data.predictions)
-    return list(dict.fromkeys([*named, *predicted, *(one.strategy.sampling for one in data.verified)]))
+    predicted = (one.setting.sampling for one in data.predictions)
+    return list(dict.fromkeys([*named, *predicted, *(one.setting.sampling for one in data.validation)]))
 
 
-def _configured(data: ReportData) -> list[Strategy]:
-    """The strategies that the configuration asks for."""
+def _configured(data: ReportData) -> list[Setting]:
+    """The settings that the configuration asks for."""
     config = data.config
     return [
-        Strategy(pair.name, config.mode_of(pair), sampling.name, draft_sampling, rule)
+        Setting(
+            pair=pair.name,
+            mode=config.mode_of(pair),
+            sampling=sampling.name,
+            draft_sampling=draft_sampling,
+            acceptance_rule=rule,
+        )
         for pair in planned_pairs(config)
         for sampling in config.sampling
         for draft_sampling in config.draft_sampling
@@ -211,14 +209,14 @@ def _configured(data: ReportData) -> list[Strategy]:
 
 
 def _unanswered(data: ReportData) -> int:
-    """Places to be measured that a strategy of the recommendations has no number for."""
-    wanted: dict[str, set[Place]] = {}
+    """Cells to be measured that the recommendations have no number for."""
+    wanted: dict[str, set[Point]] = {}
     for cell in plan_cells(data.config):
-        wanted.setdefault(cell.pair, set()).add(Place(cell.batch_size, cell.context))
-    answered: dict[Strategy, set[Place]] = {}
-    for one in data.answers:
-        answered.setdefault(one.strategy, set()).update([one.place] if one.is_known else [])
-    return sum(len(wanted.get(strategy.pair, set()) - places) for strategy, places in answered.items())
+        wanted.setdefault(cell.pair, set()).add(Point(batch_size=cell.batch_size, context=cell.context))
+    answered: dict[Setting, set[Point]] = {}
+    for one in data.recommendations:
+        answered.setdefault(one.setting, set()).update([one.point] if one.speedup is not None else [])
+    return sum(len(wanted.get(setting.pair, set()) - points) for setting, points in answered.items())
 
 
 def _pairs(data: ReportData) -> list[str]:
@@ -245,3 +243,63 @@ def _measured(data: ReportData) -> str:
 def _spent(data: ReportData) -> str:
     seconds = sum(one.device_s for one in data.lines if one.device_s is not None)
     return duration(seconds) if seconds > 0 else ""
+
+
+def environment_facts(environment: Mapping[str, Any]) -> Facts:
+    """Headings with (name, value) of environment.json: plain values first, every mapping under its own heading."""
+    facts: dict[str, list[tuple[str, str]]] = {"General": []}
+    for (first, *path), value in _leaves(environment):
+        heading = _words(first) if path else "General"
+        names = path or [first]
+        name, text = _with_unit(names[-1], value)
+        facts.setdefault(heading, []).append((": ".join([*map(_words, names[:-1]), name]), text))
+    return [(heading, pairs) for heading, pairs in facts.items() if pairs]
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every plain value with the path to it; lists of plain values are values."""
+    if isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        value = dict(enumerate(value))
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, (*path, str(name)))
+    elif path:
+        yield path, value
+
+
+def _with_unit(name: str, value: Any) -> tuple[str, str]:
+    """A leaf's name without its unit suffix, and its value with the unit."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        for suffix, scale, unit in _UNITS:
+            if name.endswith(suffix):
+                return _words(name.removesuffix(suffix)), f"{value / scale:.4g} {unit}"
+    return _words(name), _plain(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ") if name.islower() else name
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value)) or UNKNOWN
+    return UNKNOWN if value in (None, "", {}) else str(value)
+
+
+def compilation_facts(lines: Iterable[JournalLine]) -> Facts:
+    """A heading with (pair and mode, how many forwards in how many seconds); empty where all ran eagerly."""
+    found: dict[str, tuple[int, float]] = {}
+    for line in lines:
+        compiled, took_s = line.notes.get("graphs_built"), line.notes.get("build_s")
+        if _is_number(compiled) and _is_number(took_s) and compiled > 0:
+            name = f"{line.axes['pair']}, {line.axes['mode']}"
+            number, seconds = found.get(name, (0, 0.0))
+            found[name] = number + int(compiled), seconds + took_s
+    facts = [(name, f"{count(number, 'forward')} in {seconds:.3g} s") for name, (number, seconds) in found.items()]
+    return [("compiled or captured, outside what is timed", facts)] if facts else []
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

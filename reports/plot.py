@@ -1,8 +1,8 @@
-"""One picture of a run for a README or a slide: speed-up over γ with its interval, drawn by matplotlib.
+"""One picture of a run for a README or a slide: S(γ) with its interval, as in the report, in a file of its own.
 
-One panel for each batch size and context, one line for each way to speculate. A band is an interval, the dashed line is
-plain decoding, a ring marks the γ to use where the answer is to speculate. Open diamonds with bars are what was
-measured end to end. The file's ending chooses the format (png, svg, pdf).
+One panel for each batch size and context, one line for each setting. A band is an interval, the dashed line is plain
+decoding, a ring marks the γ to use where the answer is to speculate. Open markers with bars are what was measured end
+to end. The file's ending chooses the format (png, svg, pdf).
 
     write_plot(Path("runs/quickstart"), Path("speedup.png"))
 """
@@ -10,132 +10,115 @@ measured end to end. The file's ending chooses the format (png, svg, pdf).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specgauge.reports.data import ReportData, read_report_data
-from specgauge.reports.figure_speedup import speedup_domain
+from specgauge.model.settings import Setting
 from specgauge.reports.formatting import percent
-from specgauge.reports.records import SPECULATE, Place, Prediction, Strategy, Verified, measured
+from specgauge.reports.records import SPECULATE, ReportData, by_size, curves, known_rows, read_report_data, validated
 from specgauge.sweeps.store.files import atomic_path
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
+    from specgauge.reports.figures import SeriesStyle
+
 FORMATS = ("png", "svg", "pdf")
-PANEL_INCHES = (3.4, 2.8)
+PANEL_INCHES = (4.4, 3.4)
 COLUMNS = 4
 """Panels side by side at most; contexts stand beside each other where they fit."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""Okabe and Ito's palette, told apart by colour-blind readers too."""
 MEASURED = "measured end to end"
-_RING: Mapping[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
-_ASIDE, _ROOM = 0.12, 0.45
-"""How far right of its γ a measured point stands, so that it does not hide the predicted one, and the last of them."""
 
 
-def line_labels(strategies: Sequence[Strategy]) -> dict[Strategy, str]:
-    """A name for each strategy that says only what differs among them."""
-    varying = [index for index in range(len(Strategy._fields)) if len({s[index] for s in strategies}) > 1]
-    shown = varying or [Strategy._fields.index("sampling")]
-    return {strategy: ", ".join(strategy[index] for index in shown) for strategy in strategies}
-
-
-def _draw_place(
-    axes: Axes, place: Place, rows: Sequence[Prediction], to_use: Mapping[Strategy, int], labels: dict[Strategy, str]
-) -> None:
-    axes.axhline(1.0, color="0.35", linewidth=1, linestyle="--", label="plain decoding")
-    for strategy, colour in zip(labels, COLOURS * (len(labels) // len(COLOURS) + 1), strict=False):
-        known = [row for row in rows if row.strategy == strategy and row.speedup is not None]
-        known.sort(key=lambda row: row.gamma)
-        gammas = [row.gamma for row in known]
-        speedups = [row.speedup for row in known if row.speedup is not None]
-        axes.plot(gammas, speedups, color=colour, marker="o", markersize=3.5, linewidth=1.6, label=labels[strategy])
-        bounded = [row for row in known if row.speedup_low is not None and row.speedup_high is not None]
-        axes.fill_between(
-            [row.gamma for row in bounded],
-            [row.speedup_low or 0.0 for row in bounded],
-            [row.speedup_high or 0.0 for row in bounded],
-            color=colour,
-            alpha=0.18,
-            linewidth=0,
-        )
-        for row in known:
-            if row.speedup is not None and row.gamma == to_use.get(strategy):
-                axes.plot(row.gamma, row.speedup, color=colour, **_RING)
-    axes.set_title(f"batch {place.batch_size}, context {place.context}", fontsize=9)
-    axes.set_xticks(sorted({row.gamma for row in rows}))
-    axes.tick_params(labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_measured(axes: Axes, rows: Sequence[Verified], labels: dict[Strategy, str]) -> None:
-    """Open diamonds with their intervals, in the colour of their line."""
-    apart = min(_ASIDE, _ROOM / len(labels))
-    for order, strategy in enumerate(labels):
-        own = sorted((row for row in rows if row.strategy == strategy), key=lambda row: row.gamma)
-        for row in own:
-            assert row.speedup_measured is not None
-            ends = [(value, row.speedup_measured) for value in (row.speedup_measured_low, row.speedup_measured_high)]
-            axes.errorbar(
-                [row.gamma + apart * (order + 1)],
-                [row.speedup_measured],
-                yerr=[[abs(value - middle) if value is not None else 0.0] for value, middle in ends],
-                color=COLOURS[order % len(COLOURS)],
-                marker="D",
-                markersize=4,
-                markerfacecolor="white",
-                linestyle="none",
-                elinewidth=1,
-                capsize=2,
-            )
+def line_labels(settings: Sequence[Setting]) -> dict[Setting, str]:
+    """A name for each setting that says only what differs among them."""
+    names = [part.name for part in fields(Setting)]
+    shown = [name for name in names if len({getattr(one, name) for one in settings}) > 1] or ["sampling"]
+    return {one: ", ".join(getattr(one, name) for name in shown) for one in settings}
 
 
 def speedup_figure(data: ReportData) -> Figure:
     """The picture of a run; raises ValueError where no speed-up has been predicted."""
     from matplotlib.figure import Figure
 
-    decoded = list(measured(data.verified).values())
-    rows = [row for row in data.predictions if row.speedup is not None]
+    from specgauge.reports import figures
+
+    by_setting = curves(data.predictions)
+    rows = known_rows(by_setting)
     if not rows:
         raise ValueError(f"{data.path}: no speed-up has been predicted yet; run the same `specgauge run` again")
-    to_use = {(one.strategy, one.place): one.gamma for one in data.answers if one.decision == SPECULATE and one.gamma}
-    places = sorted({row.place for row in rows})
-    labels = line_labels(sorted({row.strategy for row in rows}))
-    columns = min(COLUMNS, len({place.context for place in places}))
-    lines = -(-len(places) // columns)
-    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * lines + 0.4), layout="constrained")
+    decoded = validated(data.validation).values()
+    to_use = {(o.setting, o.point): o.gamma for o in data.recommendations if o.decision == SPECULATE and o.gamma}
+    points = sorted({row.point for row in rows}, key=by_size)
+    labels = line_labels([setting for setting in by_setting if any(row.setting == setting for row in rows)])
+    styles = figures.series_styles(labels.values())
+    columns = min(COLUMNS, len({point.context for point in points}))
+    lines = -(-len(points) // columns)
+    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * lines + 0.5), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
-    grid[0][0].set_ylim(*speedup_domain(rows, decoded))
-    for index, axes in enumerate(grid.flat):
-        if index < len(places):
-            place = places[index]
-            rings = {strategy: gamma for (strategy, where), gamma in to_use.items() if where == place}
-            _draw_place(axes, place, [row for row in rows if row.place == place], rings, labels)
-            _draw_measured(axes, [row for row in decoded if row.place == place], labels)
-        else:
-            axes.set_visible(False)
-    samples = grid[0][0]  # for the legend alone, since any panel may have none
-    if any(row.speedup_low is not None for row in rows):
-        confidence = percent(data.config.precision.confidence)
-        samples.fill_between([], [], [], color="0.35", alpha=0.18, linewidth=0, label=f"{confidence} interval")
-    if to_use:
-        samples.plot([], [], color="0.35", label="γ to use", **_RING)
-    if decoded:
-        samples.plot([], [], "D", color="0.35", markersize=4, markerfacecolor="white", label=MEASURED)
-    handles, names = samples.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 4), fontsize=8, frameon=False)
-    figure.supxlabel("γ, draft tokens a round", fontsize=9)
-    figure.supylabel("speed-up over plain decoding", fontsize=9)
+    for axes, point in zip(grid.flat, points, strict=False):
+        here = {label: by_setting[one][point] for one, label in labels.items() if point in by_setting[one]}
+        figures.draw_speedup(
+            axes,
+            here,
+            styles,
+            {label: to_use[one, point] for one, label in labels.items() if (one, point) in to_use},
+            {label: [r for r in decoded if (r.setting, r.point) == (one, point)] for one, label in labels.items()},
+            figures.speedup_domain(rows, decoded),
+        )
+        axes.set_title(f"batch {point.batch_size}, context {point.context}")
+    for axes in grid.flat[len(points) :]:
+        axes.set_visible(False)
+    has_intervals = any(row.speedup_low is not None for row in rows)
+    handles = _legend(
+        styles,
+        interval_words=f"{percent(data.config.precision.confidence)} interval" if has_intervals else "",
+        to_use_words="γ to use" if to_use else "",
+        measured_words=MEASURED if decoded else "",
+    )
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4), frameon=False)
+    figure.supxlabel("γ, draft tokens a round")
+    figure.supylabel("speed-up over plain decoding")
     return figure
 
 
+def _legend(
+    styles: Mapping[str, SeriesStyle], *, interval_words: str, to_use_words: str, measured_words: str
+) -> list[Artist]:
+    """What stands for the lines and marks of `the panels` in a legend; no entry where words are empty."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from specgauge.reports.figures import BAND_ALPHA, DASHED
+    from specgauge.reports.inline_svg import COLOURS
+
+    ink = COLOURS["ink"]
+    handles: list[Artist] = [Line2D([], [], color=ink, linestyle=DASHED, linewidth=1.5, label="plain decoding")]
+    for name, style in styles.items():
+        handles.append(
+            Line2D([], [], color=style.colour, linestyle=style.line, linewidth=2, marker=style.marker, label=name)
+        )
+    if interval_words:
+        handles.append(Patch(color=ink, alpha=BAND_ALPHA, linewidth=0, label=interval_words))
+    for words, size, edge in ((to_use_words, 12, 2.0), (measured_words, 6.5, 1.6)):
+        if words:
+            handles.append(
+                Line2D([], [], color=ink, linestyle="none", marker="o", ms=size, mfc="none", mew=edge, label=words)
+            )
+    return handles
+
+
 def plot_format(out: Path) -> str:
-    """The format that a file's ending asks for; ValueError for one that is not written, or without its folder."""
+    """The format that a file's ending asks for.
+
+    Raises:
+        ValueError: matplotlib is not asked to write that one, or there is no place for the file.
+    """
     kind = out.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        raise ValueError(f"{out}: found ending {out.suffix!r}; allowed: {', '.join(f'.{name}' for name in FORMATS)}")
+        raise ValueError(f"{out}: expected ending {', '.join(f'.{name}' for name in FORMATS)}, got {out.suffix!r}")
     if out.is_dir() or not out.parent.is_dir():
         what = f"{out} is a directory" if out.is_dir() else f"there is no directory {out.parent}"
         raise ValueError(f"{out}: cannot be written, {what}; make it, or name another file")
@@ -145,15 +128,18 @@ def plot_format(out: Path) -> str:
 def write_plot(run_dir: Path, out: Path) -> Path:
     """Draw the run's speed-ups into ``out`` and return it.
 
-    Raises ValueError for a format matplotlib is not asked to write, or a run without any predicted speed-up;
-    StorageError when the file cannot be written.
+    Raises:
+        ValueError: a format matplotlib is not asked to write, or a run without any predicted speed-up.
+        StorageError: the file cannot be written.
     """
     kind = plot_format(out)
     data = read_report_data(run_dir)
-    import matplotlib
+    import matplotlib as mpl  # late, as above: the command line asks for `plot_format` before it measures
 
-    matplotlib.use("Agg")
-    figure = speedup_figure(data)
-    with atomic_path(out) as temporary, matplotlib.rc_context({"svg.hashsalt": "specgauge"}):
-        figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    from specgauge.reports.inline_svg import COLOURS, STYLE
+
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "specgauge"}), atomic_path(out) as temporary:
+        figure = speedup_figure(data)
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(temporary, format=kind, dpi=150, metadata=metadata, facecolor=COLOURS["page"])
     return out

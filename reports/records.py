@@ -1,18 +1,30 @@
-"""The report's own records: predictions and answers as typed values, and the keys that group them.
+"""Everything a report is made of, read once from a run directory: rows as typed values, and what is missing. No torch.
 
-A `Strategy` is one way to speculate with one pair (pair, mode, sampling, draft sampling, acceptance rule); a `Place`
-is where it was asked (batch size, context). Records are made from the rows of `predictions.csv`, `recommendation.yaml`
-and `validation.csv`; unknown is None, and None stays None until it is printed as a dash.
+Each row type names the columns of one file (predictions.csv, recommendation.yaml, validation.csv); `record` reads any
+of them; unknown is None. A run that stopped early still gives a report: it is predicted from what there is, and what is
+missing is named in `gaps`, each with the remedy. A damaged file is an error in one line; so is a folder without a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from specgauge.reports.entries import flag_of, number_of, text_of, value_of, whole_of, whole_or_none_of
+from specgauge.model.settings import Point, Setting
+from specgauge.sweeps.analysis.predictions import Predictions, predict
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
+from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
+from specgauge.sweeps.store.schema import JournalLine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.schema import Config
 
 SPECULATE = "speculate"
 DO_NOT = "do not speculate"
@@ -20,43 +32,35 @@ UNDECIDED = "undecided"
 DECISIONS = (SPECULATE, DO_NOT, UNDECIDED)
 
 
-class Strategy(NamedTuple):
-    """One way to speculate: everything that keys a prediction but the place and gamma."""
-
-    pair: str
-    mode: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
-
-
-class Place(NamedTuple):
-    """Where a strategy was asked: sequences decoded together and tokens in the KV cache."""
-
-    batch_size: int
-    context: int
+by_size = attrgetter("batch_size", "context")
+"""Sorts points."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """One row of predictions.csv; times in seconds, rates and speed-ups as plain numbers, unknown None."""
+class RunRow:
+    """What every row of a run's tables is about."""
 
-    strategy: Strategy
-    place: Place
+    setting: Setting
+    point: Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionRow(RunRow):
+    """One row of predictions.csv; times in seconds, rates and speed-ups as plain numbers."""
+
     gamma: int
     t_decode_s: float | None
     t_draft_total_s: float | None
     t_draft_catch_up_s: float | None
     t_verify_s: float | None
     """T_verify(γ), of γ drafts."""
-    t_verify_mean_s: float | None = None
+    t_verify_mean_s: float | None
     """Mean verification of the rounds, which may find fewer drafts."""
     t_overhead_s: float | None
     t_round_s: float | None
     tokens_per_round: float | None
     tokens_per_round_low: float | None
     tokens_per_round_high: float | None
-    accepted_draft_tokens: float | None
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -78,16 +82,15 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One entry of recommendation.yaml: what to do with one strategy at one place, and how sure that is."""
+class RecommendationRow(RunRow):
+    """One entry of recommendation.yaml: what to do with one setting at one point, and how sure that is."""
 
-    strategy: Strategy
-    place: Place
     decision: str
     gamma: int | None
     best_gamma: int | None
     recommended_gamma: int | None
     speedup: float | None
+    """None where there was no number to decide on; the entry only gives the reason then."""
     speedup_low: float | None
     speedup_high: float | None
     p_gamma_best: float | None
@@ -95,18 +98,31 @@ class Answer:
     p_speculation_pays: float | None
     reason: str
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there was a number to decide on; without one the entry only gives the reason."""
-        return self.speedup is not None
+    def __post_init__(self) -> None:
+        """Refuse a decision that is none."""
+        if self.decision not in DECISIONS:
+            raise ValueError(f"decision: expected one of {', '.join(DECISIONS)}, got {self.decision!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
-    """One row of validation.csv: what decoding one place at one gamma end to end found, beside the prediction."""
+class DecodedRow(RunRow):
+    """What was decoded end to end, beside its prediction: of one γ, or under an adaptive policy."""
 
-    strategy: Strategy
-    place: Place
+    speedup_predicted: float | None
+    speedup_from_counts: float | None
+    speedup_measured: float | None
+    speedup_measured_low: float | None
+    speedup_measured_high: float | None
+    cost_error: float | None
+    """S from counts / S measured − 1."""
+    error: float | None
+    """S predicted / S measured − 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationRow(DecodedRow):
+    """One row of validation.csv: one point decoded at one γ."""
+
     gamma: int
     lossless: bool
     """Whether the texts follow the target's distribution; not so where acceptance was forced."""
@@ -120,15 +136,6 @@ class Verified:
     """Ω predicted / Ω counted − 1, with its 95 % interval."""
     acceptance_error_low: float | None
     acceptance_error_high: float | None
-    speedup_predicted: float | None
-    speedup_from_counts: float | None
-    speedup_measured: float | None
-    speedup_measured_low: float | None
-    speedup_measured_high: float | None
-    cost_error: float | None
-    """S from counts / S measured − 1."""
-    error: float | None
-    """S predicted / S measured − 1."""
     speedup_whole: float | None
     """Tokens a second over plain decoding for whole requests, prefills and ragged ends included."""
     plain_over_generate: float | None
@@ -138,37 +145,20 @@ class Verified:
     rounds_standard_errors: float | None
     rounds_agree: bool | None
 
-    @property
-    def key(self) -> tuple[Strategy, Place, int]:
-        """What was decoded."""
-        return self.strategy, self.place, self.gamma
-
 
 @dataclass(frozen=True, kw_only=True)
-class VerifiedPolicy:
-    """One row of validation.csv of an adaptive policy: whole texts decoded under it, beside its replay."""
+class PolicyRow(DecodedRow):
+    """One row of validation.csv of an adaptive policy, over whole texts; predicted is its replay."""
 
-    strategy: Strategy
-    place: Place
     policy: str
     best_fixed_gamma: int | None
     """The γ decoded that was fastest over whole texts; None where none was decoded beside it."""
-    speedup_measured: float | None
-    """Over plain decoding, after the first tokens, with its interval."""
-    speedup_measured_low: float | None
-    speedup_measured_high: float | None
     over_best_fixed: float | None
-    """The same over the fastest γ."""
+    """S measured over that of the fastest γ."""
     over_best_fixed_low: float | None
     over_best_fixed_high: float | None
-    speedup_predicted: float | None
-    """That of its replay."""
-    error: float | None
-    """S replayed / S measured − 1, with its interval."""
     error_low: float | None
     error_high: float | None
-    speedup_from_counts: float | None
-    cost_error: float | None
     mean_gamma: float | None
     """Drafts of a row and round."""
     rounds: int
@@ -176,125 +166,206 @@ class VerifiedPolicy:
     """Rounds whose γ differs from the one before."""
 
 
-_NUMBERS, _VERIFIED_NUMBERS, _POLICY_NUMBERS = (
-    tuple(field.name for field in fields(made) if field.type == "float | None")
-    for made in (Prediction, Verified, VerifiedPolicy)
-)
+Record = TypeVar("Record", bound=Setting | Point | RunRow)
 
 
-def prediction(row: Mapping[str, Any]) -> Prediction:
-    """The prediction of one row of predictions.csv (values as text, as numbers or missing).
+def record(kind: type[Record], row: Mapping[str, Any]) -> Record:
+    """One row as `kind`; its values are text, numbers, or missing (None, '' or NaN).
 
     Raises:
         ValueError: a column is missing or holds something else than it should; the message names the column.
     """
-    return Prediction(
-        strategy=_strategy(row),
-        place=_place(row),
-        gamma=whole_of(row, "gamma"),
-        is_best=flag_of(row, "is_best"),
-        is_recommended=flag_of(row, "is_recommended"),
-        cost_known=text_of(row, "cost_known"),
-        acceptance_known=text_of(row, "acceptance_known"),
-        label=text_of(row, "label"),
-        status=text_of(row, "status") or "ok",
-        reason=text_of(row, "reason"),
-        **{name: number_of(row, name) for name in _NUMBERS},
-    )
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name == "setting":
+            values["setting"] = record(Setting, row)
+        elif field.name == "point":
+            values["point"] = record(Point, row)
+        else:
+            values[field.name] = _value(row, field.name, str(field.type))
+    return kind(**values)
 
 
-def answer(entry: Mapping[str, Any]) -> Answer:
-    """The answer of one entry of recommendation.yaml.
+def _value(row: Mapping[str, Any], name: str, kind: str) -> Any:
+    """The value of a column as `kind`, a type as it is annotated above."""
+    if name not in row:
+        raise ValueError(f"{name}: expected in every row, got none")
+    value = row[name]
+    is_missing = value is None or value == "" or value != value
+    if kind == "str":
+        return "" if is_missing else str(value)
+    if is_missing:
+        if kind.endswith("None"):
+            return None
+        raise ValueError(f"{name}: expected a value, got nothing")
+    try:
+        if kind.startswith("bool"):
+            return {"true": True, "false": False}[str(value).lower()]
+        number = float(value)
+        if kind.startswith("int") and not number.is_integer():
+            raise ValueError(value)
+    except (KeyError, TypeError, ValueError) as error:
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind.partition(" ")[0]]
+        raise ValueError(f"{name}: expected {expected}, got {value!r}") from error
+    return int(number) if kind.startswith("int") else number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something to know before relying on the numbers, and what to do about it."""
+
+    code: str
+    """As the run's own warnings have it, where they warn of the same."""
+    message: str
+    remedy: str = "run the same `specgauge run` again: it goes on where it stopped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """The contents of one run directory."""
+
+    path: Path
+    config: Config
+    config_text: str
+    """config.yaml as it stands in the run directory."""
+    environment: Mapping[str, Any]
+    lines: Sequence[JournalLine]
+    """Every whole line of the journal, in the order written."""
+    timings: Sequence[CellTimings]
+    """Every planned cell with what the journal says of its arms."""
+    acceptance: Mapping[tuple[str, str], pd.DataFrame]
+    """Recorded positions by (pair, sampling)."""
+    predictions: Sequence[PredictionRow]
+    recommendations: Sequence[RecommendationRow]
+    validation: Sequence[ValidationRow]
+    """What was decoded end to end; empty where nothing was."""
+    policies: Sequence[PolicyRow]
+    """Adaptive policies that were decoded end to end."""
+    validation_summary: ValidationSummary | None
+    """All of `validation` in a few numbers."""
+    warnings: Sequence[Mapping[str, Any]]
+    """What the run warns of: mappings of code, message and remedy."""
+    gaps: Sequence[Finding]
+    """Parts of the run that are not there."""
+
+
+def read_report_data(run_dir: Path) -> ReportData:
+    """Read the run at `run_dir`.
 
     Raises:
-        ValueError: a key is missing or holds something else than it should; the message names the key.
+        ValueError: not a run directory, or one of its files is damaged, foreign or of another release.
     """
-    speedup = value_of(entry, "speedup")
-    speedup = dict.fromkeys(("value", "low", "high")) if speedup is None else speedup
-    if not isinstance(speedup, Mapping):
-        raise ValueError(f"speedup: found {speedup!r}, allowed: a mapping of value, low and high")
-    decision = text_of(entry, "decision")
-    if decision not in DECISIONS:
-        raise ValueError(f"decision: found {decision!r}, allowed: {', '.join(DECISIONS)}")
-    return Answer(
-        strategy=_strategy(entry),
-        place=_place(entry),
-        decision=decision,
-        gamma=whole_or_none_of(entry, "gamma"),
-        best_gamma=whole_or_none_of(entry, "best_gamma"),
-        recommended_gamma=whole_or_none_of(entry, "recommended_gamma"),
-        speedup=number_of(speedup, "value"),
-        speedup_low=number_of(speedup, "low"),
-        speedup_high=number_of(speedup, "high"),
-        p_gamma_best=number_of(entry, "p_gamma_best"),
-        expected_loss=number_of(entry, "expected_loss"),
-        p_speculation_pays=number_of(entry, "p_speculation_pays"),
-        reason=text_of(entry, "reason"),
+    run = Run.open(run_dir)
+    lines = run.journal() if (run_dir / CELLS).is_file() else ()
+    predicted = _predicted(run, lines)
+    return ReportData(
+        path=run_dir,
+        config=run.config,
+        config_text=(run_dir / CONFIG).read_text(encoding="utf-8"),
+        environment=run.environment,
+        lines=lines,
+        timings=collect_timings(plan_cells(run.config), tuple(run.config.grid.gamma), lines),
+        acceptance={
+            (pair.name, sampling.name): run.acceptance_of(pair.name, sampling.name)
+            for pair in run.config.pairs
+            for sampling in run.config.sampling
+            if run.has_acceptance(pair.name, sampling.name)
+        },
+        predictions=_records(PredictionRow, predicted.rows, run_dir / PREDICTIONS),
+        recommendations=_records(
+            RecommendationRow, map(flat_recommendation, predicted.recommendations), run_dir / RECOMMENDATION
+        ),
+        validation=_records(ValidationRow, predicted.validation, run_dir / VALIDATION),
+        policies=_records(PolicyRow, predicted.policies, run_dir / VALIDATION),
+        validation_summary=summarise(predicted.validation),
+        warnings=predicted.warnings,
+        gaps=_gaps(run, lines),
     )
 
 
-def verified(row: Mapping[str, Any]) -> Verified:
-    """The record of one row of validation.csv; ValueError as for `prediction`."""
-    return Verified(
-        strategy=_strategy(row),
-        place=_place(row),
-        gamma=whole_of(row, "gamma"),
-        lossless=flag_of(row, "lossless"),
-        why_not_lossless=text_of(row, "why_not_lossless"),
-        overhead_from=text_of(row, "overhead_from"),
-        rounds_counted=whole_of(row, "rounds_counted"),
-        rounds_agree=None if value_of(row, "rounds_agree") is None else flag_of(row, "rounds_agree"),
-        **{name: number_of(row, name) for name in _VERIFIED_NUMBERS},
-    )
+def flat_recommendation(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of recommendation.yaml with `speedup` and its interval as columns."""
+    speedup = entry["speedup"]
+    return {**entry, "speedup": speedup["value"], "speedup_low": speedup["low"], "speedup_high": speedup["high"]}
 
 
-def verified_policy(row: Mapping[str, Any]) -> VerifiedPolicy:
-    """The record of one row of validation.csv of an adaptive policy; ValueError as for `prediction`."""
-    return VerifiedPolicy(
-        strategy=_strategy(row),
-        place=_place(row),
-        policy=text_of(row, "policy"),
-        best_fixed_gamma=whole_or_none_of(row, "best_fixed_gamma"),
-        rounds=whole_of(row, "rounds"),
-        gamma_switches=whole_of(row, "gamma_switches"),
-        **{name: number_of(row, name) for name in _POLICY_NUMBERS},
-    )
+def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
+    """What is predicted: as written, or, where the run stopped before, made from what it has."""
+    if _is_predicted(run):
+        rows = run.predictions().to_dict("records")
+        return Predictions(
+            rows=tuple({str(name): value for name, value in row.items()} for row in rows),
+            recommendations=run.recommendations(),
+            warnings=run.warnings,
+            validation=run.validation(),
+            policies=run.validated_policies(),
+        )
+    return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())
 
 
-Measured = Mapping[tuple[Strategy, Place, int], Verified]
-"""What was measured end to end as the models decide, by strategy, place and gamma."""
-NOTHING_MEASURED: Measured = MappingProxyType({})
+def _is_predicted(run: Run) -> bool:
+    return (run.path / PREDICTIONS).is_file() and (run.path / RECOMMENDATION).is_file()
 
 
-def measured(rows: Iterable[Verified]) -> dict[tuple[Strategy, Place, int], Verified]:
-    """The rows that tell what the pair gains: lossless (forced acceptance says nothing of it) with a known speed-up."""
-    return {one.key: one for one in rows if one.lossless and one.speedup_measured is not None}
+def _records(kind: type[Record], rows: Iterable[Mapping[str, Any]], path: Path) -> list[Record]:
+    try:
+        return [record(kind, row) for row in rows]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; make it anew with `specgauge run`") from error
 
 
-Curves = Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]
-"""Predictions by strategy and place, each curve in rising gamma."""
+def _gaps(run: Run, lines: Sequence[JournalLine]) -> list[Finding]:
+    """Parts of the run that are not there."""
+    gaps = []
+    if not lines:
+        gaps.append(Finding(code="unmeasured", message="Nothing has been timed yet."))
+    tried = {line.axes["pair"] for line in lines if line.status != "skipped"}
+    skipped = {line.axes["pair"] for line in lines} - tried
+    for pair in planned_pairs(run.config):
+        for sampling in run.config.sampling:
+            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
+                where = f"pair {pair.name} and sampling {sampling.name}"
+                gaps.append(Finding(code="acceptance_missing", message=f"No acceptance has been recorded for {where}."))
+    if lines and not _is_predicted(run):
+        message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
+        gaps.append(Finding(code="stopped", message=message))
+    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VALIDATION).is_file():
+        message = "Texts were decoded end to end, but the predictions have not been held against them yet."
+        gaps.append(Finding(code="not_compared", message=message))
+    return gaps
 
 
-def curves(predictions: Iterable[Prediction]) -> dict[Strategy, dict[Place, list[Prediction]]]:
-    """Predictions by strategy and place, each curve in rising gamma; order of first appearance is kept."""
-    grouped: dict[Strategy, dict[Place, list[Prediction]]] = {}
-    for one in predictions:
-        grouped.setdefault(one.strategy, {}).setdefault(one.place, []).append(one)
+Curve = Sequence[PredictionRow]
+"""The predictions of one setting at one point, in rising γ."""
+Curves = Mapping[Setting, Mapping[Point, Curve]]
+Validated = Mapping[tuple[Setting, Point, int], ValidationRow]
+"""Speed-ups measured end to end, by setting, point and γ."""
+
+
+def curves(predictions: Iterable[PredictionRow]) -> dict[Setting, dict[Point, list[PredictionRow]]]:
+    """Predictions by setting and point, each curve in rising γ; settings keep their order of first appearance."""
+    grouped: dict[Setting, dict[Point, list[PredictionRow]]] = {}
+    for row in predictions:
+        grouped.setdefault(row.setting, {}).setdefault(row.point, []).append(row)
     return {
-        strategy: {place: sorted(curve, key=lambda one: one.gamma) for place, curve in sorted(places.items())}
-        for strategy, places in grouped.items()
+        setting: {point: sorted(points[point], key=lambda row: row.gamma) for point in sorted(points, key=by_size)}
+        for setting, points in grouped.items()
     }
 
 
-def best_of(curve: Sequence[Prediction]) -> Prediction | None:
-    """The prediction with the largest known speed-up, the smallest gamma among equals."""
-    known = [one for one in curve if one.speedup is not None]
-    return max(known, key=lambda one: (one.speedup or 0.0, -one.gamma)) if known else None
+def known_rows(curves: Curves) -> list[PredictionRow]:
+    """Every prediction with a known speed-up."""
+    return [row for points in curves.values() for curve in points.values() for row in curve if row.speedup is not None]
 
 
-def _strategy(row: Mapping[str, Any]) -> Strategy:
-    return Strategy(*(text_of(row, name) for name in Strategy._fields))
+def best_of(curve: Curve) -> PredictionRow | None:
+    """The prediction with the largest known speed-up, the smallest γ among equals."""
+    known = [row for row in curve if row.speedup is not None]
+    return max(known, key=lambda row: (row.speedup or 0.0, -row.gamma)) if known else None
 
 
-def _place(row: Mapping[str, Any]) -> Place:
-    return Place(whole_of(row, "batch_size"), whole_of(row, "context"))
+def validated(rows: Iterable[ValidationRow]) -> dict[tuple[Setting, Point, int], ValidationRow]:
+    """The rows that tell what the pair gains: lossless (forced acceptance says nothing of it) with a known speed-up."""
+    return {
+        (row.setting, row.point, row.gamma): row for row in rows if row.lossless and row.speedup_measured is not None
+    }

@@ -6,265 +6,330 @@ A block holds the panels of one pair, mode, draft sampling and rule, a series fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
-from specgauge.reports.acceptance_curves import AcceptanceCurve
-from specgauge.reports.blocks import (
-    Block,
-    LegendEntry,
-    Panel,
-    block_swatch,
-    caption,
-    icon,
-    line_swatch,
-    rule_titles,
-    series_swatch,
+from specgauge.model.settings import Point, Setting
+from specgauge.reports.figures import (
+    NO_DATA,
+    HeatCell,
+    SeriesStyle,
+    draw_acceptance,
+    draw_colour_key,
+    draw_cost,
+    draw_heat_map,
+    draw_speedup,
+    series_styles,
+    speedup_domain,
 )
-from specgauge.reports.figure_acceptance import acceptance_panel, conditional
-from specgauge.reports.figure_cost import cost_bars, cost_domain, cost_panel
-from specgauge.reports.figure_heatmap import HeatCell, heat_map
-from specgauge.reports.figure_speedup import speedup_domain, speedup_panel
-from specgauge.reports.formatting import speedup
-from specgauge.reports.panel import SMALL, WIDE, SeriesStyle, series_styles
+from specgauge.reports.formatting import point_words, speedup
+from specgauge.reports.inline_svg import Hover, Size, inline_figure
 from specgauge.reports.records import (
     DO_NOT,
-    NOTHING_MEASURED,
     SPECULATE,
     UNDECIDED,
-    Answer,
+    Curve,
     Curves,
-    Measured,
-    Place,
-    Prediction,
-    Strategy,
+    RecommendationRow,
+    Validated,
     best_of,
+    by_size,
 )
-from specgauge.reports.svg import error_bar, marker
+from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
 
-Series = Mapping[str, Sequence[Prediction]]
-
-_SIZES = {2: WIDE, 3: SMALL}
+MOST_PANELS = 24
+"""Blocks of a section with more panels than this open one at a time."""
+_SIZES = {2: Size(width=400, height=250), 3: Size(width=350, height=230)}
+"""Panels stand two or three in a row and are drawn at about the width they are shown at."""
+_CELL_WIDTH, _CELL_HEIGHT, _AXIS_TITLE_WIDTH = 68, 48, 90
+_GAMMA = "γ, draft tokens per round"
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
+GLYPHS = {"o": "●○", "s": "■□", "^": "▲△", "D": "◆◇"}
+"""Markers in a legend, filled and open."""
+Grouped = Mapping[Setting, Mapping[Point, Curve]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LegendEntry:
+    """A swatch and its words."""
+
+    words: str
+    kind: str
+    """How the style sheet draws the swatch: `curve`, `plain`, `band`, `patch`, `interval`, or empty."""
+    role: str = "ink"
+    """The colour's name in the style sheet."""
+    glyph: str = ""
+    """A marker over it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One small plot with the text over it."""
+
+    caption: str
+    svg: Markup
+    marks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Panels that share a legend and a y axis."""
+
+    title: str
+    legend: Sequence[LegendEntry]
+    panels: Sequence[Panel]
+    columns: int
+    """Panels in a row where there is room: 2 or 3."""
+
+    @property
+    def size(self) -> int:
+        """Number of panels."""
+        return len(self.panels)
+
+
+def setting_titles(settings: Iterable[Setting]) -> dict[Setting, str]:
+    """The block of every setting, alike for those that differ by sampling only: a title of what differs otherwise."""
+    names = {"pair": "pair {}", "mode": "mode {}", "draft_sampling": "draft sampling {}", "acceptance_rule": "{} rule"}
+    settings = list(settings)
+    varied = {part: name for part, name in names.items() if len({getattr(one, part) for one in settings}) > 1}
+    return {one: ", ".join(name.format(getattr(one, part)) for part, name in varied.items()) for one in settings}
+
+
+def panel(
+    draw: Callable[[Axes], Hover],
+    caption: str,
+    size: Size,
+    *,
+    key: str,
+    titles: tuple[str, str, str],
+    marks: Sequence[str] = (),
+) -> Panel:
+    """A panel under its caption; `titles` are those of the figure (for those who do not see it) and of its two axes."""
+    title, x_title, y_title = titles
+    svg = inline_figure(draw, size, key=key, title=title, x_title=x_title, y_title=y_title)
+    return Panel(caption=caption, svg=svg, marks=marks)
 
 
 def speedup_blocks(
-    curves: Curves, answers: Iterable[Answer], samplings: Sequence[str], measured: Measured = NOTHING_MEASURED
+    curves: Curves, recommendations: Iterable[RecommendationRow], samplings: Sequence[str], validated: Validated
 ) -> list[Block]:
-    """S(gamma) of every place, a block for every pair, mode, draft sampling and rule, with what was measured."""
+    """S(γ) of every point, a block for every pair, mode, draft sampling and rule, with what was measured."""
     styles = series_styles(samplings)
-    decided = {(one.strategy, one.place): one for one in answers if one.is_known}
+    decided = {(one.setting, one.point): one for one in recommendations if one.speedup is not None}
     blocks = []
-    for number, (title, members) in enumerate(_by_rule(curves).items()):
-        decoded = [one for one in measured.values() if one.strategy in members]
-        y_range = speedup_domain(
-            (one for places in members.values() for curve in places.values() for one in curve), decoded
-        )
-        shown = [place for place in _places(members) if any(map(best_of, _series(members, place).values()))]
-        if not shown:
-            continue
+    for order, (title, members) in enumerate(_by_title(curves).items()):
+        decoded = [row for row in validated.values() if row.setting in members]
+        rows = [row for points in members.values() for curve in points.values() for row in curve]
+        y_range = speedup_domain(rows, decoded)
+        shown = [point for point in _points(members) if any(map(best_of, _series(members, point).values()))]
         panels = []
-        columns = _columns(shown)
-        for place in shown:
-            series = _series(members, place)
-            verdicts = {s.sampling: decided[s, place] for s in members if (s, place) in decided}
-            marked = {
-                name: one.gamma for name, one in verdicts.items() if one.decision == SPECULATE and one.gamma is not None
+        for point in shown:
+            answers = {one.sampling: decided[one, point] for one in members if (one, point) in decided}
+            series, where = _series(members, point), point_words(point)
+            measured = {
+                name: [row for row in decoded if (row.setting.sampling, row.point) == (name, point)] for name in series
             }
+            to_use = {name: one.gamma for name, one in answers.items() if one.decision == SPECULATE and one.gamma}
             panels.append(
-                Panel(
-                    caption=caption(place),
-                    marks=[
-                        LegendEntry(swatch=series_swatch(styles[name], dot_only=True), words=f"{name}: {_verdict(one)}")
-                        for name, one in verdicts.items()
-                    ],
-                    svg=speedup_panel(
-                        series,
-                        styles,
-                        marked,
-                        y_range,
-                        [one for one in decoded if one.place == place],
-                        size=_SIZES[columns],
-                        key=f"speedup-{number}-{place.batch_size}-{place.context}",
-                        title=f"Speed-up by γ, {caption(place)}",
+                panel(
+                    partial(
+                        draw_speedup, series=series, styles=styles, to_use=to_use, measured=measured, y_range=y_range
                     ),
+                    where,
+                    _SIZES[_columns(shown)],
+                    key=f"speedup-{order}-{point.batch_size}-{point.context}",
+                    titles=(f"Speed-up by γ, {where}", _GAMMA, "speed-up over plain decoding"),
+                    marks=[f"{name}: {_answer_words(one)}" for name, one in answers.items()],
                 )
             )
-        legend = _series_legend(styles, members)
-        legend.append(LegendEntry(swatch=line_swatch("plain"), words="plain decoding, S = 1"))
-        legend.append(LegendEntry(swatch=icon(marker((14, 8), 0, css="ring c5", radius=6)), words="γ to use"))
-        legend.append(LegendEntry(swatch=block_swatch("band c5"), words="interval"))
+        legend = [*_series_legend(styles, (one.sampling for one in members))]
+        legend.append(LegendEntry(words="plain decoding, S = 1", kind="plain"))
+        legend.append(LegendEntry(words="γ to use", kind="ring", glyph="○"))
+        legend.append(LegendEntry(words="interval", kind="band"))
         if decoded:
-            parts = (error_bar((14, 1), (14, 15), css="measured-bar c5"), marker((14, 8), 0, css="measured c5"))
-            legend.append(LegendEntry(swatch=icon(*parts), words="measured end to end, with its interval"))
-        blocks.append(Block(title=title, legend=legend, panels=panels, columns=columns))
+            legend.append(LegendEntry(words="measured end to end, with its interval", kind="interval", glyph="○"))
+        if shown:
+            blocks.append(Block(title=title, legend=legend, panels=panels, columns=_columns(shown)))
     return blocks
 
 
 def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
-    """The cost of a round at every place; settings with equal costs (one timing chain) share a block."""
+    """The cost of a round at every point; settings with equal costs (one timing chain) share a block."""
     styles = series_styles(samplings)
     blocks: list[Block] = []
     for title, members in _by_cost(curves).items():
-        places = [place for place in _places(members) if cost_bars(_series(members, place))]
-        domain = cost_domain(_series(members, place) for place in places)
+        points = [point for point in _points(members) if cost_bars(_series(members, point))]
+        domain = cost_domain(_series(members, point) for point in points)
         if domain is None:
             continue
+        unit, top = domain
         panels = [
-            Panel(
-                caption=caption(place),
-                marks=[],
-                svg=cost_panel(
-                    _series(members, place),
-                    styles,
-                    domain,
-                    size=_SIZES[_columns(places)],
-                    key=f"cost-{len(blocks)}-{place.batch_size}-{place.context}",
-                    title=f"Cost of a round by γ, {caption(place)}",
-                ),
+            panel(
+                partial(draw_cost, series=_series(members, point), styles=styles, unit=unit, top=top),
+                point_words(point),
+                _SIZES[_columns(points)],
+                key=f"cost-{len(blocks)}-{point.batch_size}-{point.context}",
+                titles=(f"Cost of a round by γ, {point_words(point)}", _GAMMA, f"{unit.name} per round"),
             )
-            for place in places
+            for point in points
         ]
         legend = [
-            LegendEntry(swatch=block_swatch("bar draft"), words="C(γ), drafts"),
-            LegendEntry(swatch=block_swatch("bar verify"), words="T_verify(γ)"),
-            LegendEntry(swatch=block_swatch("bar rest"), words="π·Δ₂, catching up"),
+            LegendEntry(words="C(γ), drafts", kind="patch", role="bar-draft"),
+            LegendEntry(words="T_verify(γ)", kind="patch", role="bar-verify"),
+            LegendEntry(words="π·Δ₂, catching up", kind="patch", role="bar-rest"),
         ]
-        if any(bar.overhead_s is not None for place in places for bar in cost_bars(_series(members, place))):
-            legend.append(LegendEntry(swatch=block_swatch("bar overhead"), words="ε, overhead"))
-        legend.append(LegendEntry(swatch=line_swatch("plain"), words="T_decode"))
-        legend += [
-            LegendEntry(swatch=series_swatch(styles[name], dot_only=True), words=f"Ω(γ)·T_decode, {name}")
-            for name in dict.fromkeys(strategy.sampling for strategy in members)
-        ]
-        blocks.append(Block(title=title, legend=legend, panels=panels, columns=_columns(places)))
+        if any(bar.overhead_s is not None for point in points for bar in cost_bars(_series(members, point))):
+            legend.append(LegendEntry(words="ε, overhead", kind="patch", role="bar-overhead"))
+        legend.append(LegendEntry(words="T_decode", kind="plain"))
+        names = dict.fromkeys(one.sampling for one in members)
+        legend += [_marker_entry(styles[name], f"Ω(γ)·T_decode, {name}") for name in names]
+        blocks.append(Block(title=title, legend=legend, panels=panels, columns=_columns(points)))
     return blocks
 
 
 def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence[str]) -> list[Block]:
     """Survival and conditional acceptance by position, a block for every pair, draft sampling and rule."""
     styles = series_styles(samplings)
+    titles = setting_titles(one.setting for one in acceptance)
     grouped: dict[str, list[AcceptanceCurve]] = {}
-    pairs = {one.pair for one in acceptance}
-    variants = {(one.draft_sampling, one.acceptance_rule) for one in acceptance}
     for one in acceptance:
-        words = [f"pair {one.pair}"] if len(pairs) > 1 else []
-        if len(variants) > 1:
-            words.append(f"draft sampling {one.draft_sampling}, {one.acceptance_rule} rule")
-        grouped.setdefault(", ".join(words), []).append(one)
+        grouped.setdefault(titles[one.setting], []).append(one)
     blocks = []
-    for number, (title, members) in enumerate(grouped.items()):
-        survival = {one.sampling: one.survival for one in members}
+    for order, (title, members) in enumerate(grouped.items()):
+        survival = {one.setting.sampling: one.survival for one in members}
+        intervals = {one.setting.sampling: (one.low, one.high) for one in members}
         steps = {name: conditional(values) for name, values in survival.items()}
-        bands = {one.sampling: _ends(one) for one in members}
-        plots: list[tuple[str, Mapping[str, Sequence[float | None]], Mapping[str, list[tuple[int, float, float]]]]] = [
-            ("Survival: drafts 1 to i are all accepted", survival, bands),
-            ("Acceptance of draft i, given all before it", steps, {}),
-        ]
+        plots = {
+            "Survival: drafts 1 to i are all accepted": partial(draw_acceptance, series=survival, intervals=intervals),
+            "Acceptance of draft i, given all before it": partial(draw_acceptance, series=steps, intervals={}),
+        }
         panels = [
-            Panel(
-                caption=words,
-                marks=[],
-                svg=acceptance_panel(
-                    series,
-                    ends,
-                    styles,
-                    size=_SIZES[2],
-                    key=f"acceptance-{number}-{order}",
-                    title=words,
-                    y_title="probability",
-                ),
+            panel(
+                partial(draw, styles=styles),
+                words,
+                _SIZES[2],
+                key=f"acceptance-{order}-{place}",
+                titles=(words, "position of the draft in its round", "probability"),
             )
-            for order, (words, series, ends) in enumerate(plots)
+            for place, (words, draw) in enumerate(plots.items())
         ]
-        legend = [LegendEntry(swatch=series_swatch(styles[name]), words=name) for name in survival]
-        legend.append(LegendEntry(swatch=block_swatch("band c5"), words="interval"))
+        legend = [*_series_legend(styles, survival), LegendEntry(words="interval", kind="band")]
         blocks.append(Block(title=title, legend=legend, panels=panels, columns=2))
     return blocks
 
 
-def strategy_heat_map(
-    places: Mapping[Place, Sequence[Prediction]],
-    answers: Mapping[Place, Answer],
+def heat_map(
+    points: Mapping[Point, Curve],
+    answers: Mapping[Point, RecommendationRow],
     batch_sizes: Sequence[int],
     contexts: Sequence[int],
     *,
     key: str,
     title: str,
 ) -> Markup:
-    """The heat map of one strategy; cells without a number say why (`oom`, `skipped`, …)."""
+    """The heat map of one setting; cells without a number say why (`oom`, `skipped`, …)."""
     cells = {}
     for batch_size in batch_sizes:
         for context in contexts:
-            place = Place(batch_size, context)
-            curve = places.get(place, ())
+            point = Point(batch_size=batch_size, context=context)
+            curve = points.get(point, ())
             best = best_of(curve)
             if best is not None:
-                note = answers[place].decision if place in answers else ""
-                cells[place] = HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
+                note = answers[point].decision if point in answers else ""
+                cells[point] = HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
             else:
-                note = next((one.status for one in curve if one.status != "ok"), "no data")
-                cells[place] = HeatCell(speedup=None, gamma=None, note=note)
-    return heat_map(cells, batch_sizes, contexts, key=key, title=title)
+                note = next((row.status for row in curve if row.status != "ok"), NO_DATA)
+                cells[point] = HeatCell(speedup=None, gamma=None, note=note)
+    left, right, top, bottom = 58, 8, 20, 40
+    across, down = _CELL_WIDTH * len(contexts), _CELL_HEIGHT * len(batch_sizes)
+    beyond = max(0, _AXIS_TITLE_WIDTH - across)
+    size = Size(
+        width=left + across + beyond + right,
+        height=top + down + bottom,
+        left=left,
+        right=right + beyond,
+        top=top,
+        bottom=bottom,
+    )
+    draw = partial(draw_heat_map, cells=cells, batch_sizes=batch_sizes, contexts=contexts)
+    return inline_figure(draw, size, key=key, title=title, x_title="context, tokens", y_title="batch size", fixed=True)
 
 
-def _by_rule(curves: Curves) -> dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]]:
-    """Strategies that differ by sampling only, under a title that tells them from the others."""
-    grouped: dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]] = {}
-    for strategy, title in rule_titles(curves).items():
-        grouped.setdefault(title, {})[strategy] = curves[strategy]
+def colour_key() -> Markup:
+    """A strip that explains the colours of the heat maps."""
+    return inline_figure(
+        draw_colour_key,
+        Size(width=256, height=32, left=20, right=20, top=0, bottom=20),
+        key="colour-key",
+        title="Colours",
+        description="Orange is slower than plain decoding, blue is faster, white is equal.",
+        fixed=True,
+    )
+
+
+def _by_title(curves: Curves) -> dict[str, dict[Setting, Mapping[Point, Curve]]]:
+    """Settings that differ by sampling only, under a title that tells them from the others."""
+    grouped: dict[str, dict[Setting, Mapping[Point, Curve]]] = {}
+    for setting, title in setting_titles(curves).items():
+        grouped.setdefault(title, {})[setting] = curves[setting]
     return grouped
 
 
-def _by_cost(curves: Curves) -> dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]]:
-    """Strategies of one pair and mode whose costs are equal everywhere, under a title that tells them apart."""
-    grouped: dict[tuple[str, object], dict[Strategy, Mapping[Place, Sequence[Prediction]]]] = {}
-    for title, members in _by_rule(curves).items():
-        for strategy, places in members.items():
+def _by_cost(curves: Curves) -> dict[str, dict[Setting, Mapping[Point, Curve]]]:
+    """Settings of one pair and mode whose costs are equal everywhere, under a title that tells them apart."""
+    grouped: dict[tuple[str, object], dict[Setting, Mapping[Point, Curve]]] = {}
+    for title, members in _by_title(curves).items():
+        for setting, points in members.items():
             costs = tuple(
-                (place, one.gamma, one.t_decode_s, one.t_draft_total_s, one.round_verify_s)
-                for place, curve in places.items()
-                for one in curve
+                (point, row.gamma, row.t_decode_s, row.t_draft_total_s, row.round_verify_s)
+                for point, curve in points.items()
+                for row in curve
             )
-            grouped.setdefault((title, costs), {})[strategy] = places
+            grouped.setdefault((title, costs), {})[setting] = points
     split = len(grouped) > len({title for title, _ in grouped})
-    titled: dict[str, dict[Strategy, Mapping[Place, Sequence[Prediction]]]] = {}
+    titled: dict[str, dict[Setting, Mapping[Point, Curve]]] = {}
     for (title, _), members in grouped.items():
-        names = "sampling " + ", ".join(dict.fromkeys(strategy.sampling for strategy in members))
+        names = "sampling " + ", ".join(dict.fromkeys(setting.sampling for setting in members))
         titled[", ".join(words for words in (title, names if split else "") if words)] = members
     return titled
 
 
-def _columns(places: Sequence[Place]) -> int:
+def _columns(points: Sequence[Point]) -> int:
     """Two columns for one or two contexts or panels, else three."""
-    contexts = len({place.context for place in places})
-    return 2 if contexts == 2 or len(places) <= 2 else 3
+    contexts = len({point.context for point in points})
+    return 2 if contexts == 2 or len(points) <= 2 else 3
 
 
-def _ends(one: AcceptanceCurve) -> list[tuple[int, float, float]]:
-    """(position, low, high) where both ends are known."""
-    return [
-        (position, low, high)
-        for position, (low, high) in enumerate(zip(one.low, one.high, strict=True), start=1)
-        if low is not None and high is not None
-    ]
+def _points(members: Grouped) -> list[Point]:
+    return sorted({point for points in members.values() for point in points}, key=by_size)
 
 
-def _places(members: Mapping[Strategy, Mapping[Place, Sequence[Prediction]]]) -> list[Place]:
-    return sorted({place for places in members.values() for place in places})
+def _series(members: Grouped, point: Point) -> dict[str, Curve]:
+    return {setting.sampling: points[point] for setting, points in members.items() if point in points}
 
 
-def _series(members: Mapping[Strategy, Mapping[Place, Sequence[Prediction]]], place: Place) -> Series:
-    return {strategy.sampling: places[place] for strategy, places in members.items() if place in places}
-
-
-def _verdict(one: Answer) -> str:
+def _answer_words(one: RecommendationRow) -> str:
     if one.decision == SPECULATE:
         return f"γ = {one.gamma}, {speedup(one.speedup)}"
     return f"{_SHORT[one.decision]}, {speedup(one.speedup)}"
 
 
-def _series_legend(styles: Mapping[str, SeriesStyle], members: Iterable[Strategy]) -> list[LegendEntry]:
-    names = dict.fromkeys(strategy.sampling for strategy in members)
-    return [LegendEntry(swatch=series_swatch(styles[name]), words=name) for name in names]
+def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> list[LegendEntry]:
+    """A line with its marker for every series."""
+    return [
+        LegendEntry(
+            words=name,
+            kind="curve dashed" if styles[name].dashed else "curve",
+            role=styles[name].role,
+            glyph=GLYPHS[styles[name].marker][0],
+        )
+        for name in dict.fromkeys(names)
+    ]
+
+
+def _marker_entry(style: SeriesStyle, words: str) -> LegendEntry:
+    return LegendEntry(words=words, kind="", role=style.role, glyph=GLYPHS[style.marker][0])

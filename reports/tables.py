@@ -1,4 +1,4 @@
-"""The tables of the report: predictions, acceptance, timings, and parts without a number.
+"""The tables of the report: predictions, validation, policies, acceptance, timings, and cells without a number.
 
 Columns that hold one value for the whole run are named once above the table instead. Times of a column share a unit.
 Output: `Table`s of plain text for the template, which escapes it.
@@ -6,14 +6,23 @@ Output: `Table`s of plain text for the template, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TypeAlias, TypeVar
 
-from specgauge.reports.acceptance_curves import AcceptanceCurve
-from specgauge.reports.blocks import caption
-from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, time_unit
-from specgauge.reports.records import Answer, Curves, Place, Prediction, Strategy
-from specgauge.reports.timings import PartTiming, arm_words
+from specgauge.model.settings import Point, Setting
+from specgauge.reports.formatting import (
+    UNKNOWN,
+    TimeUnit,
+    change,
+    interval,
+    number,
+    percent,
+    point_words,
+    time_unit,
+)
+from specgauge.reports.records import Curves, PredictionRow, RecommendationRow, RunRow, by_size
+from specgauge.reports.summaries import AcceptanceCurve, ArmSummary
 
 _NAMES = {
     "pair": "pair {}",
@@ -26,10 +35,24 @@ _TIME_COLUMNS = {
     "t_decode_s": "T_decode",
     "t_draft_total_s": "C(γ)",
     "t_draft_catch_up_s": "Δ₂",
-    "round_verify_s": "T_verify",
+    "t_verify_s": "T_verify",
     "t_overhead_s": "ε",
     "t_round_s": "T_round",
 }
+_ARMS = {
+    "decode": "T_decode",
+    "draft": "C(γ_max), draft chain",
+    "draft_catch_up": "first draft step, two tokens",
+    "verify": "T_verify({})",
+    "prefill_target": "prefill, target",
+    "prefill_draft": "prefill, draft",
+}
+_Shown = TypeVar("_Shown")
+_Row = TypeVar("_Row", bound=RunRow)
+Columns: TypeAlias = list[tuple[str, Callable[[_Shown], str]]]
+"""Titles, each with the text of a row's cell."""
+Chosen = Collection[tuple[Setting, Point, int]]
+"""The γ to use: rows that stand out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +75,7 @@ class RowGroup:
 class Table:
     """A table; `words` are the indices of columns that hold words, not numbers."""
 
-    caption: str
+    caption: str = ""
     columns: Sequence[str]
     groups: Sequence[RowGroup]
     words: frozenset[int] = field(default_factory=frozenset)
@@ -60,224 +83,206 @@ class Table:
     """Indices of columns of sentences, which may wrap."""
 
 
-def prediction_table(curves: Curves, answers: Iterable[Answer]) -> Table | None:
-    """Every prediction, grouped by strategy and place; None without any."""
-    rows = [one for places in curves.values() for curve in places.values() for one in curve]
+def chosen_gammas(recommendations: Iterable[RecommendationRow]) -> set[tuple[Setting, Point, int]]:
+    """The γ to use, by setting and point."""
+    return {(one.setting, one.point, one.gamma) for one in recommendations if one.gamma is not None}
+
+
+def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
+    """Every prediction, grouped by setting and point; None without any."""
+    rows = [row for points in curves.values() for curve in points.values() for row in curve]
     if not rows:
         return None
-    chosen = {(one.strategy, one.place, one.gamma) for one in answers if one.gamma is not None}
-    units = _time_columns(rows)
+    unit = time_unit(row.t_round_s for row in rows)
+    columns: Columns[PredictionRow] = [
+        ("γ", lambda row: str(row.gamma)),
+        ("speed-up", lambda row: number(row.speedup if row.status == "ok" else None)),
+        ("interval", lambda row: interval(row.speedup_low, row.speedup_high) if row.status == "ok" else UNKNOWN),
+        ("P(best)", lambda row: percent(row.p_best if row.status == "ok" else None)),
+        ("mark", _mark),
+        ("Ω", lambda row: number(row.tokens_per_round)),
+        ("interval", lambda row: interval(row.tokens_per_round_low, row.tokens_per_round_high)),
+        ("A_γ", lambda row: number(row.full_acceptance)),
+        *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
+    ]
     common = common_parts(list(curves))
-    known = {_known(one) for one in rows if one.status == "ok"}
-    labels = {one.label for one in rows if one.status == "ok"}
-    columns = [
-        "γ",
-        "speed-up",
-        "interval",
-        "P(best)",
-        "mark",
-        "Ω",
-        "interval",
-        "A_γ",
-        *(f"{name}, {units[column].name}" for column, name in _TIME_COLUMNS.items()),
-        *(["known"] if len(known) > 1 else []),
-        *(["label"] if len(labels) > 1 else []),
-    ]
-    groups = [
-        RowGroup(
-            heading=place_heading(strategy, place, common),
-            rows=[
-                Row(
-                    cells=[
-                        *_prediction_cells(one, units),
-                        *([_known(one)] if len(known) > 1 else []),
-                        *([one.label or UNKNOWN] if len(labels) > 1 else []),
-                    ],
-                    chosen=(strategy, place, one.gamma) in chosen,
-                )
-                for one in curve
-            ],
-        )
-        for strategy, places in curves.items()
-        for place, curve in places.items()
-    ]
-    notes = common_notes(common)
-    notes += [f"every time and acceptance: {known.copy().pop()}"] if len(known) == 1 else []
-    notes += [f"every speed-up is {labels.copy().pop()}"] if len(labels) == 1 and labels != {""} else []
+    notes, numbers = common_notes(common), len(columns)
+    known = [row for row in rows if row.status == "ok"]
+    provenance, labels = {_provenance(row) for row in known}, {row.label for row in known}
+    if len(provenance) > 1:
+        columns.append(("provenance", _provenance))
+    else:
+        notes += [f"every time and acceptance: {words}" for words in provenance]
+    if len(labels) > 1:
+        columns.append(("label", lambda row: row.label or UNKNOWN))
+    else:
+        notes += [f"every speed-up is {words}" for words in labels if words]
+    groups = [(setting, point, curve) for setting, points in curves.items() for point, curve in points.items()]
     return Table(
         caption="; ".join(notes),
-        columns=columns,
-        groups=groups,
-        words=frozenset({columns.index("mark"), *range(8 + len(_TIME_COLUMNS), len(columns))}),
+        columns=[title for title, _ in columns],
+        groups=row_groups(groups, columns, common, chosen),
+        words=frozenset({4, *range(numbers, len(columns))}),
     )
+
+
+def _mark(row: PredictionRow) -> str:
+    if row.status != "ok":
+        return row.status
+    return ", ".join(word for word, on in (("best", row.is_best), ("recommended", row.is_recommended)) if on)
+
+
+def _time_column(
+    unit: TimeUnit, rows: Iterable[PredictionRow], name: str, title: str
+) -> tuple[str, Callable[[PredictionRow], str]]:
+    """A column of times in a shared unit, with decimals of its own."""
+    fitted = unit.fitted(getattr(row, name) for row in rows)
+    return f"{title}, {unit.name}", lambda row: fitted.text(getattr(row, name))
+
+
+def _provenance(row: PredictionRow) -> str:
+    """Where a row's numbers come from: measured, interpolated or extrapolated."""
+    if row.cost_known == row.acceptance_known:
+        return row.cost_known or UNKNOWN
+    return f"cost {row.cost_known or UNKNOWN}, acceptance {row.acceptance_known or UNKNOWN}"
 
 
 def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
-    """What the acceptance of every strategy rests on, and its summaries in one number; None without any."""
+    """What the acceptance of every setting rests on, and its summaries in one number; None without any."""
     if not acceptance:
         return None
-    varied = [
-        (name, title)
-        for name, title in (("pair", "pair"), ("draft_sampling", "draft sampling"), ("acceptance_rule", "rule"))
-        if len({getattr(one, name) for one in acceptance}) > 1
+    gammas = ", ".join(str(gamma) for gamma in sorted({one.gamma for one in acceptance}))
+    columns: Columns[AcceptanceCurve] = [
+        ("sampling", lambda one: one.setting.sampling),
+        ("pair", lambda one: one.setting.pair),
+        ("draft sampling", lambda one: one.setting.draft_sampling),
+        ("rule", lambda one: one.setting.acceptance_rule),
     ]
-    gammas = {one.gamma for one in acceptance}
-    columns = [
-        "sampling",
-        *(title for _, title in varied),
-        f"Ω(γ\u00a0=\u00a0{', '.join(str(gamma) for gamma in sorted(gammas))})",
-        "α, overlap",
-        "α, judged",
-        "α, from Ω",
-        "prompts",
-        "texts",
-        "positions",
-        "unknown",
-        "repeated 4-grams",
+    columns[1:] = [column for column in columns[1:] if len({column[1](one) for one in acceptance}) > 1]
+    words = frozenset(range(len(columns)))
+    columns += [
+        (f"Ω(γ\u00a0=\u00a0{gammas})", lambda one: number(one.tokens_per_round)),
+        ("α, overlap", lambda one: number(one.alpha_overlap, 3)),
+        ("α, accepted", lambda one: number(one.alpha_accepted, 3)),
+        ("α, from Ω", lambda one: number(one.alpha_omega, 3)),
+        ("prompts", lambda one: str(one.prompts)),
+        ("texts", lambda one: str(one.texts)),
+        ("positions", lambda one: str(one.positions)),
+        ("unknown", lambda one: percent(one.null_share)),
+        ("repeated 4-grams", lambda one: percent(one.repeated_ngrams)),
     ]
-    rows = [
-        Row(
-            cells=[
-                one.sampling,
-                *(getattr(one, name) for name, _ in varied),
-                number(one.tokens_per_round),
-                number(one.alpha_overlap, 3),
-                number(one.alpha_judged, 3),
-                number(one.alpha_omega, 3),
-                str(one.prompts),
-                str(one.texts),
-                str(one.positions),
-                percent(one.null_share),
-                percent(one.repeated_ngrams),
-            ]
-        )
-        for one in acceptance
-    ]
-    return Table(
-        caption="", columns=columns, groups=[RowGroup(heading="", rows=rows)], words=frozenset(range(len(varied) + 1))
-    )
+    rows = [Row(cells=[text(one) for _, text in columns]) for one in acceptance]
+    return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)
 
 
-def timing_table(parts: Sequence[PartTiming]) -> Table | None:
-    """Every timed part with how well it is known; None without any."""
-    timed = [one for one in parts if one.samples]
+def arm_words(arm: str) -> str:
+    """The arm in the report's symbols."""
+    name, _, gamma = arm.partition(":")
+    return _ARMS[name].format(gamma)
+
+
+def timing_table(arms: Sequence[ArmSummary]) -> Table | None:
+    """Every timed arm with how well its time is known; None without any."""
+    timed = [one for one in arms if one.samples]
     if not timed:
         return None
     unit = time_unit(one.median_s for one in timed)
-    columns = [
-        "part",
-        f"median, {unit.name}",
-        "half-width",
-        "samples",
-        "blocks",
-        "drift",
-        f"first call, {unit.name}",
-        "status",
+    columns: Columns[ArmSummary] = [
+        ("arm", lambda one: arm_words(one.arm)),
+        (f"median, {unit.name}", lambda one: unit.text(one.median_s)),
+        ("half-width", lambda one: "±" * (one.relative_half_width is not None) + percent(one.relative_half_width, 1)),
+        ("samples", lambda one: str(one.samples)),
+        ("blocks", lambda one: str(one.blocks)),
+        ("drift", lambda one: change(one.drift)),
+        (f"first call, {unit.name}", lambda one: unit.text(one.first_call_s)),
+        ("status", lambda one: one.reason or one.status),
     ]
     grouped: dict[str, list[Row]] = {}
     for one in timed:
-        width = UNKNOWN if one.relative_half_width is None else f"±{percent(one.relative_half_width, 1)}"
-        cells = [
-            arm_words(one.arm),
-            unit.text(one.median_s),
-            width,
-            str(one.samples),
-            str(one.blocks),
-            change(one.drift),
-            unit.text(one.first_call_s),
-            one.reason or one.status,
-        ]
-        grouped.setdefault(_cell_words(one, parts), []).append(Row(cells=cells))
+        grouped.setdefault(_cell_words(one, arms), []).append(Row(cells=[text(one) for _, text in columns]))
     groups = [RowGroup(heading=heading, rows=rows) for heading, rows in grouped.items()]
-    return Table(caption="", columns=columns, groups=groups, words=frozenset({0, 7}))
+    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 7}))
 
 
-def broken_table(parts: Sequence[PartTiming]) -> Table | None:
-    """Cells with a part that gave no number: which parts, their status and the reason; None when every part did."""
+def broken_table(arms: Sequence[ArmSummary]) -> Table | None:
+    """Cells with an arm that gave no number: which arms, their status and the reason; None when every arm did."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
     sizes: dict[str, int] = {}
-    for one in parts:
-        where = _cell_words(one, parts)
+    for one in arms:
+        where = _cell_words(one, arms)
         sizes[where] = sizes.get(where, 0) + 1
         if one.status != "ok":
             grouped.setdefault((where, one.status, one.reason), []).append(arm_words(one.arm))
     if not grouped:
         return None
     rows = [
-        Row(cells=[where, status, "every part" if len(arms) == sizes[where] else ", ".join(arms), reason or UNKNOWN])
-        for (where, status, reason), arms in grouped.items()
+        Row(cells=[where, status, "every arm" if len(names) == sizes[where] else ", ".join(names), reason or UNKNOWN])
+        for (where, status, reason), names in grouped.items()
     ]
     return Table(
-        caption="",
-        columns=["cell", "status", "parts", "reason"],
+        columns=["cell", "status", "arms", "reason"],
         groups=[RowGroup(heading="", rows=rows)],
         words=frozenset(range(4)),
         wide=frozenset({2, 3}),
     )
 
 
-def _time_columns(rows: Sequence[Prediction]) -> dict[str, TimeUnit]:
-    """One unit for all columns of times, with decimals for each."""
-    unit = time_unit(one.t_round_s for one in rows)
-    return {column: unit.fitted(getattr(one, column) for one in rows) for column in _TIME_COLUMNS}
+def by_point(rows: Sequence[_Row], order: Callable[[_Row], float]) -> Iterator[tuple[Setting, Point, list[_Row]]]:
+    """Rows of every setting and point, settings in order of appearance, points rising, their rows in `order`."""
+    grouped: dict[Setting, dict[Point, list[_Row]]] = {}
+    for row in sorted(rows, key=order):
+        grouped.setdefault(row.setting, {}).setdefault(row.point, []).append(row)
+    for setting in dict.fromkeys(row.setting for row in rows):
+        for point in sorted(grouped[setting], key=by_size):
+            yield setting, point, grouped[setting][point]
 
 
-def _prediction_cells(one: Prediction, units: Mapping[str, TimeUnit]) -> list[str]:
-    if one.status != "ok":
-        return [str(one.gamma), *[UNKNOWN] * 3, one.status, *_common_cells(one, units)]
-    marks = [word for word, on in (("best", one.is_best), ("recommended", one.is_recommended)) if on]
+def row_groups(
+    groups: Iterable[tuple[Setting, Point, Sequence[_Row]]],
+    columns: Columns[_Row],
+    common: Mapping[str, str],
+    chosen: Chosen = (),
+) -> list[RowGroup]:
+    """A group of rows for every setting and point."""
     return [
-        str(one.gamma),
-        number(one.speedup),
-        interval(one.speedup_low, one.speedup_high),
-        percent(one.p_best),
-        ", ".join(marks),
-        *_common_cells(one, units),
+        RowGroup(
+            heading=f"{setting_heading(setting, common)} · {point_words(point)}",
+            rows=[
+                Row(
+                    cells=[text(row) for _, text in columns],
+                    chosen=(setting, point, getattr(row, "gamma", 0)) in chosen,
+                )
+                for row in rows
+            ],
+        )
+        for setting, point, rows in groups
     ]
 
 
-def _common_cells(one: Prediction, units: Mapping[str, TimeUnit]) -> list[str]:
-    return [
-        number(one.tokens_per_round),
-        interval(one.tokens_per_round_low, one.tokens_per_round_high),
-        number(one.full_acceptance),
-        *(units[column].text(getattr(one, column)) for column in _TIME_COLUMNS),
-    ]
-
-
-def _known(one: Prediction) -> str:
-    if one.cost_known == one.acceptance_known:
-        return one.cost_known or UNKNOWN
-    return f"cost {one.cost_known or UNKNOWN}, acceptance {one.acceptance_known or UNKNOWN}"
-
-
-def common_notes(common: Mapping[str, str]) -> list[str]:
-    """What all strategies share, in words."""
-    return [_NAMES[name].format(value) for name, value in common.items()]
-
-
-def common_parts(strategies: Sequence[Strategy]) -> dict[str, str]:
-    """The parts that all strategies share, but for the sampling, which every heading names."""
+def common_parts(settings: Sequence[Setting]) -> dict[str, str]:
+    """The parts that all settings share, but for the sampling, which every heading names."""
     return {
-        name: getattr(strategies[0], name)
-        for name in Strategy._fields
-        if name != "sampling" and len({getattr(one, name) for one in strategies}) == 1
+        name: getattr(settings[0], name)
+        for name in _NAMES
+        if name != "sampling" and len({getattr(one, name) for one in settings}) == 1
     }
 
 
-def strategy_heading(strategy: Strategy, common: Mapping[str, str]) -> str:
-    """A strategy, named by what `common_parts` leaves out."""
-    return ", ".join(_NAMES[name].format(getattr(strategy, name)) for name in Strategy._fields if name not in common)
+def common_notes(common: Mapping[str, str]) -> list[str]:
+    """What all settings share, in words."""
+    return [_NAMES[name].format(value) for name, value in common.items()]
 
 
-def place_heading(strategy: Strategy, place: Place, common: Mapping[str, str]) -> str:
-    """A place under a strategy."""
-    return f"{strategy_heading(strategy, common)} · {caption(place)}"
+def setting_heading(setting: Setting, common: Mapping[str, str]) -> str:
+    """A setting, named by what `common_parts` leaves out."""
+    return ", ".join(
+        _NAMES[part.name].format(getattr(setting, part.name)) for part in fields(setting) if part.name not in common
+    )
 
 
-def _cell_words(one: PartTiming, parts: Sequence[PartTiming]) -> str:
+def _cell_words(one: ArmSummary, arms: Sequence[ArmSummary]) -> str:
     """A cell in words, with its pair and mode where the run has several."""
-    words = [f"pair {one.cell.pair}"] if len({other.cell.pair for other in parts}) > 1 else []
-    words += [f"mode {one.cell.mode}"] if len({other.cell.mode for other in parts}) > 1 else []
+    words = [f"pair {one.cell.pair}"] if len({other.cell.pair for other in arms}) > 1 else []
+    words += [f"mode {one.cell.mode}"] if len({other.cell.mode for other in arms}) > 1 else []
     words += [f"chain {one.cell.chain}"]
-    return f"{', '.join(words)} · {caption(one.place)}"
+    return f"{', '.join(words)} · {point_words(one.point)}"

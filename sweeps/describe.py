@@ -6,26 +6,23 @@ print(describe(config))
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specgauge.configs.drafts import LayersDraft, NgramDraft
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.pairs import ModelConfig, NgramDraft
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
 from specgauge.model.search.candidates import CONFIDENCE, INDIFFERENCE
+from specgauge.model.text_table import text_table
 from specgauge.sweeps.estimate import (
-    PairSizes,
-    TimeEstimate,
     check_contexts,
-    is_over_memory,
+    interleaved_bytes,
     kv_bytes,
     memory_bytes,
+    over_memory,
     time_estimate,
-    turns_bytes,
-    weight_bytes,
 )
-from specgauge.sweeps.model_sizes import NO_MODEL, ModelSize, Role, model_folder, read_model_size
-from specgauge.sweeps.plan import Cell, chains, plan_cells, planned_pairs
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, total
+from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -55,8 +52,8 @@ def describe(config: Config) -> str:
             *_cell_lines(config, sizes),
             "",
             *_arm_lines(config),
-            *_acceptance_lines(config, prompts),
-            *_verify_lines(config, prompts),
+            _acceptance_line(config, prompts),
+            *_validation_lines(config, prompts),
             *_limit_lines(config),
             *(f"  {remark}" for remark in remarks),
             "",
@@ -65,55 +62,18 @@ def describe(config: Config) -> str:
     )
 
 
-def read_sizes(config: Config) -> dict[str, PairSizes]:
-    """What the local files say of every pair's models, by the pair's name.
-
-    Raises:
-        ValueError: a model directory is missing or damaged; the pair is named.
-    """
-    return {pair.name: read_pair_sizes(pair) for pair in config.pairs}
-
-
-def read_pair_sizes(pair: PairConfig) -> PairSizes:
-    """What the local files say of a pair's models.
-
-    Raises:
-        ValueError: a model directory is missing or damaged; the pair is named.
-    """
-    try:
-        return PairSizes(
-            target=read_model_size(pair.target, role="target"),
-            draft=_draft_size(pair),
-            shares_weights=isinstance(pair.draft, LayersDraft),
-        )
-    except ValueError as error:
-        raise ValueError(f"pair {pair.name!r}: {error}") from error
-
-
-def _draft_size(pair: PairConfig) -> ModelSize | None:
-    if isinstance(pair.draft, NgramDraft):
-        return NO_MODEL
-    if isinstance(pair.draft, LayersDraft):
-        return read_model_size(pair.target, role="target", layers=pair.draft.layers)
-    return read_model_size(pair.draft, role="draft")
-
-
 def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
-    cells = plan_cells(config)
-    rows = [("pair", "mode", "chain", "batch size", "context", "keys and values", "")]
-    rows += [
-        (cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), size_text(kv), skipped)
-        for cell in cells[:SHOWN_CELLS]
-        for kv in [kv_bytes(config, sizes[cell.pair], cell)]
-        for skipped in ["over limits.memory, skipped" if is_over_memory(config, sizes[cell.pair], cell) else ""]
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = ["  " + "  ".join(entry.ljust(width) for entry, width in zip(row, widths, strict=True)) for row in rows]
-    more = [f"  … and {len(cells) - SHOWN_CELLS} more"] if len(cells) > SHOWN_CELLS else []
+    cells, headings = plan_cells(config), ("pair", "mode", "chain", "batch size", "context", "keys and values", "")
+    rows = []
+    for cell in cells[:SHOWN_CELLS]:
+        size = sizes[cell.pair]
+        skipped = "" if over_memory(config, size, cell) is None else "over limits.memory, skipped"
+        kv = size_text(kv_bytes(config, size, cell))
+        rows.append((cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), kv, skipped))
+    more = [f"… and {len(cells) - SHOWN_CELLS} more"] if len(cells) > SHOWN_CELLS else []
     return [
         f"{config.name}: {_count(len(cells), 'cell')}{_left_out(config, cells)}",
-        *(line.rstrip() for line in table),
-        *more,
+        *(f"  {line}" for line in (*text_table(headings, rows).splitlines(), *more)),
     ]
 
 
@@ -169,23 +129,22 @@ def _arms_text(config: Config, lookups: bool) -> str:
     return f"{count}: decode; draft, {_count(max(gammas), 'step')}; draft_catch_up; {verify}; prefill of both models"
 
 
-def _acceptance_lines(config: Config, prompts: int) -> list[str]:
+def _acceptance_line(config: Config, prompts: int) -> str:
     workload = config.workload
     settings = _listed(sampling.name for sampling in config.sampling)
-    lengths = workload.prompt_tokens
-    brought = "" if lengths is None else f" at {_listed(lengths)} tokens"
-    return [
+    brought = "" if workload.prompt_tokens is None else f" at {_listed(workload.prompt_tokens)} tokens"
+    return (
         f"acceptance: {_count(prompts, 'prompt')}{brought} × {_count(workload.repetitions, 'text')} of up to "
         f"{workload.max_new_tokens} tokens under {settings} ({_count(len(chains(config)), 'chain')}); "
-        f"draft sampling {_listed(config.draft_sampling)}; rule {_listed(config.acceptance_rule)}",
-    ]
+        f"draft sampling {_listed(config.draft_sampling)}; rule {_listed(config.acceptance_rule)}"
+    )
 
 
-def _verify_lines(config: Config, prompts: int) -> list[str]:
+def _validation_lines(config: Config, prompts: int) -> list[str]:
     """What is decoded end to end, where anything is."""
-    verify = config.verify
+    verify = config.validation
     if verify is None:
-        return ["end to end: nothing is decoded; verify: {} checks the prediction"]
+        return ["end to end: nothing is decoded; validate: {} checks the prediction"]
     sizes, contexts = verify.batch_size or config.grid.batch_size, verify.context or config.grid.context
     of_pairs = Counter(place.pair for place in config.places() if config.is_verified(place))
     each = {len(config.sampling) * of_pairs[pair.name] for pair in planned_pairs(config)}
@@ -204,7 +163,7 @@ def _verify_lines(config: Config, prompts: int) -> list[str]:
         f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
         f"{gammas}{adaptive} beside {beside}",
         f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
-        f"{verify.max_new_tokens or config.workload.max_new_tokens} tokens{seconds}{forced}",
+        f"{decoded_tokens(config)} tokens{seconds}{forced}",
     ]
 
 
@@ -219,100 +178,76 @@ def _limit_lines(config: Config) -> list[str]:
 
 
 def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> list[str]:
-    absent = [spec for role, spec in _models(pair) if not model_folder(spec, role)]
+    models = [pair.target, *([pair.draft] if isinstance(pair.draft, ModelConfig) else [])]
+    absent = [model for model in models if not model_folder(model, "target" if model is pair.target else "draft")]
     unknown = UNKNOWN if absent else UNREAD
     cells = [cell for cell in plan_cells(config) if cell.pair == pair.name]
     if not cells:
         return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
+    own = [f"mode {pair.mode}"] if pair.mode is not None else []
+    own += [_count(pair.threads, "thread")] if pair.threads is not None else []
+    shared = ", weights shared" if sizes.shares_weights else ""
+    is_lookup = isinstance(pair.draft, NgramDraft)
+    draft = "no model, no memory" if is_lookup else f"{_model_text(sizes.draft, unknown)}{shared}"
     lines = [
-        f"pair {pair.name}{_how(pair)}",
+        f"pair {pair.name}{f' ({_listed(own)})' if own else ''}",
         f"  target {pair.target.label}: {_model_text(sizes.target, unknown)}",
+        f"  draft {pair.draft.label}: {draft}",
     ]
-    if isinstance(pair.draft, NgramDraft):
-        lines.append(f"  draft {pair.draft.label}: no model, no memory")
-    else:
-        shared = ", weights shared" if sizes.shares_weights else ""
-        lines.append(f"  draft {pair.draft.label}: {_model_text(sizes.draft, unknown)}{shared}")
-    cells = [cell for cell in cells if not is_over_memory(config, sizes, cell)]
+    cells = [cell for cell in cells if over_memory(config, sizes, cell) is None]
     if not cells:
         return [*lines, "  not measured: every cell is over limits.memory"]
     parts = memory_bytes(config, sizes, cells)
-    known = [part for part in parts.values() if part is not None]
-    total = size_text(sum(known)) if len(known) == len(parts) else unknown
-    shares = ", ".join(f"{name} {size_text(part)}" for name, part in parts.items() if part is not None)
-    lines.append(
-        f"  memory at the largest cell (estimate): {total}{f' ({shares}), besides the program' if shares else ''}"
-    )
-    lines += _turns_lines(config, pair, sizes)
+    needed = total(list(parts.values()))
+    shares = _listed(f"{name} {size_text(part)}" for name, part in parts.items() if part is not None)
+    return [
+        *lines,
+        f"  memory at the largest cell (estimate): {unknown if needed is None else size_text(needed)}"
+        f"{f' ({shares}), besides the program' if shares else ''}",
+        *_interleaved_lines(config, pair, sizes),
+        *_time_lines(config, pair, sizes, prompts, unknown, [] if any(one.gguf_file for one in models) else absent),
+    ]
+
+
+def _time_lines(
+    config: Config, pair: PairConfig, sizes: PairSizes, prompts: int, unknown: str, absent: Sequence[ModelConfig]
+) -> list[str]:
+    """How long a pair should take; where that is unknown, how to fetch the models whose files would tell."""
     estimate = time_estimate(config, pair, sizes, prompts)
-    if estimate is None:
-        lines += [f"  time: {unknown}", *_fetch_lines(pair, absent)]
-    else:
-        lines.append(
-            f"  time (estimate): {duration_text(estimate.least_s)} to {duration_text(estimate.most_s)}: timing "
-            f"{duration_text(estimate.timing_least_s)} to {duration_text(estimate.timing_most_s)}, acceptance "
-            f"{duration_text(estimate.acceptance_s)}{_verify_time(estimate)}, besides loading; assumed: "
-            f"{estimate.basis}"
-        )
-    return lines
-
-
-def _fetch_lines(pair: PairConfig, absent: Sequence[ModelConfig]) -> list[str]:
-    """How to fetch the models of a pair that are not here; none where that would tell no size, as of GGUF files."""
-    if not absent or any(spec.gguf_file for _, spec in _models(pair)):
-        return []
+    if estimate is not None:
+        validation = f", end to end {duration_text(estimate.validation_s)}" if estimate.validation_s else ""
+        rest_s = estimate.acceptance_s + estimate.validation_s
+        whole, timing = (" to ".join(duration_text(one + more) for one in estimate.timing_s) for more in (rest_s, 0.0))
+        rest = f"acceptance {duration_text(estimate.acceptance_s)}{validation}, besides loading"
+        return [f"  time (estimate): {whole}: timing {timing}, {rest}; assumed: {estimate.basis}"]
     names = [f"{spec.model} --revision {spec.revision}" if spec.revision else spec.model for spec in absent]
     fetch = "; ".join(f"hf download {name}" for name in dict.fromkeys(names))
-    return [f"  to know it before the run: {fetch}; then check again"]
+    return [f"  time: {unknown}", *([f"  to know it before the run: {fetch}; then check again"] if fetch else [])]
 
 
-def _turns_lines(config: Config, pair: PairConfig, sizes: PairSizes) -> list[str]:
-    """What the arms that are decoded in turn need for caches, where they are."""
-    caches, weights, limit = turns_bytes(config, pair, sizes), weight_bytes(sizes), config.limits.memory
+def _interleaved_lines(config: Config, pair: PairConfig, sizes: PairSizes) -> list[str]:
+    """What the caches of interleaved arms need, where arms are interleaved."""
+    caches, weights, limit = interleaved_bytes(config, pair, sizes), sizes.weight_bytes, config.limits.memory
     if caches is None or weights is None:
         return []
+    how = size_text(caches)
     if limit is not None and weights + caches > limit:
-        how = f"would be {size_text(caches)}: over limits.memory, so its arms are decoded one after another"
-    else:
-        how = size_text(caches)
-    return [f"  caches of all arms that are decoded in turn, at the largest cell (estimate): {how}"]
-
-
-def _how(pair: PairConfig) -> str:
-    """How a pair runs, where that is its own."""
-    said = [
-        *([f"mode {pair.mode}"] if pair.mode is not None else []),
-        *([_count(pair.threads, "thread")] if pair.threads is not None else []),
-    ]
-    return f" ({', '.join(said)})" if said else ""
-
-
-def _verify_time(estimate: TimeEstimate) -> str:
-    return f", end to end {duration_text(estimate.verify_s)}" if estimate.verify_s else ""
-
-
-def _models(pair: PairConfig) -> Iterator[tuple[Role, ModelConfig]]:
-    """The models of a pair that have files of their own."""
-    yield "target", pair.target
-    if isinstance(pair.draft, ModelConfig):
-        yield "draft", pair.draft
+        how = f"would be {how}: over limits.memory, so its arms are decoded one after another"
+    return [f"  caches of all arms that are interleaved, at the largest cell (estimate): {how}"]
 
 
 def _model_text(size: ModelSize | None, unknown: str) -> str:
     if size is None:
         return f"size {unknown}"
     parameters = f"parameters {unknown}" if size.parameters is None else f"{size.parameters / 1e6:.4g} M parameters"
+    layers = "layers not stated" if size.layers is None else _count(size.layers, "layer")
     limit = "context limit not stated" if size.max_context is None else f"contexts up to {size.max_context}"
-    return f"{parameters}, {size.dtype or 'dtype not stated'}, {_layers_text(size.layers)}, {limit}"
-
-
-def _layers_text(layers: int | None) -> str:
-    return "layers not stated" if layers is None else _count(layers, "layer")
+    return f"{parameters}, {size.dtype or 'dtype not stated'}, {layers}, {limit}"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _listed(values: Iterable[object] | Sequence[object]) -> str:
-    return ", ".join(str(value) for value in values)
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))

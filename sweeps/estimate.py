@@ -5,14 +5,10 @@ for each model; logits = rows · positions · vocabulary · 4 bytes, a few copie
 
     layers · launch_s + max(weight bytes / bandwidth, 2 · parameters · n / peak)
 
-on an assumed machine, which is stated with the figure: it is an estimate to plan by, and no part of any result.
-
-Cells that are skipped before anything is tried, since they should not fit into `limits.memory`. No torch.
+on an assumed machine, which is stated with the figure: it is an estimate to plan by, and no part of any result. Cells
+whose weights, keys and values exceed `limits.memory` are skipped; a model whose files do not tell its size is tried.
 
     over_memory(config, sizes, cell)    →  "needs 9.1 GiB by estimate (weights 8 GiB, keys and values 1.1 GiB), …"
-
-What counts is what can be known beforehand: the weights of both models, and the keys and values of the cell. A model
-whose files do not tell its size is tried.
 """
 
 from __future__ import annotations
@@ -20,23 +16,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specgauge.configs.contexts import check_context, check_text_context
-from specgauge.configs.drafts import NgramDraft
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.pairs import ModelConfig, NgramDraft
+from specgauge.configs.schema import check_context, check_text_context
+from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
-from specgauge.sweeps.model_sizes import ModelSize
-from specgauge.sweeps.plan import Cell, chains, measured_places, planned_pairs
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.plan import Cell, chains, decoded_places, decoded_tokens, measured_places, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 
 if TYPE_CHECKING:
-    from specgauge.configs.cells import Place
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.schema import Config
-
+    from specgauge.configs.schema import Config, ValidateConfig
 
 LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
@@ -47,13 +42,8 @@ LEAST_SEARCHED = 4
 RECOMMENDED_GAMMAS = 3
 """γ decoded end to end where the recommended one and its neighbours are."""
 
-
 Seconds = Callable[[int], float]
 """Seconds a forward of so many tokens should take."""
-
-
-class UnknownSizeError(Exception):
-    """A model's files do not say how large it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,28 +64,14 @@ class AssumedMachine:
             f"and {self.launch_s * 1e3:g} ms a layer"
         )
 
-    def forward_s(self, size: ModelSize | None, tokens: int) -> float:
-        """Seconds a forward of `tokens` tokens, all rows together, should take.
-
-        Raises:
-            UnknownSizeError: the model's size is not known.
-        """
-        if size is None or size.weight_bytes is None or size.parameters is None or size.layers is None:
-            raise UnknownSizeError
+    def forward_s(self, size: ModelSize, tokens: int) -> float:
+        """Seconds a forward of `tokens` tokens, all rows together, should take; the model's size is known."""
+        assert size.weight_bytes is not None
+        assert size.parameters is not None
+        assert size.layers is not None
         memory_s = size.weight_bytes / self.bytes_per_s
         compute_s = 2 * size.parameters * tokens / self.flops_per_s
         return size.layers * self.launch_s + max(memory_s, compute_s)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairSizes:
-    """Both models of a pair; None for one whose files are not here."""
-
-    target: ModelSize | None
-    draft: ModelSize | None
-    """`NO_MODEL` where lookups draft."""
-    shares_weights: bool = False
-    """Whether the draft is part of the target, so that only its cache needs memory."""
 
 
 def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
@@ -115,38 +91,32 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     Raises:
         ValueError: the context, what a round needs, what the model takes and the largest context allowed.
     """
-    gamma_max, verify = max(config.grid.gamma), config.verify
+    gamma_max = max(config.grid.gamma)
     for pair in planned_pairs(config):
-        places = measured_places(config, pair.name)
-        context = max(place.context for place in places)
-        decoded = [place.context for place in places if verify is not None and config.is_verified(place)]
+        context = max(place.context for place in measured_places(config, pair.name))
+        decoded = [place.context for place in decoded_places(config, pair.name)]
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
-            limit = None if size is None else size.max_context
-            check_context(f"pair {pair.name!r} {role}", context=context, gamma_max=gamma_max, max_context=limit)
-            if decoded and verify is not None and role == "target":
-                check_text_context(
-                    f"pair {pair.name!r} {role}",
-                    context=max(decoded),
-                    new_tokens=verify.max_new_tokens or config.workload.max_new_tokens,
-                    max_context=limit,
-                )
+            limit, name = None if size is None else size.max_context, f"pair {pair.name!r} {role}"
+            check_context(name, context=context, gamma_max=gamma_max, max_context=limit)
+            if decoded and role == "target":
+                check_text_context(name, context=max(decoded), new_tokens=decoded_tokens(config), max_context=limit)
 
 
-def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | Place) -> int | None:
+def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | GridPoint) -> int | None:
     """Bytes of both models' keys and values in a cell or place; None where a size is unknown."""
-    return _kv_bytes(sizes, cell.batch_size, cell.context + max(config.grid.gamma) + 1)
+    return sizes.kv_bytes(cell.batch_size, cell.context + max(config.grid.gamma) + 1)
 
 
-def weight_bytes(sizes: PairSizes) -> int | None:
-    """Bytes of both models' weights, shared ones once; None where a size is unknown."""
-    held = (sizes.target,) if sizes.shares_weights else (sizes.target, sizes.draft)
-    return _total([size.weight_bytes if size is not None else None for size in held])
-
-
-def is_over_memory(config: Config, sizes: PairSizes, cell: Cell | Place) -> bool:
-    """Whether weights, keys and values should take more than `limits.memory`; False where a size is unknown."""
-    needed = _total([weight_bytes(sizes), kv_bytes(config, sizes, cell)])
-    return config.limits.memory is not None and needed is not None and needed > config.limits.memory
+def over_memory(config: Config, sizes: PairSizes, cell: Cell | GridPoint) -> str | None:
+    """Why a cell should not fit, with the figures and the remedy; None where it may, or nothing is known."""
+    limit, weights, kv = config.limits.memory, sizes.weight_bytes, kv_bytes(config, sizes, cell)
+    if limit is None or weights is None or kv is None or weights + kv <= limit:
+        return None
+    remedy = "load the models in a smaller dtype" if weights > limit else "lower grid.batch_size or grid.context"
+    return (
+        f"needs {size_text(weights + kv)} by estimate (weights {size_text(weights)}, keys and values {size_text(kv)}), "
+        f"limits.memory is {size_text(limit)}; raise it, or {remedy}"
+    )
 
 
 def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dict[str, int | None]:
@@ -159,66 +129,41 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
         config.acceptance.batch_size * config.acceptance.chunk,
     )
     return {
-        "weights": weight_bytes(sizes),
+        "weights": sizes.weight_bytes,
         "keys and values": kv_bytes(config, sizes, largest),
         "logits": None if vocabulary is None else rows * vocabulary * 4 * LOGIT_COPIES,
     }
 
 
-def turns_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | None:
-    """Bytes of the caches of all arms that are decoded in turn at the largest place, where each has caches of its own.
+def interleaved_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | None:
+    """Bytes of the caches of all arms that are interleaved at the largest place, where each has caches of its own.
 
-    None where nothing is decoded, arms never take turns (compiled, captured), or a size is unknown.
+    None where nothing is decoded, arms are not interleaved (compiled, captured), or a size is unknown.
     """
-    verify = config.verify
-    measured = [place for place in measured_places(config, pair.name) if not is_over_memory(config, sizes, place)]
-    places = [] if verify is None else [place for place in measured if config.is_verified(place)]
-    if verify is None or not places or config.mode_of(pair) != "eager":
+    places = [place for place in decoded_places(config, pair.name) if over_memory(config, sizes, place) is None]
+    if config.validation is None or not places or config.mode_of(pair) != "eager":
         return None
-    new = verify.max_new_tokens or config.workload.max_new_tokens
-    arms = sum(arm != GENERATE for arm in BASELINES) + len(decoded_gammas(config)) + len(verify.policies or ())
-    own = [_kv_bytes(sizes, place.batch_size, place.context + new) for place in places]
-    known = [part for part in own if part is not None]
+    arms = sum(arm != GENERATE for arm in BASELINES)
+    arms += len(decoded_gammas(config, config.validation)) + len(config.validation.policies or ())
+    own = [sizes.kv_bytes(place.batch_size, place.context + decoded_tokens(config)) for place in places]
+    known = [one for one in own if one is not None]
     return arms * max(known) if len(known) == len(own) else None
 
 
-def decoded_gammas(config: Config) -> tuple[int, ...]:
+def decoded_gammas(config: Config, verify: ValidateConfig) -> tuple[int, ...]:
     """γ that are decoded end to end, or as many as there should be where the recommended ones are."""
-    assert config.verify is not None
-    gamma = config.verify.gamma
-    return config.grid.gamma[:RECOMMENDED_GAMMAS] if gamma == "recommended" else gamma
-
-
-def _kv_bytes(sizes: PairSizes, rows: int, tokens: int) -> int | None:
-    """Bytes of both models' keys and values of so many rows of tokens; None where a size is unknown."""
-    models = (sizes.target, sizes.draft)
-    return _total([size.kv_cache_bytes(rows, tokens) if size is not None else None for size in models])
-
-
-def _total(parts: Sequence[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return config.grid.gamma[:RECOMMENDED_GAMMAS] if verify.gamma == "recommended" else verify.gamma
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for a pair: of timing the least and the most, of the rest one figure."""
+    """Seconds for a pair, besides loading."""
 
-    timing_least_s: float
-    timing_most_s: float
+    timing_s: tuple[float, float]
+    """The least, when every arm is known well enough after its least number of blocks, and the most, when none is."""
     acceptance_s: float
+    validation_s: float
     basis: str
-    verify_s: float = 0.0
-
-    @property
-    def least_s(self) -> float:
-        """All of it, when every arm is known well enough after its least number of blocks."""
-        return self.timing_least_s + self.acceptance_s + self.verify_s
-
-    @property
-    def most_s(self) -> float:
-        """All of it, when no arm ever is."""
-        return self.timing_most_s + self.acceptance_s + self.verify_s
 
 
 def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int) -> TimeEstimate | None:
@@ -226,35 +171,22 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
 
     None where a model's size is unknown.
     """
-    threads = config.threads_of(pair)
-    places = [p for p in measured_places(config, pair.name) if not is_over_memory(config, sizes, p)]
-    target_machine = assumed_machine(pair.target, threads)
-    spec = pair.draft if isinstance(pair.draft, ModelConfig) else pair.target
-    draft_machine = assumed_machine(spec, threads)
-
-    def target_s(tokens: int) -> float:
-        return target_machine.forward_s(sizes.target, tokens)
-
-    def draft_s(tokens: int) -> float:
-        return draft_machine.forward_s(sizes.draft, tokens)
-
-    try:
-        are_lookups = isinstance(pair.draft, NgramDraft)
-        timing = [
-            _timing_s(config, rows, [place.context for place in own], target_s, draft_s, are_lookups)
-            for rows, own in groupby(places, key=lambda place: place.batch_size)
-        ]
-        acceptance_s = _acceptance_s(config, prompts, target_s, draft_s)
-        verify_s = _verify_s(config, places, prompts, target_s, draft_s)
-    except UnknownSizeError:
+    target, draft = sizes.target, sizes.draft
+    if target is None or draft is None or any(None in (size.weight_bytes, size.layers) for size in (target, draft)):
         return None
-    bases = dict.fromkeys((target_machine.basis, draft_machine.basis))
+    places = [p for p in measured_places(config, pair.name) if over_memory(config, sizes, p) is None]
+    specs = (pair.target, pair.draft if isinstance(pair.draft, ModelConfig) else pair.target)
+    machines = [assumed_machine(spec, config.threads_of(pair)) for spec in specs]
+    target_s, draft_s = partial(machines[0].forward_s, target), partial(machines[1].forward_s, draft)
+    timing = [
+        _timing_s(config, rows, [p.context for p in own], target_s, draft_s, isinstance(pair.draft, NgramDraft))
+        for rows, own in groupby(places, key=lambda place: place.batch_size)
+    ]
     return TimeEstimate(
-        timing_least_s=sum(least for least, _ in timing),
-        timing_most_s=sum(most for _, most in timing),
-        acceptance_s=acceptance_s,
-        basis="; ".join(bases),
-        verify_s=verify_s,
+        timing_s=(sum(least for least, _ in timing), sum(most for _, most in timing)),
+        acceptance_s=_acceptance_s(config, prompts, target_s, draft_s),
+        validation_s=_validation_s(config, places, prompts, target_s, draft_s),
+        basis="; ".join(dict.fromkeys(machine.basis for machine in machines)),
     )
 
 
@@ -293,48 +225,31 @@ def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seco
     return len(config.sampling) * total_s
 
 
-def _verify_s(config: Config, places: Sequence[Place], prompts: int, target_s: Seconds, draft_s: Seconds) -> float:
+def _validation_s(
+    config: Config, places: Sequence[GridPoint], prompts: int, target_s: Seconds, draft_s: Seconds
+) -> float:
     """Seconds of decoding end to end: every block, as far as the limit goes, but the first one of every cell anyway.
 
     A round is taken to commit 1 + γ / 2 tokens, an adaptive policy to draft as the middle γ of the grid does;
     teacher-forcing its texts once is counted.
     """
-    verify = config.verify
+    verify = config.validation
     if verify is None:
         return 0.0
-    gammas = decoded_gammas(config)
+    gammas = decoded_gammas(config, verify)
     gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
-    new = verify.max_new_tokens or config.workload.max_new_tokens
-    limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
+    new, limit = decoded_tokens(config), prompts if verify.prompts is None else min(prompts, verify.prompts)
     first_s = all_s = 0.0
-    for place in places:
-        if not config.is_verified(place):
-            continue
-        rows, context = place.batch_size, place.context
-        prefill_s, step_s = target_s(rows * context), target_s(rows)
+    for place in filter(config.is_verified, places):
+        rows, context, whole = place.batch_size, place.context, place.batch_size * (place.context + new)
+        prefill_s = target_s(rows * context)
         blocks = -(-limit // rows) * verify.repetitions
-        plain_s = block_s = prefill_s + new * step_s
+        plain_s = block_s = prefill_s + new * target_s(rows)
         for gamma in gammas:
             round_s = gamma * draft_s(rows) + target_s(rows * (gamma + 1))
-            whole = rows * (context + new)
             block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
             block_s += target_s(whole) + draft_s(whole)
         with_all = blocks if verify.baseline_blocks is None else min(blocks, verify.baseline_blocks)
         first_s += len(config.sampling) * (block_s + len(OF_PLAIN) * plain_s)
         all_s += len(config.sampling) * (blocks * block_s + with_all * len(OF_PLAIN) * plain_s)
     return all_s if verify.max_seconds is None else max(first_s, min(all_s, verify.max_seconds))
-
-
-def over_memory(config: Config, sizes: PairSizes, cell: Cell) -> str | None:
-    """Why a cell should not fit, with the figures and the remedy; None where it may, or nothing is known."""
-    if not is_over_memory(config, sizes, cell):
-        return None
-    limit, weights, kv = config.limits.memory, weight_bytes(sizes), kv_bytes(config, sizes, cell)
-    assert limit is not None
-    assert weights is not None
-    assert kv is not None
-    remedy = "load the models in a smaller dtype" if weights > limit else "lower grid.batch_size or grid.context"
-    return (
-        f"needs {size_text(weights + kv)} by estimate (weights {size_text(weights)}, keys and values {size_text(kv)}), "
-        f"limits.memory is {size_text(limit)}; raise it, or {remedy}"
-    )

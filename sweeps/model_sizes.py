@@ -1,9 +1,10 @@
-"""How large a model is, read from its files without loading it: config.json and safetensors headers. No torch.
+"""How large models are, read from their files without loading them: config.json and safetensors headers. No torch.
 
 Only local files are read: the shipped pair, a local directory, a hub model already in the cache. What they do not say
 is None, never a guess.
 
-    size = read_model_size(config.pairs[0].target, role="target")      # None: nothing local to read
+    sizes = read_pair_sizes(config.pairs[0])
+    sizes.weight_bytes, sizes.kv_bytes(batch_size, tokens)             # None where a size is unknown
     read_model_size(config.pairs[0].target, role="target", layers=8)   # of its first 8 layers, norm and head
 """
 
@@ -13,13 +14,16 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from specgauge.configs.pairs import LayersDraft, NgramDraft
+
 if TYPE_CHECKING:
-    from specgauge.configs.pairs import ModelConfig
+    from specgauge.configs.pairs import ModelConfig, PairConfig
+    from specgauge.configs.schema import Config
 
 Role = Literal["target", "draft"]
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -60,6 +64,58 @@ NO_MODEL = ModelSize(parameters=0, dtype="float32", layers=0, kv_heads=0, head_d
 """What lookups need: nothing."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairSizes:
+    """Both models of a pair; None for one whose files are not here."""
+
+    target: ModelSize | None
+    draft: ModelSize | None
+    """`NO_MODEL` where lookups draft."""
+    shares_weights: bool = False
+    """Whether the draft is part of the target, so that only its cache needs memory."""
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Bytes of both models' weights, shared ones once; None where a size is unknown."""
+        held = (self.target,) if self.shares_weights else (self.target, self.draft)
+        return total([None if size is None else size.weight_bytes for size in held])
+
+    def kv_bytes(self, batch_size: int, tokens: int) -> int | None:
+        """Bytes of both models' keys and values of `tokens` tokens in each row; None where a size is unknown."""
+        sizes = (self.target, self.draft)
+        return total([None if size is None else size.kv_cache_bytes(batch_size, tokens) for size in sizes])
+
+
+def total(bytes_of: Sequence[int | None]) -> int | None:
+    """The sum; None where a summand is unknown."""
+    known = [one for one in bytes_of if one is not None]
+    return sum(known) if len(known) == len(bytes_of) else None
+
+
+def read_sizes(config: Config) -> dict[str, PairSizes]:
+    """What the local files say of every pair's models, by the pair's name; raises as `read_pair_sizes`."""
+    return {pair.name: read_pair_sizes(pair) for pair in config.pairs}
+
+
+def read_pair_sizes(pair: PairConfig) -> PairSizes:
+    """What the local files say of a pair's models.
+
+    Raises:
+        ValueError: a model directory is missing or damaged; the pair is named.
+    """
+    draft = pair.draft
+    try:
+        target = read_model_size(pair.target, role="target")
+        if isinstance(draft, NgramDraft):
+            return PairSizes(target=target, draft=NO_MODEL)
+        if isinstance(draft, LayersDraft):
+            first = read_model_size(pair.target, role="target", layers=draft.layers)
+            return PairSizes(target=target, draft=first, shares_weights=True)
+        return PairSizes(target=target, draft=read_model_size(draft, role="draft"))
+    except ValueError as error:
+        raise ValueError(f"pair {pair.name!r}: {error}") from error
+
+
 def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     """The local folder with the model's files; None for a hub model that is not in the cache.
 
@@ -72,9 +128,7 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     if path.is_dir():
         return path
     if path.exists():
-        raise ValueError(
-            f"{role} {spec.model!r} is a file, a directory or a hub id is expected; for GGUF set gguf_file"
-        )
+        raise ValueError(f"{role} {spec.model!r}: expected a directory or a hub id, got a file; for GGUF set gguf_file")
     if spec.model.startswith(("/", "./", "../", "~")):
         raise ValueError(f"{role} {spec.model!r}: no such directory; check the path, or give a hub id")
     from huggingface_hub import try_to_load_from_cache
@@ -105,7 +159,7 @@ def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None)
     parameters, stored = _count_parameters(folder, layers)
     every = _number(inner, "num_hidden_layers", "n_layer")
     if layers is not None and every is not None and layers >= every:
-        raise ValueError(f"draft layers: found {layers}, allowed: 1 to {every - 1} of the target's {every}")
+        raise ValueError(f"draft layers: expected 1 to {every - 1} of the target's {every}, got {layers}")
     heads = _number(inner, "num_attention_heads", "n_head")
     width = _number(inner, "hidden_size", "n_embd", "d_model")
     return ModelSize(
@@ -122,10 +176,10 @@ def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None)
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"got {type(content).__name__}")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: damaged, not JSON: {error}; download the model again") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: damaged, a JSON object is expected; download the model again")
+        raise ValueError(f"{path}: damaged, expected a JSON object: {error}; download the model again") from error
     return content
 
 

@@ -15,14 +15,13 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import short_hash
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.pairs import NgramDraft
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
-    from specgauge.configs.cells import Place
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
+    from specgauge.configs.variants import GridPoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +39,7 @@ class Cell:
     @property
     def axes(self) -> dict[str, str | int]:
         """The cell's coordinates, as they stand in every journal line."""
-        return {
-            "pair": self.pair,
-            "mode": self.mode,
-            "chain": self.chain,
-            "batch_size": self.batch_size,
-            "context": self.context,
-        }
+        return {name: getattr(self, name) for name in ("pair", "mode", "chain", "batch_size", "context")}
 
     @cached_property
     def id(self) -> str:
@@ -56,14 +49,7 @@ class Cell:
 
 def settings_of(sampling: SamplingConfig) -> SamplingSettings:
     """The sampling chain's settings that a named setting of the configuration stands for."""
-    return SamplingSettings(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        min_tokens_to_keep=sampling.min_tokens_to_keep,
-    )
+    return SamplingSettings(**sampling.model_dump(exclude={"name"}))
 
 
 def chains(config: Config) -> dict[str, SamplingSettings]:
@@ -99,6 +85,17 @@ def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
     return tuple(pair for pair in config.pairs if pair.name in planned)
 
 
-def measured_places(config: Config, pair: str) -> tuple[Place, ...]:
+def measured_places(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """The places of a pair that the rules of the grid leave, smallest batch size and context first."""
     return tuple(place for place in config.places() if place.pair == pair and config.is_measured(place))
+
+
+def decoded_places(config: Config, pair: str) -> tuple[GridPoint, ...]:
+    """Those of them that are decoded end to end."""
+    return () if config.validation is None else tuple(filter(config.is_verified, measured_places(config, pair)))
+
+
+def decoded_tokens(config: Config) -> int:
+    """Tokens that are decoded end to end for each prompt."""
+    own = None if config.validation is None else config.validation.max_new_tokens
+    return own or config.workload.max_new_tokens

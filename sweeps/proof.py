@@ -8,7 +8,7 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
     acceptance    in at least 13 of 16 cells the error at the recommended γ lies inside its 95 % interval
     choice        the recommended γ has at least 98.5 % of the speed of the best measured γ, known to ± 1.5 % on these
                   prompts; where each was decoded once, the wider interval over prompts is taken
-    policies      adaptive ones decoded beside them (`verify.policies`): S of their replay is within 3 % of S measured
+    policies      adaptive ones decoded beside them (`validate.policies`): S of their replay is within 3 % of S measured
                   on average, and in no cell is the interval of that error wholly beyond ± 3 %
 
 Speeds of two γ are compared over the texts that all γ wrote in a block: each text is the target's, whatever γ wrote it,
@@ -110,7 +110,9 @@ def prove(run: Run) -> Iterator[CellProof]:
     """
     predictions = predict(run)
     if not predictions.validation:
-        remedy = "give the configuration a verify section" if run.config.verify is None else "run it again, it goes on"
+        remedy = (
+            "give the configuration a validate section" if run.config.validation is None else "run it again, it goes on"
+        )
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
     decoded = AnalysedRun.read(run).decoded
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
@@ -252,9 +254,9 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     widths = [choice.half_width_of_others if choice.half_width is None else choice.half_width for choice in choices]
     known = [width for width in widths if width is not None]
     widest = max(known) if known and len(known) == len(widths) else None
-    uncertainty = "unknown: raise verify.repetitions" if widest is None else f"± {100 * widest:.2f} %"
+    uncertainty = "unknown: raise validate.repetitions" if widest is None else f"± {100 * widest:.2f} %"
     where = "" if all_compared else f"compared in {len(choices)} of {len(cells)} cells; "
-    found = "decode it beside others, verify.gamma: recommended"
+    found = "decode it beside others, validate.gamma: recommended"
     if choices:
         found = (
             f"at least {100 * least:.2f} % of the best measured γ (at least {100 * LEAST_OF_BEST:g}), known on these "
@@ -320,7 +322,7 @@ def main(arguments: Iterable[str]) -> int:
     try:
         cells = [cell for path in paths for cell in prove(Run.open(path))]
         if not cells:
-            raise ValueError(f"{paths[0]}: no cell was decoded at full width; raise verify.prompts")
+            raise ValueError(f"{paths[0]}: no cell was decoded at full width; raise validate.prompts")
     except ValueError as error:
         print(f"specgauge: {error}", file=sys.stderr)
         return 2

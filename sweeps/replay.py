@@ -139,7 +139,7 @@ def replays_text(replays: list[ReplayedCell]) -> str:
     if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
         notes.append(f"Every S is {OPTIMISTIC}.")
     if any(cell.result is not None and cell.t_look_s is None for cell in replays):
-        notes.append("What it costs to check a draft before the next is left out; a run with verify.policies has it.")
+        notes.append("What it costs to check a draft before the next is left out; a run with validate.policies has it.")
     if any(cell.result is not None and cell.result.off_path == "assumed" for cell in replays):
         notes.append(
             "What a draft says after a rejected one is assumed; to record it: --set acceptance.rollouts=8 in a new run."

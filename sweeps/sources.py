@@ -1,16 +1,19 @@
-"""Sources of round costs by name: where the costs of a run's setting are taken from.
+"""Sources of round costs by name: where T_decode, C(gamma), T_verify(gamma), … are taken from.
 
-    source = cost_source("measured", run, setting)
+    source = cost_source("measured", run=run, setting=setting)
+    source = cost_source("roofline", target=target, draft=draft)
     source.costs(4, [512, 1024], [1, 2, 3])            # `RoundCosts` by batch size, context and gamma
 
-A new source is one file with a function (run, setting) -> `CostSource`, and one line in `SOURCES`.
+A new source is one file with a function or class that makes a `CostSource`, and one line in `SOURCES`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from specgauge.model.costs import CostSource
+from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.counted_rounds import measured_costs
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
@@ -35,11 +38,18 @@ def measured(run: Run, setting: Setting) -> CostSource:
     raise ValueError(f"{run.path}: found no setting {setting}")
 
 
-SOURCES: Mapping[str, Callable[[Run, Setting], CostSource]] = {"measured": measured}
+SOURCES: Mapping[str, Callable[..., CostSource]] = {
+    "measured": measured,
+    "roofline": RooflineCosts,
+}
 
 
-def cost_source(name: str, run: Run, setting: Setting) -> CostSource:
-    """The source of that name; ValueError for another name, and as the source raises."""
+def cost_source(name: str, **given: Any) -> CostSource:
+    """The source of that name, made of what it needs.
+
+    Raises:
+        ValueError: another name, or as the source raises.
+    """
     if name not in SOURCES:
         raise ValueError(f"source of costs: expected one of {', '.join(SOURCES)}, got {name!r}")
-    return SOURCES[name](run, setting)
+    return SOURCES[name](**given)

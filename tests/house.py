@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,6 +82,29 @@ def _is_own_module(name: str) -> bool:
         return False
     bases = [FRONT_DOOR.joinpath(*parts)] if parts[0] not in FOLDERS else [ROOT.joinpath(*parts)]
     return any(base.with_suffix(".py").is_file() or (base / "__init__.py").is_file() for base in bases)
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of one of the product's modules; a package's is that of its __init__."""
+    base = FRONT_DOOR if path.is_relative_to(FRONT_DOOR) else ROOT
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(["specgauge", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+def import_circle(imports: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import one another in turn, the first again at the end; empty where there is no such circle."""
+    left = {module: set(found) & set(imports) - {module} for module, found in imports.items()}
+    while ends := [module for module, found in left.items() if not found]:
+        for module in ends:
+            del left[module]
+        for found in left.values():
+            found.difference_update(ends)
+    walk: list[str] = []
+    module = min(left, default="")
+    while module and module not in walk:
+        walk.append(module)
+        module = min(left[module])
+    return [*walk[walk.index(module) :], module] if module else []
 
 
 def tracked_files() -> list[str]:

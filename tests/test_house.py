@@ -22,7 +22,9 @@ from tests.house import (
     FRONT_DOOR,
     ROOT,
     Import,
+    import_circle,
     imports_of,
+    module_of,
     product_files,
     python_files,
     tracked_files,
@@ -30,6 +32,7 @@ from tests.house import (
 )
 from tests.reports.synthetic import Shape, build_run
 
+EVERYWHERE = {"version"}
 MAY_IMPORT = {
     "model": {"model"},
     "configs": {"configs"},
@@ -39,7 +42,26 @@ MAY_IMPORT = {
 }
 ONLY_IN_BENCH = {"torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf"}
 HEAVY = {"torch", "transformers", "pandas", "pyarrow", "scipy", "matplotlib", "pydantic", "numpy", "jinja2", "rich"}
-LATE_IN_MODEL = {"pandas", "pyarrow", "scipy", "matplotlib"}
+LATE = {"pandas", "pyarrow", "scipy", "matplotlib"}
+IMPURE = {
+    *("argparse", "click", "typer", "rich", "jinja2", "matplotlib", "pandas", "pyarrow", "pydantic"),
+    *(
+        "csv",
+        "io",
+        "json",
+        "os",
+        "pathlib",
+        "pickle",
+        "shutil",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "tomllib",
+        "xml",
+        "yaml",
+    ),
+}
+IMPURE_CALLS = {"input", "open", "print", "savefig", "read_bytes", "read_text", "write_bytes", "write_text"}
 LONGEST_FILE = 500
 
 FILES = product_files()
@@ -74,13 +96,34 @@ def wrong_imports(folders: Collection[str | None], is_wrong: Callable[[Import], 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_arrows(folder: str) -> None:
-    allowed = {f"specgauge.{name}" for name in MAY_IMPORT[folder]}
+    allowed = {f"specgauge.{name}" for name in MAY_IMPORT[folder] | EVERYWHERE}
 
     def is_wrong(found: Import) -> bool:
         home = ".".join(found.module.split(".")[:2])
         return home.startswith("specgauge.") and home not in allowed
 
     assert not wrong_imports([folder], is_wrong)
+
+
+def test_no_import_circle() -> None:
+    """Imports for type checkers and those within functions count: two files that need each other are one file."""
+    assert import_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
+    assert not import_circle({"a": {"b", "elsewhere"}, "b": set()})
+    assert not import_circle({module_of(path): {found.module for found in imports_of(path)} for path in FILES})
+
+
+def test_the_model_is_pure_functions() -> None:
+    """No parsing of text, no files, no printing, no drawing."""
+    assert not wrong_imports(["model"], lambda found: package_of(found) in IMPURE)
+    calls = [
+        (path, node.lineno, name)
+        for path in FILES
+        if folder_of(path) == "model"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        for name in [getattr(node.func, "id", getattr(node.func, "attr", ""))]
+    ]
+    assert not [f"{path.relative_to(ROOT)}:{line} calls {name}" for path, line, name in calls if name in IMPURE_CALLS]
 
 
 def test_imports_are_absolute_and_go_through_the_package() -> None:
@@ -115,10 +158,13 @@ def test_reports_use_the_part_of_sweeps_that_reads() -> None:
 
 def test_the_model_and_the_configs_load_large_libraries_late() -> None:
     folders = ["model", "configs"]
-    assert not wrong_imports(folders, lambda found: found.at_import and package_of(found) in LATE_IN_MODEL)
+    assert not wrong_imports(folders, lambda found: found.at_import and package_of(found) in LATE)
 
 
-LIGHT_FILES = ("__init__", "__main__", "cli/__init__", "cli/main", "cli/errors", "cli/model_commands")
+LIGHT_FILES = (
+    *("__init__", "__main__", "version"),
+    *("cli/__init__", "cli/main", "cli/errors", "cli/model_commands", "cli/run_commands"),
+)
 
 
 @pytest.mark.parametrize("name", LIGHT_FILES)
@@ -154,13 +200,20 @@ def test_the_package_links_to_the_folders(name: str) -> None:
 
 def test_nothing_else_is_at_the_root() -> None:
     folders = {Path(name).parts[0] for name in tracked_files() if "/" in name}
-    assert folders <= {*FOLDERS, "src", "tests", ".ci"}
+    assert folders <= {*FOLDERS, "src", "tests", "docs", ".ci"}
+
+
+def test_the_map_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:bench|configs|model|reports|src|sweeps|tests)/[\w/.]*)`", text)
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_the_version_is_told_once() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "specgauge.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "specgauge.version.__version__"}
     assert re.fullmatch(r"\d+\.\d+\.\d+", specgauge.__version__)
 
 
@@ -224,7 +277,7 @@ for arguments in json.loads(sys.argv[1]):
     print(json.dumps([code, loaded]), file=sys.stderr)
 """
 LIGHT = [
-    ["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["replay", "--help"], ["compare", "--help"],
+    ["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["plan", "--help"], ["replay", "--help"],
     ["nonsense"],
 ]  # fmt: skip
 
@@ -263,6 +316,11 @@ TORCH_FREE = {
     "check": ["check", "quickstart"],
     "predict": ["predict", "--alpha", "0.8", "--t-decode", "20ms", "--t-draft", "2ms", "--t-verify", "22ms"],
     "predict a table": ["predict", "--table", str(Path(__file__).parent / "golden" / "magicdec.csv"), "--json"],
+    "plan": [
+        *("plan", "--target", "llama-3.1-8b", "--draft", "llama-3.2-1b", "--hardware", "h100-sxm", "--alpha", ".8"),
+        *("--batch-size", "1,64", "--context", "1k", "--json"),
+    ],
+    "plan from a table": ["plan", "--calibrate", str(Path(__file__).parent / "golden" / "magicdec.csv")],
     "explain": ["explain", "--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8"],
     "explain logits": ["explain", "--logits", "2,1,0", "--top-k", "2"],
     "recommend": ["recommend", "RUN"],
@@ -306,7 +364,8 @@ def test_run_without_torch_says_what_it_needs(without_torch: dict[str, tuple[int
 def test_a_checkout_without_links_gives_one_clear_error(tmp_path: Path) -> None:
     package = tmp_path / "specgauge"
     package.mkdir()
-    (package / "__init__.py").write_bytes((FRONT_DOOR / "__init__.py").read_bytes())
+    for name in ("__init__.py", "version.py"):
+        (package / name).write_bytes((FRONT_DOOR / name).read_bytes())
     for name in FOLDERS:
         (package / name).write_text(f"../../{name}", encoding="utf-8")  # what git writes where it cannot link
     done = run_python("import specgauge", cwd=tmp_path, PYTHONPATH=str(tmp_path))

@@ -10,12 +10,8 @@ probability of each token and of the first proposal that fails, from which the m
 
 Position t of a text is its token t + 1, written after the prompt and tokens 0 … t.  Columns of a draft model are null.
 
-Acceptance of a loaded pair over the target's own texts, whatever drafts in it.
-
-    frame = pair_acceptance(pair, texts, settings, gamma_max=6, batch_size=8, chunk=128)
-
-A draft model (or the target's first layers) is judged position by position, for every γ at once; lookups by where a
-round starts, up to γ_max drafts.
+`pair_acceptance` measures a loaded pair, whatever drafts in it: a draft model (or the target's first layers) position
+by position, for every γ at once; lookups by where a round starts, up to γ_max drafts.
 """
 
 from __future__ import annotations
@@ -23,8 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -34,18 +31,16 @@ from specgauge.bench.acceptance.teacher_forced import (
     Histories,
     logit_chunks,
     measure_acceptance,
+    sorted_frame,
+    text_batches,
 )
-from specgauge.bench.decoding.ngram import NgramIndex
-from specgauge.bench.decoding.nonfinite import refuse_places
-from specgauge.bench.decoding.plain import Text, pad_right
+from specgauge.bench.decoding.drafters import NgramIndex
+from specgauge.bench.decoding.plain import pad_right
+from specgauge.bench.decoding.records import Text, refuse_places
 from specgauge.bench.decoding.sampling import are_no_numbers, probabilities
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LOOKUP_COLUMNS = ("proposed_length", "match_length", "lookup_match", "rejected_target_prob")
 _PROBABILITIES = ("target_prob", "rejected_target_prob")
@@ -99,19 +94,24 @@ def measure_lookups(
     """One row per position of the texts: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, `LOOKUP_COLUMNS`, ``end_reason``.
 
     Texts of a single token have no position.  A token outside the recomputed support has a null probability.
-    Raises NonFiniteLogitsError where the target's logits are not numbers.
+
+    Raises:
+        NonFiniteLogitsError: the target's logits are not numbers.
     """
-    judged = [text for text in texts if len(text.tokens) > 1]
-    batches = [judged[first : first + batch_size] for first in range(0, len(judged), batch_size)]
-    columns: dict[str, list[Any]] = {name: [] for name in _FILLED}
+    batches = text_batches(texts, batch_size)
+    rows: list[tuple[Any, ...]] = []
     for done, batch in enumerate(batches):
         starts = [list(starts_of(text, ngram, gamma_max)) for text in batch]
         of_tokens, of_rejected = _target_probs(target, batch, starts, settings, chunk)
         for text, found, token_probs, rejected_probs in zip(batch, starts, of_tokens, of_rejected, strict=True):
-            _append(columns, text, found, token_probs, rejected_probs)
+            for position, start in enumerate(found):
+                at = (text.prompt, text.repetition, position, len(text.prompt_tokens) + position)
+                offered = (start.proposed, start.matching, start.ngram)
+                probs = (token_probs[position], rejected_probs[position])
+                rows.append((*at, text.tokens[position + 1], *offered, *probs, text.end_reason))
         if progress is not None:
             progress(done + 1, len(batches))
-    return _frame(columns)
+    return _frame(pd.DataFrame(rows, columns=list(_FILLED)))
 
 
 def _target_probs(
@@ -160,39 +160,14 @@ def _gathered(probs: Tensor, places: Sequence[tuple[int, int, int]]) -> list[flo
     return found
 
 
-def _append(
-    columns: dict[str, list[Any]],
-    text: Text,
-    starts: Sequence[Start],
-    token_probs: Sequence[float],
-    rejected_probs: Sequence[float],
-) -> None:
-    """The rows of one text."""
-    count = len(starts)
-    columns["prompt"] += [text.prompt] * count
-    columns["repetition"] += [text.repetition] * count
-    columns["position"] += range(count)
-    columns["context"] += range(len(text.prompt_tokens), len(text.prompt_tokens) + count)
-    columns["token"] += text.tokens[1:]
-    columns["target_prob"] += token_probs
-    columns["proposed_length"] += [start.proposed for start in starts]
-    columns["match_length"] += [start.matching for start in starts]
-    columns["lookup_match"] += [start.ngram for start in starts]
-    columns["rejected_target_prob"] += rejected_probs
-    columns["end_reason"] += [text.end_reason] * count
-
-
-def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
+def _frame(filled: pd.DataFrame) -> pd.DataFrame:
     """The rows sorted by prompt, repetition and position, with a draft model's columns null."""
-    import pandas as pd
-
-    frame = pd.DataFrame(columns).astype(dict.fromkeys(_WHOLE, "int32") | dict.fromkeys(_PROBABILITIES, "float64"))
+    frame = sorted_frame(filled, _WHOLE, _PROBABILITIES, ("prompt", "repetition", "position"))
     frame.loc[frame["target_prob"] == 0.0, "target_prob"] = math.nan
     frame["draft_argmax"] = pd.array([None] * len(frame), dtype="Int32")
     for name in FLOAT_COLUMNS:
         if name not in frame:
             frame[name] = math.nan
-    frame = frame.sort_values(["prompt", "repetition", "position"], kind="stable").reset_index(drop=True)
     return frame[[*INTEGER_COLUMNS, *FLOAT_COLUMNS, *LOOKUP_COLUMNS, "end_reason"]]
 
 
@@ -208,26 +183,11 @@ def pair_acceptance(
 ) -> pd.DataFrame:
     """One row per position of the texts, with the columns of `measure_acceptance` or of `measure_lookups`.
 
-    Raises ValueError for a text longer than a draft model's context, and NonFiniteLogitsError where logits are not
-    numbers.
+    Raises:
+        ValueError: a text longer than a draft model's context.
+        NonFiniteLogitsError: logits are not numbers.
     """
+    given: dict[str, Any] = {"batch_size": batch_size, "chunk": chunk, "progress": progress}
     if pair.ngram is not None:
-        return measure_lookups(
-            pair.target,
-            pair.ngram,
-            texts,
-            settings,
-            gamma_max=gamma_max,
-            batch_size=batch_size,
-            chunk=chunk,
-            progress=progress,
-        )
-    return measure_acceptance(
-        pair.target,
-        pair.draft_model,
-        texts,
-        settings,
-        batch_size=batch_size,
-        chunk=chunk,
-        progress=progress,
-    )
+        return measure_lookups(pair.target, pair.ngram, texts, settings, gamma_max=gamma_max, **given)
+    return measure_acceptance(pair.target, pair.draft_model, texts, settings, **given)

@@ -12,7 +12,7 @@ Elsewhere no draft is rejected, and no chain starts.  The chain goes on with the
 
     frame = measure_rollouts(target, draft, texts, settings, starts_per_text=8, depth=6, seed=0, …)
 
-Position u is judged on the text's token u + 1, after the prompt and tokens 0 … u, as in
+Position u is the text's token u + 1, after the prompt and tokens 0 … u, as in
 `specgauge.bench.acceptance.teacher_forced`.
 Shapes: B texts, N positions of a chunk, R chains, V vocabulary (the larger of the two models').
 """
@@ -22,25 +22,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from specgauge.bench.acceptance.teacher_forced import Histories, logit_chunks, text_cache, widen
+from specgauge.bench.acceptance.teacher_forced import (
+    Histories,
+    logit_chunks,
+    sorted_frame,
+    text_batches,
+    text_cache,
+)
 from specgauge.bench.cache.cache import RowCache, forward
 from specgauge.bench.decoding.drafters import confidence
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError, broken_logits, refuse_places
-from specgauge.bench.decoding.plain import Text, check_room, pad_right
-from specgauge.bench.decoding.sampling import draw, lowest_argmax, probabilities, processed_logits, seen_tokens
+from specgauge.bench.decoding.plain import check_room, pad_right
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text, broken_logits, refuse_places
+from specgauge.bench.decoding.sampling import draw, lowest_argmax, probabilities, processed_logits, seen_tokens, widen
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings, uniforms
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+_WHOLE = ("prompt", "repetition", "start", "depth", "token")
+_FLOAT = ("top_prob", "entropy_nats")
 CHOICE = 1 << 21
 """The purpose of the uniforms that choose the starts; that of the token at depth d is CHOICE + d."""
 LEAST_REJECTION = 1e-6
@@ -49,7 +55,7 @@ LEAST_REJECTION = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Drafting:
-    """How drafts are drawn and judged."""
+    """How drafts are drawn and accepted."""
 
     settings: SamplingSettings
     acceptance_rule: AcceptanceRule
@@ -100,26 +106,26 @@ def measure_rollouts(
     a text where a draft can be rejected; a text with fewer than ``starts_per_text`` gives all it has.  A chain ends
     where the draft's context does.  Everything is a function of (seed, prompt, repetition, start), whatever the batch.
 
-    Raises ValueError for an unknown rule or way of drafting, for numbers below 1, and for a text longer than the
-    draft's context; NonFiniteLogitsError where either model's logits are not numbers.
+    Raises:
+        ValueError: an unknown rule or draft sampling, a number below 1, or a text longer than the draft's context.
+        NonFiniteLogitsError: either model's logits are not numbers.
     """
     for name, value, allowed in (
         ("acceptance_rule", acceptance_rule, get_args(AcceptanceRule)),
         ("draft_sampling", draft_sampling, get_args(DraftSampling)),
     ):
         if value not in allowed:
-            raise ValueError(f"{name}: found {value!r}; allowed are {' and '.join(allowed)}")
+            raise ValueError(f"{name}: expected {' or '.join(allowed)}, got {value!r}")
     if min(starts_per_text, depth, batch_size, chunk) < 1:
         raise ValueError(
-            f"rollouts: found starts_per_text {starts_per_text}, depth {depth}, batch_size {batch_size}, "
-            f"chunk {chunk}; allowed are 1 or more"
+            f"rollouts: expected 1 or more each, got starts_per_text {starts_per_text}, depth {depth}, "
+            f"batch_size {batch_size}, chunk {chunk}"
         )
     drafting = Drafting(settings=settings, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
-    judged = [text for text in texts if len(text.tokens) > 1]
-    for text in judged:
+    batches = text_batches(texts, batch_size)
+    for text in (text for batch in batches for text in batch):
         check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
-    batches = [judged[first : first + batch_size] for first in range(0, len(judged), batch_size)]
-    columns: dict[str, list[Any]] = {name: [] for name in (*_WHOLE, *_FLOAT)}
+    rows: list[tuple[int | float, ...]] = []
     for done, batch in enumerate(batches):
         cache = text_cache(draft, batch)
         rejected = _rejected(target, draft, batch, drafting, cache, seed=seed, chunk=chunk)
@@ -129,13 +135,14 @@ def measure_rollouts(
             for start in _starts(draft, text, index, rejected[index], starts_per_text, depth, seed)
         ]
         for first in range(0, len(starts), batch_size):
-            _follow(draft, batch, starts[first : first + batch_size], drafting, cache, seed, columns)
+            _follow(draft, batch, starts[first : first + batch_size], drafting, cache, seed, rows)
         if progress is not None:
             progress(done + 1, len(batches))
-    return _frame(columns)
+    frame = pd.DataFrame(rows, columns=[*_WHOLE, *_FLOAT])
+    return sorted_frame(frame, _WHOLE, _FLOAT, ("prompt", "repetition", "start", "depth"))
 
 
-def rejected_law(
+def rejected_draft_masses(
     target_probs: Tensor | None, draft_probs: Tensor, tokens: Tensor, drafting: Drafting
 ) -> tuple[Tensor, Tensor]:
     """((..., V) masses of the draft that is rejected, (...) whether one can be, given the target's tokens (...)).
@@ -166,9 +173,9 @@ def _rejected(
 ) -> list[list[int]]:
     """By text, the draft that is rejected at each position, -1 where none is; the cache then holds the texts."""
     device, settings = target.device, drafting.settings
-    judged, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
+    scored, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
     histories = Histories(texts, settings, device)
-    coins = _coins(seed, texts, np.arange(judged.shape[1]), 1, device)
+    uniform = _uniforms(seed, texts, np.arange(scored.shape[1]), 1, device)
     of_target: Iterator[Tensor | None] = logit_chunks(target, texts, chunk) if drafting.needs_target else repeat(None)
     found, start = [], 0
     for draft_logits, target_logits in zip(logit_chunks(draft, texts, chunk, cache), of_target, strict=False):
@@ -184,10 +191,10 @@ def _rejected(
         target_probs = None
         if target_logits is not None:
             target_probs = probabilities(widen(target_logits.to(device), vocabulary), settings, seen)
-        masses, can_be = rejected_law(target_probs, draft_probs, judged[:, start:stop], drafting)
+        masses, can_be = rejected_draft_masses(target_probs, draft_probs, scored[:, start:stop], drafting)
         can_be &= valid[:, start:stop] & (histories.fed[:, start:stop] < draft.vocabulary_rows)
         can_be &= masses.sum(dim=-1) > 0
-        found.append(draw(masses, coins[:, start:stop]).masked_fill(~can_be, -1))
+        found.append(draw(masses, uniform[:, start:stop]).masked_fill(~can_be, -1))
         start = stop
     return [row.tolist() for row in torch.cat(found, dim=1)]
 
@@ -222,7 +229,7 @@ def _follow(
     drafting: Drafting,
     held: RowCache,
     seed: int,
-    columns: dict[str, list[Any]],
+    rows: list[tuple[int | float, ...]],
 ) -> None:
     """Feed each chain step by step from a copy of its text's cache; append the rows of the steps inside the context."""
     device, last = draft.device, max(start.steps for start in starts)
@@ -243,19 +250,14 @@ def _follow(
                 continue
             if tops[row] != tops[row]:
                 raise NonFiniteLogitsError(draft.name, chains[row].prompt, start.position + depth)
-            columns["prompt"].append(chains[row].prompt)
-            columns["repetition"].append(chains[row].repetition)
-            columns["start"].append(start.position)
-            columns["depth"].append(depth)
-            columns["token"].append(fed[row])
-            columns["top_prob"].append(tops[row])
-            columns["entropy_nats"].append(entropies[row])
+            found = (start.position, depth, fed[row], tops[row], entropies[row])
+            rows.append((chains[row].prompt, chains[row].repetition, *found))
         if depth == last:
             break
         if seen is not None:
             seen.scatter_(1, token[:, None], True)
         probs = _proposals(logits.float(), drafting, seen)
-        token = draw(probs, _coins(seed, chains, positions, depth + 1, device)[:, 0])
+        token = draw(probs, _uniforms(seed, chains, positions, depth + 1, device)[:, 0])
 
 
 def _history(draft: LoadedModel, texts: Sequence[Text], starts: Sequence[_Start]) -> Tensor:
@@ -266,20 +268,9 @@ def _history(draft: LoadedModel, texts: Sequence[Text], starts: Sequence[_Start]
     return seen_tokens(tokens.masked_fill(~known, 0), valid & known, draft.vocabulary_rows)
 
 
-def _coins(seed: int, texts: Sequence[Text], positions: Any, depth: int, device: torch.device) -> Tensor:
+def _uniforms(seed: int, texts: Sequence[Text], positions: Any, depth: int, device: torch.device) -> Tensor:
     """(rows, positions) uniforms of the tokens at a depth of chains that start there; positions (T,) or (rows, T)."""
     prompts = np.array([text.prompt for text in texts])[:, None]
     repetitions = np.array([text.repetition for text in texts])[:, None]
     values = uniforms(seed, prompts, repetitions, positions, CHOICE + depth)
     return torch.from_numpy(np.ascontiguousarray(values)).to(device)
-
-
-_WHOLE = ("prompt", "repetition", "start", "depth", "token")
-_FLOAT = ("top_prob", "entropy_nats")
-
-
-def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    frame = pd.DataFrame(columns).astype(dict.fromkeys(_WHOLE, "int32") | dict.fromkeys(_FLOAT, "float64"))
-    return frame.sort_values(["prompt", "repetition", "start", "depth"], kind="stable").reset_index(drop=True)

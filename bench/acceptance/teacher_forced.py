@@ -14,17 +14,18 @@ Shapes: B rows, N positions of a chunk, V vocabulary (the larger of the two mode
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, new_cache
-from specgauge.bench.decoding.nonfinite import refuse_places
-from specgauge.bench.decoding.plain import Text, check_room, feedable, pad_right, prefill_rows
+from specgauge.bench.decoding.plain import check_room, feedable, pad_right, prefill_rows
+from specgauge.bench.decoding.records import Text, refuse_places
 from specgauge.bench.decoding.sampling import (
     are_no_numbers,
     lowest_argmax,
@@ -32,12 +33,10 @@ from specgauge.bench.decoding.sampling import (
     processed_logits,
     seen_along,
     seen_tokens,
+    widen,
 )
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INTEGER_COLUMNS = ("prompt", "repetition", "position", "context", "token", "draft_argmax")
 FLOAT_COLUMNS = (
@@ -46,13 +45,16 @@ FLOAT_COLUMNS = (
 )  # fmt: skip
 
 
-def widen(values: Tensor, vocabulary: int, *, absent: float = -torch.inf) -> Tensor:
-    """(..., V) logits with ids the model does not have at minus infinity: they are never drawn there.
+def text_batches(texts: Sequence[Text], batch_size: int) -> list[Sequence[Text]]:
+    """The texts with a position, those of more than one token, ``batch_size`` at a time."""
+    longer = [text for text in texts if len(text.tokens) > 1]
+    return [longer[first : first + batch_size] for first in range(0, len(longer), batch_size)]
 
-    absent: what such ids have; 0 for probabilities.
-    """
-    missing = vocabulary - values.shape[-1]
-    return values if missing == 0 else torch.nn.functional.pad(values, (0, missing), value=absent)
+
+def sorted_frame(frame: pd.DataFrame, whole: Sequence[str], real: Sequence[str], order: Sequence[str]) -> pd.DataFrame:
+    """The rows with ``whole`` columns as int32 and ``real`` ones as float64, sorted by ``order``."""
+    typed = frame.astype(dict.fromkeys(whole, "int32") | dict.fromkeys(real, "float64"))
+    return typed.sort_values(list(order), kind="stable").reset_index(drop=True)
 
 
 def text_cache(model: LoadedModel, texts: Sequence[Text]) -> RowCache:
@@ -76,15 +78,6 @@ def logit_chunks(
     fed = feedable(fed, model)
     for start in range(0, longest - 1, chunk):
         yield forward(model.model, cache, fed[:, start : start + chunk]).float()
-
-
-def spill(chunks: Iterator[Tensor], folder: Path) -> list[Path]:
-    """Write chunks of logits to disk, so that the model they came from can be dropped before the other is loaded."""
-    paths = []
-    for number, chunk in enumerate(chunks):
-        paths.append(folder / f"{number}.npy")
-        np.save(paths[-1], chunk.cpu().numpy())
-    return paths
 
 
 class Histories:
@@ -156,7 +149,7 @@ def _batch_rows(
     names: tuple[str, str],
 ) -> dict[str, list[Any]]:
     """The rows of one batch of texts, as columns of plain values; ``names`` are those of target and draft."""
-    judged, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
+    scored, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
     histories = Histories(texts, settings, device)
     columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
     start = 0
@@ -167,7 +160,7 @@ def _batch_rows(
         found, broken = _columns(
             widen(target_logits.to(device), vocabulary),
             widen(draft_logits.to(device), vocabulary),
-            judged[:, start:stop],
+            scored[:, start:stop],
             settings,
             histories.along(start, stop, vocabulary),
             histories.fed[:, start:stop] >= draft_rows,
@@ -189,21 +182,6 @@ def _batch_rows(
     return columns
 
 
-def acceptance_frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
-    """The rows as a frame sorted by prompt, repetition and position.
-
-    A token outside the recomputed support (its target probability is 0) has null probabilities: it cannot have come
-    from this chain as computed here, and is counted rather than divided by.
-    """
-    import pandas as pd
-
-    frame = pd.DataFrame(columns)
-    frame = frame.astype(dict.fromkeys(INTEGER_COLUMNS, "int32") | dict.fromkeys(FLOAT_COLUMNS, "float64"))
-    outside = frame["target_prob"] == 0.0
-    frame.loc[outside, ["target_prob", "draft_prob"]] = np.nan
-    return frame.sort_values(["prompt", "repetition", "position"], kind="stable").reset_index(drop=True)
-
-
 def measure_acceptance(
     target: LoadedModel | Callable[[], LoadedModel],
     draft: LoadedModel | Callable[[], LoadedModel],
@@ -214,59 +192,55 @@ def measure_acceptance(
     chunk: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """One row per judged position of the texts (columns: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, ``end_reason``).
+    """One row per position of the texts, sorted (columns: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, ``end_reason``).
 
     With two loaded models both run side by side, chunk by chunk.  With two functions that load them, the target runs
     first over everything, its logits are kept on disk, it is dropped, and only then the draft is loaded.
-    Texts of a single token have no judged position.  Raises ValueError for a text longer than the draft's context, and
-    NonFiniteLogitsError where either model's logits are not numbers.
+
+    Texts of a single token have no position.  A token outside the recomputed support (its target probability is 0) has
+    null probabilities: it cannot have come from this chain as computed here, and is counted rather than divided by.
+
+    Raises:
+        ValueError: a text longer than the draft's context.
+        NonFiniteLogitsError: either model's logits are not numbers.
     """
-    judged = [text for text in texts if len(text.tokens) > 1]
-    batches = [judged[i : i + batch_size] for i in range(0, len(judged), batch_size)]
+    batches = text_batches(texts, batch_size)
     columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
-
-    def collect(
-        batch: Sequence[Text], targets: Iterator[Tensor], model: LoadedModel, device: torch.device, target_name: str
-    ) -> None:
-        drafts, names = logit_chunks(model, batch, chunk), (target_name, model.name)
-        found = _batch_rows(batch, targets, drafts, settings, model.vocabulary_rows, device, names)
-        for name, values in found.items():
-            columns[name].extend(values)
-
-    if isinstance(target, LoadedModel) and isinstance(draft, LoadedModel):
-        for done, batch in enumerate(batches):
-            for text in batch:
-                check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
-            collect(batch, logit_chunks(target, batch, chunk), draft, target.device, target.name)
-            _tell(progress, done + 1, len(batches))
-        return acceptance_frame(columns)
-    assert not isinstance(target, LoadedModel)
-    assert not isinstance(draft, LoadedModel)
     with tempfile.TemporaryDirectory() as scratch:
-        target_name, spilled = _spill_all(target(), batches, chunk, Path(scratch))
-        loaded = draft()
-        for done, (batch, paths) in enumerate(zip(batches, spilled, strict=True)):
+        of_target: Iterable[Iterator[Tensor]]
+        if isinstance(target, LoadedModel):
+            name, device = target.name, target.device
+            of_target = (logit_chunks(target, batch, chunk) for batch in batches)
+        else:
+            name, paths = _spill(target(), batches, chunk, Path(scratch))
+            of_target = ((torch.from_numpy(np.load(path)) for path in of_batch) for of_batch in paths)
+        model = draft if isinstance(draft, LoadedModel) else draft()
+        if not isinstance(target, LoadedModel):
+            device = model.device
+        for done, (batch, target_chunks) in enumerate(zip(batches, of_target, strict=True), start=1):
             for text in batch:
-                check_room(loaded, len(text.prompt_tokens), len(text.tokens), text.prompt)
-            stored = (torch.from_numpy(np.load(path)) for path in paths)
-            collect(batch, stored, loaded, loaded.device, target_name)
-            _tell(progress, done + 1, len(batches))
-    return acceptance_frame(columns)
-
-
-def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
-    if progress is not None:
-        progress(done, total)
+                check_room(model, len(text.prompt_tokens), len(text.tokens), text.prompt)
+            chunks, names = logit_chunks(model, batch, chunk), (name, model.name)
+            found = _batch_rows(batch, target_chunks, chunks, settings, model.vocabulary_rows, device, names)
+            for column, values in found.items():
+                columns[column].extend(values)
+            if progress is not None:
+                progress(done, len(batches))
+    frame = sorted_frame(pd.DataFrame(columns), INTEGER_COLUMNS, FLOAT_COLUMNS, ("prompt", "repetition", "position"))
+    frame.loc[frame["target_prob"] == 0.0, ["target_prob", "draft_prob"]] = np.nan
+    return frame
 
 
 @torch.inference_mode()
-def _spill_all(
+def _spill(
     model: LoadedModel, batches: Sequence[Sequence[Text]], chunk: int, folder: Path
 ) -> tuple[str, list[list[Path]]]:
     """The model's name, and its logits of every batch on disk; the model goes out of scope with this call."""
     spilled = []
     for number, batch in enumerate(batches):
-        part = folder / str(number)
-        part.mkdir()
-        spilled.append(spill(logit_chunks(model, batch, chunk), part))
+        paths = []
+        for part, logits in enumerate(logit_chunks(model, batch, chunk)):
+            paths.append(folder / f"{number}-{part}.npy")
+            np.save(paths[-1], logits.cpu().numpy())
+        spilled.append(paths)
     return model.name, spilled

@@ -1,15 +1,15 @@
-"""The key/value cache with a length per row, and the one place that knows transformers' cache interface.
+"""The key/value cache with a length per row.
 
 Keys and values live in buffers of a fixed capacity; a forward writes its tokens at each row's own positions, and
 rolling back moves a length, never data.  Whatever lies past a row's length is hidden by the mask and overwritten later.
 The mask and the position of every new token are computed once a forward, from the lengths, and shared by all layers.
 
-    cache = RowCache(batch_size=2, capacity=256)
+    cache = new_cache(model, batch_size=2, tokens=200)
     logits = forward(model, cache, tokens)            # writes, then moves every row's length by tokens.shape[1]
     cache.set_lengths(lengths)                        # roll back
 
 A forward here is eager, over the narrowest views that hold the rows.  Caches of a model in another mode
-(`specgauge.bench.models.static_graphs`) run theirs over fixed shapes, but for prompts: those are `prefill`ed eagerly
+(`specgauge.bench.models.static_graphs`) run theirs over static shapes, but for prompts: those are `prefill`ed eagerly
 in every mode.
 
 Shapes: B batch, N new tokens, S cached tokens (view), K key/value heads, D head size, V vocabulary.
@@ -17,20 +17,26 @@ Shapes: B batch, N new tokens, S cached tokens (view), K key/value heads, D head
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
+from transformers import PreTrainedModel
 
-from specgauge.bench.cache.attention import for_all_layers
+from specgauge.bench.cache.adapter import (
+    BufferLayer,
+    Masks,
+    cache_of,
+    for_all_layers,
+    layer_count,
+    layer_masks,
+    run_model,
+    sliding_window,
+)
 
 CAPACITY_STEP = 64
-_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 
 
 def capacity_bucket(tokens: int) -> int:
@@ -41,16 +47,15 @@ def capacity_bucket(tokens: int) -> int:
     return -(-tokens // CAPACITY_STEP) * CAPACITY_STEP
 
 
-class RowLayer(CacheLayerMixin):
+class RowLayer(BufferLayer):
     """One layer's buffers: keys and values of shape (B, K, capacity, D), allocated at the first write."""
-
-    is_sliding = False
 
     owner: RowCache
     """The cache it belongs to, held weakly, so that buffers are freed with their cache."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+    def size(self) -> tuple[int, int, int]:
+        """(tokens of the longest row, the owner's view, its capacity)."""
+        return max(self.owner.lengths), self.owner.view_length, self.owner.capacity
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate zeroed buffers of the owner's capacity, shaped and placed as the first keys and values."""
@@ -72,42 +77,21 @@ class RowLayer(CacheLayerMixin):
         """Write (B, K, N, D) states at the rows' positions; return the views that the mask of this forward covers."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
-        owner = self.owner
+        owner, (keys, values) = self.owner, self.both
         if owner.uniform_start is not None:
             stop = owner.uniform_start + key_states.shape[2]
-            self.keys[:, :, owner.uniform_start : stop] = key_states
-            self.values[:, :, owner.uniform_start : stop] = value_states
+            keys[:, :, owner.uniform_start : stop] = key_states
+            values[:, :, owner.uniform_start : stop] = value_states
         else:
-            index = owner.positions.to(self.keys.device)
-            rows = torch.arange(index.shape[0], device=index.device)[:, None]
-            self.keys[rows, :, index] = key_states.transpose(1, 2)
-            self.values[rows, :, index] = value_states.transpose(1, 2)
-        return self.keys[:, :, : owner.view_length], self.values[:, :, : owner.view_length]
-
-    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:  # noqa: ARG002
-        """Tokens cached in the longest row before this forward (only read by models that ignore position ids)."""
-        return max(self.owner.lengths)
-
-    def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:  # noqa: ARG002
-        """(view length, offset 0); masks are made by the owner, so transformers never needs more."""
-        return self.owner.view_length, 0
-
-    def get_max_length(self) -> int:
-        """The capacity in tokens (name used by newer releases)."""
-        return self.owner.capacity
-
-    def get_max_cache_shape(self) -> int:
-        """The capacity in tokens (name used by older releases)."""
-        return self.owner.capacity
+            self.scatter(key_states, value_states, owner.positions.to(keys.device))
+        return keys[:, :, : owner.view_length], values[:, :, : owner.view_length]
 
 
-class RowCache(Cache):
+class RowCache:
     """Buffers for all layers of one model, and each row's length (tokens that count) on the host."""
 
-    fixed: Callable[[PreTrainedModel, RowCache, Tensor, int], Tensor] | None = None
-    """Runs a forward (model, cache, tokens, keep) over fixed shapes; None where forwards are eager."""
+    run_static: Callable[[PreTrainedModel, RowCache, Tensor, int], Tensor] | None = None
+    """Runs a forward (model, cache, tokens, keep) over static shapes; None where forwards are eager."""
     window: tuple[int | None] | None = None
     """The model's sliding window, once a forward has asked for it: a configuration is slow to ask every time."""
 
@@ -119,7 +103,8 @@ class RowCache(Cache):
         self.view_length = 0
         for layer in layers:
             layer.owner = weakref.proxy(self)
-        super().__init__(layers=list(layers))
+        self.layers = list(layers)
+        self.for_transformers = cache_of(layers)
 
     @property
     def batch_size(self) -> int:
@@ -134,7 +119,7 @@ class RowCache(Cache):
         self.lengths = rows
 
     def reserve(self, tokens: int) -> None:
-        """Say that forwards reach ``tokens`` at most; only what runs over fixed shapes needs to know."""
+        """Say that forwards reach ``tokens`` at most; only what runs over static shapes needs to know."""
 
     def copied_rows(self, rows: Sequence[int], *, tokens: int) -> RowCache:
         """A cache with room for ``tokens`` whose rows hold what these rows of this one do, and count as much of it.
@@ -145,20 +130,22 @@ class RowCache(Cache):
         copied = RowCache(layers=layers, batch_size=len(rows), capacity=capacity_bucket(tokens))
         kept = min(self.capacity, copied.capacity)
         for own, new in zip(self.layers, layers, strict=True):
-            assert isinstance(own, RowLayer)
-            if own.keys is None or own.values is None:
+            if not own.is_initialized:
                 continue
-            index = torch.tensor(list(rows), device=own.keys.device)
-            keys, values = own.keys[index, :, :kept], own.values[index, :, :kept]
-            new.lazy_initialization(keys, values)
-            assert new.keys is not None
-            assert new.values is not None
-            new.keys[:, :, :kept], new.values[:, :, :kept] = keys, values
+            index = torch.tensor(list(rows), device=own.both[0].device)
+            states = [held[index, :, :kept] for held in own.both]
+            new.lazy_initialization(*states)
+            for held, state in zip(new.both, states, strict=True):
+                held[:, :, :kept] = state
         copied.set_lengths([min(self.lengths[row], kept) for row in rows])
         return copied
 
     def check_room(self, new_tokens: int) -> None:
-        """Raise ValueError where a row would not fit into the capacity."""
+        """Refuse new tokens that do not fit.
+
+        Raises:
+            ValueError: a row would not fit into the capacity.
+        """
         longest = max(self.lengths)
         if longest + new_tokens > self.capacity:
             raise ValueError(
@@ -169,7 +156,7 @@ class RowCache(Cache):
     def begin(self, new_tokens: int, device: torch.device) -> Tensor | None:
         """Fix positions and mask for a forward of ``new_tokens`` per row; (B or 1, 1, N, S) boolean mask, or None.
 
-        Raises ValueError where a row would not fit into the capacity.
+        Raises as `check_room`.
         """
         self.check_room(new_tokens)
         longest = max(self.lengths)
@@ -197,22 +184,6 @@ def on_host(lengths: Sequence[int], device: torch.device) -> Tensor:
     return torch.tensor(list(lengths), dtype=torch.long, pin_memory=device.type == "cuda")
 
 
-def refuse_cache_that_cannot_roll_back(model: PreTrainedModel, name: str) -> None:
-    """Raise ValueError, with the reason, for models whose state cannot be rolled back by moving a length."""
-    config = model.config.get_text_config()
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(f"{name}: encoder-decoder models are not supported; use a decoder-only model")
-    kinds = set(getattr(config, "layer_types", None) or ())
-    recurrent = sorted(kinds - _ATTENTION_LAYERS)
-    if recurrent or getattr(model, "_is_stateful", False):
-        found = ", ".join(recurrent) if recurrent else type(model).__name__
-        raise ValueError(
-            f"{name}: its state ({found}) cannot be rolled back after a rejected draft, "
-            "so it cannot decode speculatively; use a model with attention layers only "
-            f"({', '.join(sorted(_ATTENTION_LAYERS))})"
-        )
-
-
 def new_cache(model: PreTrainedModel, *, batch_size: int, tokens: int) -> RowCache:
     """An empty cache for ``batch_size`` rows of up to ``tokens`` tokens each, in the smallest capacity bucket.
 
@@ -222,22 +193,7 @@ def new_cache(model: PreTrainedModel, *, batch_size: int, tokens: int) -> RowCac
     return RowCache(layers=layers, batch_size=batch_size, capacity=capacity_bucket(tokens))
 
 
-def layer_count(model: PreTrainedModel) -> int:
-    """Layers that keep keys and values."""
-    return int(model.config.get_text_config().num_hidden_layers)
-
-
-def sliding_window(model: PreTrainedModel) -> int | None:
-    """The window in tokens of the layers that have one; None where no layer has."""
-    config = model.config.get_text_config()
-    window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    if window is None or getattr(config, "use_sliding_window", True) is False:
-        return None
-    return int(window) if kinds is None or "sliding_attention" in kinds else None
-
-
-def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tensor | dict[str, Tensor | None] | None:
+def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Masks:
     """The mask in the form the model takes: one for all layers, or one for each kind of attention layer."""
     if cache.window is None:
         cache.window = (sliding_window(model),)
@@ -251,50 +207,30 @@ def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Tens
         reach = slots > cache.positions[:, :, None] - window
         causal = (slots <= cache.positions[:, :, None]) if mask is None else mask[:, 0]
         sliding = for_all_layers((causal & reach)[:, None])
-    return mask_argument(model, mask, sliding)
-
-
-def mask_argument(
-    model: PreTrainedModel, full: Tensor | None, sliding: Tensor | None
-) -> Tensor | dict[str, Tensor | None] | None:
-    """What a model with a sliding window takes: the window's mask, or one mask for each kind of attention layer."""
-    if "full_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
-        return {"full_attention": full, "sliding_attention": sliding}
-    return sliding
+    return layer_masks(model, mask, sliding)
 
 
 def forward(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: int = 0) -> Tensor:
     """One forward of (B, N) tokens placed after each row's length, in the cache's mode; every length grows by N.
 
     ``keep`` limits the logits to the last ``keep`` positions (0 keeps all).  Returns (B, keep or N, V) logits in the
-    model's dtype.  Raises ValueError where a row would overflow the cache.
+    model's dtype; raises as `RowCache.check_room`.
     """
-    if cache.fixed is not None:
-        return cache.fixed(model, cache, tokens, keep)
+    if cache.run_static is not None:
+        return cache.run_static(model, cache, tokens, keep)
     return prefill(model, cache, tokens, keep=keep)
 
 
 def prefill(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: int = 0) -> Tensor:
     """As `forward`, eagerly whatever the mode: for prompts, whose lengths are too many to fix a shape for each."""
     mask = cache.begin(tokens.shape[1], tokens.device)
-    output = model(
-        input_ids=tokens,
-        attention_mask=_masks(model, cache, mask),
-        position_ids=cache.positions,
-        use_cache=True,
-        logits_to_keep=keep,
-        **{cache_argument(model): cache},
+    logits = run_model(
+        model,
+        tokens,
+        layers=cache.for_transformers,
+        mask=_masks(model, cache, mask),
+        positions=cache.positions,
+        keep=keep,
     )
     cache.advance(tokens.shape[1])
-    logits: Tensor = output.logits
     return logits
-
-
-def cache_argument(model: PreTrainedModel) -> str:
-    """The forward's name for the cache: ``cache`` in newer transformers releases, ``past_key_values`` in older ones."""
-    name: str | None = getattr(model, "_specgauge_cache_argument", None)
-    if name is None:
-        parameters = inspect.signature(type(model).forward).parameters
-        name = "cache" if "cache" in parameters else "past_key_values"
-        model._specgauge_cache_argument = name  # type: ignore[assignment]
-    return name

@@ -2,13 +2,14 @@
 
     round:  draft γ tokens → verify them in one target forward → accept or replace → roll both caches back
 
-Rows accept different counts; each keeps its own length.  What is emitted has exactly the target's law under the
-sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the target's own draws), and a row draws the
-same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index, purpose).
+Rows accept different counts; each keeps its own length.  What is emitted has exactly the target's distribution under
+the sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the target's own draws), and a row draws
+the same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index,
+purpose).
 
 A policy may choose γ from round to round, one for all rows, and stop a round's drafting where the draft's own signals
-say so; the law stays the target's.  What a policy does may follow from all rows, so that a row then equals its own
-batch of one in law; token for token only where γ does not depend on the batch.
+say so; the distribution stays the target's.  What a policy does may follow from all rows, so that a row then equals its
+own batch of one in distribution; token for token only where γ does not depend on the batch.
 
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0)
     decoded = decoder.run(prompts, gamma=4, max_new_tokens=64, prompt_numbers=range(len(prompts)))
@@ -19,23 +20,93 @@ Token index 0 is the token the target samples at the end of its prefill.  Shapes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from specgauge.bench.decoding.batch import Batch, Row
-from specgauge.bench.decoding.decoded import Decoded, GammaLimit, RowRound
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, Proposal
-from specgauge.bench.decoding.draws import Draws, History
-from specgauge.bench.decoding.early_stop import GoesOn, Looks
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.plain import Turns, check_room, finish, first_logits
-from specgauge.bench.decoding.sampling import draw
-from specgauge.bench.decoding.verification import Verifier, verify_block
+from specgauge.bench.cache.cache import RowCache
+from specgauge.bench.decoding.drafters import Drafter, EarlyStopCheck, EarlyStopChecks, ModelDrafter, Proposal
+from specgauge.bench.decoding.plain import Interleavable, first_logits, new_rows, uninterrupted
+from specgauge.bench.decoding.records import Decoded, GammaLimit, NonFiniteLogitsError, RoundTimes, Row, RowRound
+from specgauge.bench.decoding.sampling import Draws, History, draw
+from specgauge.bench.decoding.verification import RowOutcome, Verifier, verify_block
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.exact import AcceptanceRule
 from specgauge.model.policies.policy import FixedPolicy, GammaChoice, GammaPolicy
 from specgauge.model.sampling import SamplingSettings
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """The rows of a static batch, what they are decoded with, and what has been recorded."""
+
+    rows: list[Row]
+    cache: RowCache
+    draws: Draws
+    history: History | None
+    reads_signals: bool
+    """Whether the policy is asked after every draft."""
+    max_new_tokens: int
+    repetition: int
+    edge: Any = None
+    """The mark where the next round starts."""
+    records: list[RowRound] = field(default_factory=list)
+    rounds: list[tuple[int, list[Any]]] = field(default_factory=list)
+    """(active rows, the round's five marks) of every finished round."""
+
+    @property
+    def committed(self) -> list[list[int]]:
+        """Prompt and text of each row."""
+        return [row.committed for row in self.rows]
+
+    @property
+    def active(self) -> list[bool]:
+        """Whether each row is still being written."""
+        return [row.ended is None for row in self.rows]
+
+    @property
+    def mean_emitted(self) -> float:
+        """Tokens of the text so far, averaged over the active rows, one at least."""
+        lengths = [row.emitted for row in self.rows if row.ended is None]
+        return sum(lengths) / len(lengths)
+
+    def seen(self) -> Tensor | None:
+        """(B, V) history, where the chain needs one."""
+        return None if self.history is None else self.history.update(self.committed)
+
+    def decoded(self, clock: Clock, marks: list[Any], *, forced: bool) -> Decoded:
+        """What there is: the texts that ended, every finished round, and the seconds of each phase.
+
+        marks: before the prefill, after the target's and after the drafter's, as far as they were reached.
+        """
+        clock.synchronize()
+        marks = marks + [clock.mark()] * (3 - len(marks))
+        times = []
+        for number, (active, stamps) in enumerate(self.rounds):
+            draft, verify, accept, rest = (clock.elapsed_s(a, b) for a, b in pairwise(stamps))
+            times.append(
+                RoundTimes(
+                    round=number,
+                    t_draft_s=draft,
+                    t_verify_s=verify,
+                    t_accept_s=accept,
+                    t_rest_s=rest,
+                    active_rows=active,
+                )
+            )
+        return Decoded(
+            texts=[row.text(self.repetition) for row in self.rows if row.ended is not None],
+            rows=self.records,
+            times=times,
+            prefill_target_s=clock.elapsed_s(marks[0], marks[1]),
+            prefill_draft_s=clock.elapsed_s(marks[1], marks[2]),
+            decode_s=sum(one.t_round_s for one in times),
+            why_not_lossless="acceptance is forced by coin at given rates" if forced else None,
+        )
 
 
 class SpeculativeDecoder:
@@ -54,9 +125,18 @@ class SpeculativeDecoder:
     ) -> None:
         """Take a target, a drafter and a chain.
 
-        forced_rates: accept by coin, at one rate or at one for each place of a round, whatever the models say; the
-            texts are then not the target's.
-        Raises ValueError for an unknown rule, and for rates outside [0, 1].
+        Args:
+            target: writes the texts.
+            drafter: proposes.
+            settings: the sampling chain of both.
+            seed: every uniform is a function of it.
+            acceptance_rule: ``ratio`` or ``match``.
+            forced_rates: accept at one rate, or at one for each place of a round, whatever the models say; the texts
+                are then not the target's.
+            clock: that of the models' devices unless given.
+
+        Raises:
+            ValueError: an unknown rule, or a rate outside [0, 1].
         """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
         draft_devices = [drafter.draft.device] if isinstance(drafter, ModelDrafter) else []
@@ -69,34 +149,8 @@ class SpeculativeDecoder:
             forced_rates=forced_rates,
         )
 
-    def run(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        gamma: int | GammaPolicy,
-        max_new_tokens: int,
-        prompt_numbers: Sequence[int],
-        repetition: int = 0,
-    ) -> Decoded:
-        """Decode until every row met an end token or ``max_new_tokens``.
-
-        gamma: a number, or a policy, begun anew; one that reads signals is asked after every draft.
-        Raises ValueError for no prompt, an empty prompt, one without room in the target's context or with an id that
-        the target does not have, and for γ or max_new_tokens below their least.
-        Raises NonFiniteLogitsError, which carries what was decoded before, when a model's logits are not numbers.
-        """
-        return finish(
-            self.turns(
-                prompts,
-                gamma=gamma,
-                max_new_tokens=max_new_tokens,
-                prompt_numbers=prompt_numbers,
-                repetition=repetition,
-            )
-        )
-
     @torch.inference_mode()
-    def turns(
+    def rounds(
         self,
         prompts: Sequence[Sequence[int]],
         *,
@@ -104,12 +158,27 @@ class SpeculativeDecoder:
         max_new_tokens: int,
         prompt_numbers: Sequence[int],
         repetition: int = 0,
-    ) -> Turns[Decoded]:
-        """`run`, a round at a time; the first turn goes up to the first round.  The drafter has one batch at a time."""
+    ) -> Interleavable[Decoded]:
+        """Decode, a round at a time, until every row met an end token or ``max_new_tokens``.
+
+        The first step goes up to the first round.  The drafter has one batch at a time.
+
+        Args:
+            prompts: B prompts.
+            gamma: a number, or a policy, begun anew; one that reads signals is asked after every draft.
+            max_new_tokens: most tokens of a text.
+            prompt_numbers: (B,) the prompts' numbers, of which uniforms are a function.
+            repetition: likewise.
+
+        Raises:
+            ValueError: no prompt, an empty one, one without room in the target's context or with an id that the target
+                does not have; γ or max_new_tokens below their least.
+            NonFiniteLogitsError: a model's logits are not numbers; it carries what was decoded before.
+        """
         policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
         choice = policy.begin()
-        asks = choice.gamma if policy.reads_signals else None
-        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts=asks)
+        most_drafts = choice.gamma if policy.reads_signals else None
+        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts=most_drafts)
         forced = self.verifier.rates is not None
         self.clock.synchronize()
         marks = [self.clock.mark()]
@@ -132,14 +201,17 @@ class SpeculativeDecoder:
             raise
         return batch.decoded(self.clock, marks, forced=forced)
 
-    def build(self, *, batch_size: int, prompt_tokens: int, gamma: int, max_new_tokens: int) -> None:
+    run = uninterrupted(rounds)
+
+    def compile(self, *, batch_size: int, prompt_tokens: int, gamma: int, max_new_tokens: int) -> None:
         """Compile or capture every forward that rounds of up to γ drafts need, before they are timed.
 
         prompt_tokens: of the longest prompt.  Nothing where the models' mode is eager.
         """
-        self.target.build(batch_size=batch_size, tokens=prompt_tokens + max_new_tokens, new_tokens=range(1, gamma + 2))
+        tokens = prompt_tokens + max_new_tokens
+        self.target.compile(batch_size=batch_size, tokens=tokens, new_tokens=range(1, gamma + 2))
         if gamma and isinstance(self.drafter, ModelDrafter):
-            self.drafter.build(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
+            self.drafter.compile(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
 
     def _begin(
         self,
@@ -154,39 +226,25 @@ class SpeculativeDecoder:
 
         round_drafts: most drafts of the first round of a policy that reads signals; None for all other policies.
         """
-        if not prompts:
-            raise ValueError("prompts: found none; give at least one to decode")
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens: found {max_new_tokens}; allowed is 1 or more")
-        rows = [
-            Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt))
-            for number, prompt in zip(numbers, prompts, strict=True)
-        ]
-        for row in rows:
-            check_room(self.target, row.prompt_tokens, max_new_tokens, row.prompt)
-            lowest, highest, count = min(row.committed), max(row.committed), self.target.vocabulary_rows
-            if lowest < 0 or highest >= count:
-                raise ValueError(
-                    f"{self.target.name}: prompt {row.prompt} has the id {highest if highest >= count else lowest}; "
-                    f"allowed are 0 to {count - 1}: encode it with the target's own tokenizer"
-                )
+        rows = new_rows(self.target, prompts, numbers, max_new_tokens)
         longest = max(row.prompt_tokens for row in rows)
         history = None
         if self.settings.repetition_penalty != 1.0:
             history = History(len(rows), self.verifier.vocabulary, self.target.device)
+        draws = Draws(
+            self.verifier.purposes(),
+            seed=self.seed,
+            prompts=numbers,
+            repetition=repetition,
+            tokens=max_new_tokens,
+            device=self.target.device,
+            round_drafts=round_drafts,
+        )
         return Batch(
             rows=rows,
             cache=self.target.new_cache(batch_size=len(rows), tokens=longest + max_new_tokens),
-            draws=Draws(
-                self.verifier.purposes(),
-                seed=self.seed,
-                prompts=numbers,
-                repetition=repetition,
-                tokens=max_new_tokens,
-                device=self.target.device,
-                round_drafts=round_drafts,
-            ),
-            asks=round_drafts is not None,
+            draws=draws,
+            reads_signals=round_drafts is not None,
             history=history,
             max_new_tokens=max_new_tokens,
             repetition=repetition,
@@ -206,19 +264,7 @@ class SpeculativeDecoder:
             if fault:
                 raise NonFiniteLogitsError(self.target.name, row.prompt, 0)
         for row, (token, _) in zip(rows, found, strict=True):
-            self._commit(row, [token], batch.max_new_tokens)
-
-    def _commit(self, row: Row, tokens: Sequence[int], max_new_tokens: int) -> int:
-        """Append tokens up to and including the first end token; how many were emitted."""
-        for count, token in enumerate(tokens, start=1):
-            row.committed.append(token)
-            if token in self.target.eos_token_ids:
-                row.ended = "eos"
-                return count
-            if row.emitted == max_new_tokens:
-                row.ended = "length"
-                return count
-        return len(tokens)
+            row.commit([token], self.target.eos_token_ids, batch.max_new_tokens)
 
     def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
         """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
@@ -242,10 +288,10 @@ class SpeculativeDecoder:
         positions = [row.emitted for row in rows]
         widest = max(gamma for gamma, _ in limits)
         batch.draws.move(positions, widest + 1)
-        looks = Looks(choice, active) if batch.asks else None
-        proposal = self._propose(batch, [gamma for gamma, _ in limits], widest, looks)
-        if looks is not None and looks.stopped_at is not None:
-            asked = looks.stopped_at
+        checks = EarlyStopChecks(choice, active) if batch.reads_signals else None
+        proposal = self._propose(batch, [gamma for gamma, _ in limits], widest, checks)
+        if checks is not None and checks.stopped_at is not None:
+            asked = checks.stopped_at
             limits = self._limits(batch, asked)
         drafts = proposal.tokens.to(device)
         stamps.append(self.clock.mark())
@@ -254,22 +300,19 @@ class SpeculativeDecoder:
         stamps.append(self.clock.mark())
 
         last = torch.tensor([[row.committed[-1]] for row in rows], device=device)
-        outcomes = self.verifier.judge(logits, last, drafts, proposal, batch.draws, batch.seen())
+        outcomes = self.verifier.accept(logits, last, drafts, proposal, batch.draws, batch.seen())
         proposed = drafts.tolist()
         stamps.append(self.clock.mark())
 
-        for row, outcome, position in zip(rows, outcomes, positions, strict=True):
-            if row.ended is None and outcome.draft_fault >= 0:
-                raise NonFiniteLogitsError(self.drafter.name, row.prompt, position + outcome.draft_fault)
-            if row.ended is None and outcome.target_fault >= 0:
-                raise NonFiniteLogitsError(self.target.name, row.prompt, position + outcome.target_fault)
+        self._refuse_faults(rows, outcomes, positions)
         tops, entropies = _signals(proposal)
         records = []
         for index, row in enumerate(rows):
             if not active[index]:
                 continue
             context, drafted, run = len(row.committed) - 1, proposal.drafted[index], outcomes[index].accepted
-            emitted = self._commit(row, [*proposed[index][:run], outcomes[index].following], batch.max_new_tokens)
+            tokens = [*proposed[index][:run], outcomes[index].following]
+            emitted = row.commit(tokens, self.target.eos_token_ids, batch.max_new_tokens)
             records.append(
                 RowRound(
                     round=len(batch.rounds),
@@ -296,6 +339,14 @@ class SpeculativeDecoder:
         batch.edge = self.clock.mark()
         batch.rounds.append((len(records), [*stamps, batch.edge]))
 
+    def _refuse_faults(self, rows: Sequence[Row], outcomes: Sequence[RowOutcome], positions: Sequence[int]) -> None:
+        """Raise NonFiniteLogitsError for the first active row with a place whose logits are not numbers."""
+        for row, outcome, position in zip(rows, outcomes, positions, strict=True):
+            if row.ended is None and outcome.draft_fault >= 0:
+                raise NonFiniteLogitsError(self.drafter.name, row.prompt, position + outcome.draft_fault)
+            if row.ended is None and outcome.target_fault >= 0:
+                raise NonFiniteLogitsError(self.target.name, row.prompt, position + outcome.target_fault)
+
     def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
         """Each row's γ in force, 0 where it has ended, and what set it."""
         limits = [
@@ -305,15 +356,12 @@ class SpeculativeDecoder:
             (gamma if row.ended is None else 0, limit) for row, (gamma, limit) in zip(batch.rows, limits, strict=True)
         ]
 
-    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, goes_on: GoesOn | None) -> Proposal:
+    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, check: EarlyStopCheck | None) -> Proposal:
         """The round's drafts; none at γ = 0."""
         if widest == 0:
-            return Proposal(
-                tokens=torch.zeros(len(gammas), 0, dtype=torch.long, device=self.target.device),
-                drafted=[0] * len(gammas),
-            )
+            return Proposal.of_none(len(gammas), self.target.device)
         uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
-        return self.drafter.propose(batch.committed, gammas, uniforms, goes_on)
+        return self.drafter.propose(batch.committed, gammas, uniforms, check)
 
 
 def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:

@@ -1,18 +1,26 @@
-"""Where drafts come from: the interface of every drafter, and the draft model.
+"""Where drafts come from: the interface of every drafter, the draft model, and prompt lookup.
 
 A drafter proposes up to γ tokens for every row and is told afterwards what was accepted.  A draft model keeps its own
 cache.  Its last draft of a round is never fed, so after a fully accepted round it lags by two tokens, else by one; its
 first step then feeds two.  Rows that lag less are fed one token they already hold again, which rewrites the same keys
 and values: no mask, no special case.  Rows that do not draft follow along and keep what they hold.
 
-    drafter = ModelDrafter(draft, settings)
+    drafter = ModelDrafter(draft, settings)        # or NgramDrafter(longest=3, shortest=1)
+
+Prompt lookup copies from where the text's last tokens occurred before.  Its proposals are certain (one-hot), so a draft
+y is accepted with the target's own probability of y.
+
+A policy that reads signals is asked after every draft of a round but the last that may be made (`EarlyStopChecks`).
+Its answer depends on what the draft says of its own tokens, never on the target, so that stopping leaves the texts'
+distribution as it is.  Each check waits for the device; policies that fix γ beforehand are not asked.
 
 Shapes: B rows, G drafts, V vocabulary of the draft.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,14 +28,26 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.draws import History
-from specgauge.bench.decoding.early_stop import GoesOn, read_signals
 from specgauge.bench.decoding.plain import feedable, prefill_rows
-from specgauge.bench.decoding.sampling import are_no_numbers, draw, lowest_argmax, probabilities, processed_logits
+from specgauge.bench.decoding.sampling import (
+    History,
+    are_no_numbers,
+    draw,
+    lowest_argmax,
+    probabilities,
+    processed_logits,
+)
 from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.acceptance import lookups
 from specgauge.model.exact import DraftSampling
+from specgauge.model.policies.policy import GammaChoice
 from specgauge.model.sampling import SamplingSettings
 
+EarlyStopCheck = Callable[[int, Sequence[float], Sequence[float]], bool]
+"""Whether to draft once more after so many drafts, whose last had these largest probabilities and entropies, (B,) each.
+
+NaN stands for a row that may draft no more.  Asked after drafts 1, 2, …, until the answer is no or no row is left.
+"""
 NO_LIMIT = 1 << 40
 """Room where nothing bounds the context."""
 _CHUNK_TOKENS = 2048
@@ -56,6 +76,34 @@ class Proposal:
     match_lengths: list[int] | None = None
     """Tokens of each row's end that a lookup found earlier in the text, 0 for none; None for other drafters."""
 
+    @staticmethod
+    def of_none(rows: int, device: torch.device) -> Proposal:
+        """No draft in any row."""
+        return Proposal(tokens=torch.zeros(rows, 0, dtype=torch.long, device=device), drafted=[0] * rows)
+
+
+class EarlyStopChecks:
+    """A policy's choice as a drafter asks it: rows that have ended are left out."""
+
+    def __init__(self, choice: GammaChoice, active: Sequence[bool]) -> None:
+        self._choice = choice
+        self._rows = [row for row, is_active in enumerate(active) if is_active]
+        self.stopped_at: int | None = None
+        """Drafts after which the policy said no; None where it was not asked or never did."""
+
+    def __call__(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
+        """As `EarlyStopCheck`."""
+        rows = self._rows
+        if self._choice.goes_on(depth, [top_probs[row] for row in rows], [entropies_nats[row] for row in rows]):
+            return True
+        self.stopped_at = depth
+        return False
+
+
+def of_drafting_rows(values: Sequence[float], drafted: Sequence[int], depth: int) -> list[float]:
+    """(B,) values, NaN in rows that draft no more than ``depth``; drafted: the most drafts of each row."""
+    return [value if most > depth else math.nan for value, most in zip(values, drafted, strict=True)]
+
 
 class Drafter(Protocol):
     """Proposes tokens for the rows of one batch."""
@@ -73,12 +121,15 @@ class Drafter(Protocol):
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,
-        goes_on: GoesOn | None = None,
+        check: EarlyStopCheck | None = None,
     ) -> Proposal:
         """Draft up to ``gammas[b]`` tokens after each row's committed tokens, one of them above 0.
 
-        uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.
-        goes_on: asked after every draft, which then waits for the device where a model drafts.
+        Args:
+            committed: prompt and text of each row.
+            gammas: (B,) most drafts of each row.
+            uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.
+            check: asked after every draft, which then waits for the device where a model drafts.
         """
 
     def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
@@ -98,31 +149,29 @@ class ModelDrafter:
         *,
         draft_sampling: DraftSampling = "same",
         signals: bool = False,
-        prefill_takes_first_token: bool = False,
     ) -> None:
         """Take a draft.
 
-        draft_sampling: ``greedy`` proposes the argmax, whatever the temperature.
-        signals: keep confidence and entropy of every step.
-        prefill_takes_first_token: the prefill takes the target's first token along, so that its last row gives the
-            first draft, and the first round has one step less.
+        Args:
+            draft: proposes.
+            settings: the sampling chain.
+            draft_sampling: ``greedy`` proposes the argmax, whatever the temperature.
+            signals: keep confidence and entropy of every step.
         """
         self.draft, self.settings, self.signals = draft, settings, signals
         self.name, self.vocabulary_rows = draft.name, draft.vocabulary_rows
         self.certain = draft_sampling == "greedy" or settings.temperature == 0.0
-        self.prefill_takes_first_token = prefill_takes_first_token
         self.cache: RowCache
         self._places = 0
         self._history: History | None = None
-        self._first_logits: Tensor | None = None
         self._fed: list[bool] = []
         self._reach: list[int] = []
         self._steps = 0
 
-    def build(self, *, batch_size: int, prompt_tokens: int, max_new_tokens: int) -> None:
+    def compile(self, *, batch_size: int, prompt_tokens: int, max_new_tokens: int) -> None:
         """Compile or capture the forwards of such a batch, the longest prompt being of so many tokens."""
         tokens = prompt_tokens + 1 + max_new_tokens  # as `start` counts: the target's first token is there already
-        self.draft.build(batch_size=batch_size, tokens=tokens, new_tokens=range(1, _ROUND_TOKENS + 1), keep=1)
+        self.draft.compile(batch_size=batch_size, tokens=tokens, new_tokens=range(1, _ROUND_TOKENS + 1), keep=1)
 
     def room(self, context: int) -> int:
         """Positions left in the draft's context: its last draft is never fed."""
@@ -130,7 +179,7 @@ class ModelDrafter:
         return NO_LIMIT if limit is None else max(limit - context, 0)
 
     def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-        """Prefill the prompts, with the target's first token where the option says so."""
+        """Prefill the prompts; the target's first token is fed with the first draft."""
         tokens = max(len(row) for row in committed) + max_new_tokens
         vars(self).pop("cache", None)  # its buffers, and graphs on them, are for the next one
         self.cache = self.draft.new_cache(batch_size=len(committed), tokens=tokens)
@@ -138,12 +187,7 @@ class ModelDrafter:
         self._places = self.cache.capacity if limit is None else min(limit, self.cache.capacity)
         if self.settings.repetition_penalty != 1.0:
             self._history = History(len(committed), self.vocabulary_rows, self.draft.device)
-        self._first_logits = None
-        fits = [len(row) <= self._places for row in committed]
-        if self.prefill_takes_first_token and any(fits):
-            self._first_logits = self._feed(committed, fits)
-        else:
-            self._prefill([row[:-1] for row in committed])
+        self._prefill([row[:-1] for row in committed])
 
     def _prefill(self, heads: Sequence[Sequence[int]]) -> None:
         """Fill the cache with each row's first tokens, as far as the context reaches."""
@@ -187,7 +231,7 @@ class ModelDrafter:
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,
-        goes_on: GoesOn | None = None,
+        check: EarlyStopCheck | None = None,
     ) -> Proposal:
         """A chain of max(gammas) steps, or fewer; a row whose last token the draft does not know drafts nothing."""
         drafted = [
@@ -195,21 +239,20 @@ class ModelDrafter:
         ]
         self._steps = max(drafted)
         if self._steps == 0:
-            tokens = torch.zeros(len(committed), 0, dtype=torch.long, device=self.draft.device)
-            return Proposal(tokens=tokens, drafted=drafted)
+            return Proposal.of_none(len(committed), self.draft.device)
         if uniforms is not None:
             uniforms = uniforms.to(self.draft.device)
         seen = None if self._history is None else self._history.update(committed).clone()
-        tokens_: list[Tensor] = []
+        tokens: list[Tensor] = []
         probs: list[Tensor] = []
         faults: list[Tensor] = []
         signals: list[tuple[Tensor, Tensor]] = []
-        logits = self._first_step(committed, [gamma > 0 for gamma in gammas])
+        logits = self._feed(committed, [gamma > 0 for gamma in gammas])
         for step in range(self._steps):
             if step:
-                logits = self._next_step(tokens_[-1])
-            looks = None if step + 1 == self._steps else goes_on
-            if self.signals or looks is not None:
+                logits = self._next_step(tokens[-1])
+            asked = None if step + 1 == self._steps else check
+            if self.signals or asked is not None:
                 signals.append(confidence(logits))
             if self.certain:
                 token = lowest_argmax(processed_logits(logits, self.settings, seen))
@@ -222,29 +265,20 @@ class ModelDrafter:
                 token = draw(probs[-1], uniforms[:, step])
             if seen is not None:
                 seen.scatter_(1, token[:, None], True)
-            tokens_.append(token)
-            if looks is not None and not looks(step + 1, *read_signals(signals[-1], drafted, step + 1)):
-                break
-        self._steps = len(tokens_)
+            tokens.append(token)
+            if asked is not None:  # waits for the device
+                read = torch.stack(signals[-1]).tolist()
+                if not asked(step + 1, *(of_drafting_rows(values, drafted, step + 1) for values in read)):
+                    break
+        self._steps = len(tokens)
         return Proposal(
-            tokens=torch.stack(tokens_, dim=1),
+            tokens=torch.stack(tokens, dim=1),
             drafted=[min(count, self._steps) for count in drafted],
             probs=torch.stack(probs, dim=1) if probs else None,
             faults=torch.stack(faults, dim=1),
             top_probs=torch.stack([top for top, _ in signals], dim=1) if signals else None,
             entropies_nats=torch.stack([entropy for _, entropy in signals], dim=1) if signals else None,
         )
-
-    def _first_step(self, committed: Sequence[Sequence[int]], needed: Sequence[bool]) -> Tensor:
-        """(B, V) logits after every needed row's committed tokens, from the prefill where it took them all."""
-        ready, self._first_logits = self._first_logits, None
-        if ready is not None and all(
-            fed and len(row) == length
-            for fed, row, length, need in zip(self._fed, committed, self.cache.lengths, needed, strict=True)
-            if need
-        ):
-            return ready
-        return self._feed(committed, needed)
 
     def _next_step(self, token: Tensor) -> Tensor:
         """(B, V) logits after one more draft each; rows that have theirs already stay inside the context."""
@@ -275,3 +309,139 @@ def confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     total = weights.sum(dim=-1)
     spread = torch.linalg.vecdot(weights, shifted.clamp_(min=-1e4))
     return total.reciprocal(), (total.log() - spread / total).clamp(min=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexState:
+    """What an index held before it learnt more of its text."""
+
+    learnt: int
+    entries: dict[tuple[int, ...], int | None]
+    """What stood where more was learnt; None where nothing did."""
+
+
+class NgramIndex:
+    """Where each n-gram of one text ended last; it grows with the text, at the cost of what was added."""
+
+    def __init__(self, *, longest: int, shortest: int) -> None:
+        self.longest, self.shortest = longest, shortest
+        self.ends: dict[tuple[int, ...], int] = {}
+        self.learnt = 0
+        """Ends up to here are known."""
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """Learn where every n-gram ended, those that end with the text itself left out."""
+        for ngram, end in self._new(tokens):
+            self.ends[ngram] = end
+        self.learnt = max(self.learnt, len(tokens) - 1)
+
+    def _new(self, tokens: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """(n-gram, its end) of all that is not learnt yet."""
+        for end in range(self.learnt + 1, len(tokens)):
+            for size in range(self.shortest, min(self.longest, end) + 1):
+                yield tuple(tokens[end - size : end]), end
+
+    def lookup(self, tokens: Sequence[int], gamma: int) -> tuple[list[int], int]:
+        """(γ proposals after the text, tokens that matched); nothing found gives no proposal and 0."""
+        self.learn(tokens)
+        for size in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
+            end = self.ends.get(tuple(tokens[-size:]))
+            if end is not None:
+                period = len(tokens) - end
+                return [tokens[end + step % period] for step in range(gamma)], size
+        return [], 0
+
+    def state_before(self, tokens: Sequence[int]) -> IndexState:
+        """What learning all of these tokens would overwrite."""
+        return IndexState(learnt=self.learnt, entries={ngram: self.ends.get(ngram) for ngram, _ in self._new(tokens)})
+
+    def back_to(self, state: IndexState) -> None:
+        """Forget what was learnt since, which must lie within the tokens the state was taken for."""
+        for ngram, end in state.entries.items():
+            if end is None:
+                self.ends.pop(ngram, None)
+            else:
+                self.ends[ngram] = end
+        self.learnt = state.learnt
+
+
+def _wanted(offered: Sequence[int], matched: Sequence[int], check: EarlyStopCheck) -> tuple[int, list[list[float]]]:
+    """(drafts wanted of the widest row, (checks, B) confidence that was shown); a one-hot draft's entropy is 0.
+
+    offered, matched: (B,) drafts of each row, and the tokens that were found.
+    """
+    widest, shown = max(offered), []
+    for depth in range(1, widest):
+        agreeing = lookups.confidence([size + depth - 1 for size in matched]).tolist()
+        shown.append(agreeing)
+        certain = [0.0] * len(agreeing)
+        if not check(depth, *(of_drafting_rows(values, offered, depth) for values in (agreeing, certain))):
+            return depth, shown
+    return widest, shown
+
+
+class NgramDrafter:
+    """Prompt lookup: go on as the text did after the latest earlier occurrence of its last tokens.
+
+    The longest match of ``longest`` down to ``shortest`` tokens counts.  A continuation that reaches the text's end
+    goes on with what it has copied, so that a text that repeats itself is repeated.  Every proposal is certain.
+    Each row's n-grams are kept in an index that grows with the text: a round costs what it committed, not the whole
+    text.
+    """
+
+    name = "ngram"
+    vocabulary_rows = 0
+
+    def __init__(self, *, longest: int = 3, shortest: int = 1) -> None:
+        """Take the sizes.
+
+        Raises:
+            ValueError: not 1 <= shortest <= longest.
+        """
+        if not 1 <= shortest <= longest:
+            raise ValueError(f"ngram: expected 1 <= shortest <= longest, got shortest {shortest} and longest {longest}")
+        self.longest, self.shortest = longest, shortest
+        self.rows: list[NgramIndex] = []
+
+    def start(self, committed: Sequence[Sequence[int]], max_new_tokens: int) -> None:  # noqa: ARG002
+        """Index the prompts."""
+        self.rows = [NgramIndex(longest=self.longest, shortest=self.shortest) for _ in committed]
+        for row, tokens in zip(self.rows, committed, strict=True):
+            row.learn(tokens)
+
+    def propose(
+        self,
+        committed: Sequence[Sequence[int]],
+        gammas: Sequence[int],
+        uniforms: Tensor | None,  # noqa: ARG002
+        check: EarlyStopCheck | None = None,
+    ) -> Proposal:
+        """Look every row up that has a γ; rows without a match have no draft.
+
+        Drafts come all at once; who asks between them is shown how many tokens agreed before each
+        (`specgauge.model.acceptance.lookups.confidence`), and what is not wanted is dropped.
+        """
+        found = [
+            row.lookup(tokens, gamma) if gamma else ([], 0)
+            for row, tokens, gamma in zip(self.rows, committed, gammas, strict=True)
+        ]
+        width = max(len(tokens) for tokens, _ in found)
+        tops: list[list[float]] = []
+        if check is not None:
+            width, tops = _wanted([len(tokens) for tokens, _ in found], [size for _, size in found], check)
+        rows = [tokens[:width] for tokens, _ in found]
+        signals = torch.tensor(tops, dtype=torch.float64).T if tops else None
+        return Proposal(
+            tokens=torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in rows], dtype=torch.long),
+            drafted=[len(tokens) for tokens in rows],
+            top_probs=signals,
+            entropies_nats=None if signals is None else torch.zeros_like(signals),
+            match_lengths=[size for _, size in found],
+        )
+
+    def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
+        """Nothing to roll back: the next lookup indexes what was committed."""
+
+    def room(self, context: int) -> int:  # noqa: ARG002
+        """No limit of its own."""
+        return NO_LIMIT

@@ -1,54 +1,59 @@
-"""Plain decoding in batches: the texts that acceptance is judged on, and the loop speculation is compared with.
+"""Plain decoding in batches, a step at a time: the texts acceptance is measured on, and the baseline of speculation.
 
 Rows of different prompts decode together in one cache with a length per row; every draw is a function of (seed, prompt,
 repetition, token index), so that a row's text is the same alone and in any batch.
 
     texts = generate_plain(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1, 2])
 
+Decodings can be interleaved, a round of one and then of another, so that a machine that drifts hits all alike.  Such a
+decoding is a generator: after every round it yields how far it is, in tokens of a text, and it returns what it found.
+It is sent whether time was spent elsewhere meanwhile, so that its clock leaves that out.
+
+    found = interleave({"plain": plain_steps(…), "speculate:3": decoder.rounds(…)})
+
 Shapes: B rows, V vocabulary.
-
-Several decodings side by side, a round of one and then of another, so that a machine that drifts hits all alike.
-
-A decoding that can be interrupted is a generator: after every round it yields how far it is, in tokens of a text, and
-it returns what it found.  It is sent whether time was spent elsewhere meanwhile, so that its clock leaves that out.
-
-    found = take_turns({"plain": plain_turns(…), "speculate:3": decoder.turns(…)})
-    alone = finish(decoder.turns(…))
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.draws import Draws
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.sampling import NO_TOKEN, next_tokens, seen_tokens
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Row, Text
+from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, next_tokens, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.sampling import SamplingSettings
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-Turns = Generator[float, bool, Result]
-"""Yields mean tokens of the rows that go on; is sent whether something else ran since; returns its result."""
+Interleavable = Generator[float, bool, Result]
+"""Yields mean tokens of the active rows; is sent whether something else ran since; returns its result."""
 
 
-def finish(turns: Turns[Result]) -> Result:
-    """Run one decoding to its end without a break."""
-    try:
-        next(turns)
-        while True:
-            turns.send(False)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+def uninterrupted(decode: Callable[Arguments, Interleavable[Result]]) -> Callable[Arguments, Result]:
+    """The same decoding run to its end without a break."""
+
+    @wraps(decode)
+    def run(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        steps = decode(*args, **options)
+        try:
+            next(steps)
+            while True:
+                steps.send(False)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    return run
 
 
-def take_turns(decodings: Mapping[str, Turns[Result]]) -> dict[str, Result]:
+def interleave(decodings: Mapping[str, Interleavable[Result]]) -> dict[str, Result]:
     """Run all to their ends; the next round is always that of the shortest text, the first named where equal.
 
     All are thus at the same place of their texts at any time, whatever a round of each commits.  Each first step, up to
@@ -57,9 +62,9 @@ def take_turns(decodings: Mapping[str, Turns[Result]]) -> dict[str, Result]:
     reached: dict[str, float] = {}
     found: dict[str, Result] = {}
     try:
-        for name, turns in decodings.items():
+        for name, steps in decodings.items():
             try:
-                reached[name] = next(turns)
+                reached[name] = next(steps)
             except StopIteration as end:
                 found[name] = end.value
         while reached:
@@ -70,25 +75,9 @@ def take_turns(decodings: Mapping[str, Turns[Result]]) -> dict[str, Result]:
                 found[name] = end.value
                 del reached[name]
     finally:
-        for turns in decodings.values():
-            turns.close()
+        for steps in decodings.values():
+            steps.close()
     return {name: found[name] for name in decodings}
-
-
-EndReason = Literal["eos", "length"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """One text the target wrote."""
-
-    prompt: int
-    """Number of the prompt in the workload."""
-    repetition: int
-    prompt_tokens: tuple[int, ...]
-    tokens: tuple[int, ...]
-    """What was emitted, the first token sampled from the prefill included, an end-of-text token included."""
-    end_reason: EndReason
 
 
 def pad_right(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -127,12 +116,12 @@ def first_logits(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
     first, then the last tokens of all rows together.
     """
     lengths = [len(prompt) for prompt in prompts]
-    fed = torch.tensor([list(prompt) for prompt in prompts], device=model.device) if len(set(lengths)) == 1 else None
-    if fed is None or lengths[0] == 1:
+    if len(set(lengths)) > 1 or lengths[0] == 1:
         if max(lengths) > 1:
             prefill_rows(model, cache, [prompt[:-1] for prompt in prompts], chunk)
         last = torch.tensor([[prompt[-1]] for prompt in prompts], device=model.device)
         return forward(model.model, cache, last, keep=1)[:, -1]
+    fed = torch.tensor([list(prompt) for prompt in prompts], device=model.device)
     cache.set_lengths(0)
     for start in range(0, lengths[0], chunk):
         logits = prefill(model.model, cache, fed[:, start : start + chunk], keep=1)
@@ -165,6 +154,80 @@ class PlainDecoded:
         return sum(step.t_step_s for step in self.steps)
 
 
+@torch.inference_mode()
+def plain_steps(
+    model: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    settings: SamplingSettings,
+    *,
+    max_new_tokens: int,
+    seed: int,
+    prompt_numbers: Sequence[int],
+    repetition: int = 0,
+    clock: Clock | None = None,
+) -> Interleavable[PlainDecoded]:
+    """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``, step by step.
+
+    The first step goes up to the first token.
+
+    Raises:
+        ValueError: an empty prompt, one with an id the model does not have, or without room in the model's context.
+        NonFiniteLogitsError: an active row has logits that are not numbers.
+    """
+    rows = new_rows(model, prompts, prompt_numbers, max_new_tokens)
+    clock = clock_for(model.device) if clock is None else clock
+    cache = model.new_cache(batch_size=len(rows), tokens=max(row.prompt_tokens for row in rows) + max_new_tokens)
+    seen = None
+    if settings.repetition_penalty != 1.0:
+        seen = seen_tokens(*pad_right(prompts, 0, model.device), model.vocabulary_rows)
+    draws = Draws(
+        [] if settings.temperature == 0.0 else ["token"],
+        seed=seed,
+        prompts=prompt_numbers,
+        repetition=repetition,
+        tokens=max_new_tokens,
+        device=model.device,
+    )
+    clock.synchronize()
+    edge, stamps, active = clock.mark(), [], []
+    logits = first_logits(model, cache, prompts)
+    for index in range(max_new_tokens):
+        active.append(sum(row.ended is None for row in rows))
+        uniforms = None if settings.temperature == 0.0 else draws.column("token", index)
+        current = next_tokens(logits, settings, uniforms, seen[:, : logits.shape[-1]] if seen is not None else None)
+        tokens = current.tolist()
+        for row, token in zip(rows, tokens, strict=True):
+            if row.ended is None:
+                if token == NO_TOKEN:
+                    raise NonFiniteLogitsError(model.name, row.prompt, index)
+                row.commit([token], model.eos_token_ids, max_new_tokens)
+        if NO_TOKEN in tokens:
+            current = current.clamp(min=0)  # what a row that has ended moves along with is nobody's
+        if seen is not None:
+            seen.scatter_(1, current[:, None], True)
+        stamps.append((edge, clock.mark()))
+        edge = stamps[-1][1]
+        if all(row.ended for row in rows):
+            break
+        if (yield float(index + 1)):
+            clock.synchronize()
+            edge = clock.mark()
+        lengths = cache.lengths
+        logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]
+        if any(row.ended for row in rows):
+            cache.set_lengths([n if row.ended else n + 1 for row, n in zip(rows, lengths, strict=True)])
+    clock.synchronize()
+    prefill_s, *steps_s = (clock.elapsed_s(before, after) for before, after in stamps)
+    steps = [
+        PlainStep(position=index, active_rows=active[index], t_step_s=t_step_s)
+        for index, t_step_s in enumerate(steps_s, start=1)
+    ]
+    return PlainDecoded(texts=[row.text(repetition) for row in rows], prefill_s=prefill_s, steps=steps)
+
+
+decode_plain = uninterrupted(plain_steps)
+
+
 def generate_plain(
     model: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -175,8 +238,8 @@ def generate_plain(
     prompt_numbers: Sequence[int],
     repetition: int = 0,
 ) -> list[Text]:
-    """The texts of `plain_turns`, decoded without a break; raises as that does."""
-    turns = plain_turns(
+    """The texts of `plain_steps`, decoded without a break; raises as that does."""
+    return decode_plain(
         model,
         prompts,
         settings,
@@ -184,126 +247,49 @@ def generate_plain(
         seed=seed,
         prompt_numbers=prompt_numbers,
         repetition=repetition,
-    )
-    return finish(turns).texts
+    ).texts
 
 
-def _refuse_no_token(
-    model: LoadedModel, tokens: Sequence[int], ended: Sequence[EndReason | None], numbers: Sequence[int], index: int
-) -> None:
-    """Raise NonFiniteLogitsError for the first row that goes on and has no token at a place of its text."""
-    for number, token, end in zip(numbers, tokens, ended, strict=True):
-        if token == NO_TOKEN and end is None:
-            raise NonFiniteLogitsError(model.name, number, index)
+def new_rows(
+    model: LoadedModel, prompts: Sequence[Sequence[int]], numbers: Sequence[int], max_new_tokens: int
+) -> list[Row]:
+    """The rows of a batch before anything is written.
 
-
-@torch.inference_mode()
-def plain_turns(
-    model: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    max_new_tokens: int,
-    seed: int,
-    prompt_numbers: Sequence[int],
-    repetition: int = 0,
-    clock: Clock | None = None,
-) -> Turns[PlainDecoded]:
-    """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``, step by step.
-
-    The first turn goes up to the first token.
-    Raises ValueError for an empty prompt, or a prompt that leaves no room in the model's context, and
-    NonFiniteLogitsError where a row that goes on has logits that are not numbers.
+    Raises:
+        ValueError: no prompt, no new token, or a prompt that `check_prompt` refuses.
     """
-    rows = len(prompts)
-    for number, prompt in zip(prompt_numbers, prompts, strict=True):
-        check_room(model, len(prompt), max_new_tokens, number)
-        _check_ids(model, prompt, number)
-    clock = clock_for(model.device) if clock is None else clock
-    cache = model.new_cache(batch_size=rows, tokens=max(len(p) for p in prompts) + max_new_tokens)
-    seen = None
-    if settings.repetition_penalty != 1.0:
-        seen = seen_tokens(*pad_right(prompts, 0, model.device), model.vocabulary_rows)
-    draws = None
-    if settings.temperature != 0.0:
-        draws = Draws(
-            ["token"],
-            seed=seed,
-            prompts=prompt_numbers,
-            repetition=repetition,
-            tokens=max_new_tokens,
-            device=model.device,
-        )
-    emitted: list[list[int]] = [[] for _ in range(rows)]
-    ended: list[EndReason | None] = [None] * rows
-    clock.synchronize()
-    edge, stamps, active = clock.mark(), [], []
-    logits = first_logits(model, cache, prompts)
-    for index in range(max_new_tokens):
-        active.append(ended.count(None))
-        uniforms = None if draws is None else draws.column("token", index)
-        current = next_tokens(logits, settings, uniforms, seen[:, : logits.shape[-1]] if seen is not None else None)
-        tokens = current.tolist()
-        if NO_TOKEN in tokens:
-            _refuse_no_token(model, tokens, ended, prompt_numbers, index)
-            current = current.clamp(min=0)  # what a row that has ended moves along with is nobody's
-        if seen is not None:
-            seen.scatter_(1, current[:, None], True)
-        for row, token in enumerate(tokens):
-            if ended[row] is None:
-                emitted[row].append(token)
-                ended[row] = _end(model, emitted[row], max_new_tokens)
-        stamps.append((edge, clock.mark()))
-        edge = stamps[-1][1]
-        if all(ended):
-            break
-        if (yield float(index + 1)):
-            clock.synchronize()
-            edge = clock.mark()
-        lengths = cache.lengths
-        logits = forward(model.model, cache, current[:, None], keep=1)[:, -1]
-        if any(ended):
-            cache.set_lengths([before if ended[r] else before + 1 for r, before in enumerate(lengths)])
-    clock.synchronize()
-    seconds = [clock.elapsed_s(before, after) for before, after in stamps]
-    return PlainDecoded(
-        texts=[
-            Text(
-                prompt=number,
-                repetition=repetition,
-                prompt_tokens=tuple(prompt),
-                tokens=tuple(emitted[row]),
-                end_reason=ended[row] or "length",
-            )
-            for row, (number, prompt) in enumerate(zip(prompt_numbers, prompts, strict=True))
-        ],
-        prefill_s=seconds[0],
-        steps=[
-            PlainStep(position=index, active_rows=active[index], t_step_s=t)
-            for index, t in enumerate(seconds)
-            if index > 0
-        ],
-    )
+    if not prompts:
+        raise ValueError("prompts: expected one or more to decode, got none")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens: expected 1 or more, got {max_new_tokens}")
+    rows = []
+    for number, prompt in zip(numbers, prompts, strict=True):
+        check_prompt(model, prompt, max_new_tokens, number)
+        rows.append(Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt)))
+    return rows
 
 
-def _end(model: LoadedModel, tokens: Sequence[int], max_new_tokens: int) -> EndReason | None:
-    """Why a text ends with its last token; None where it goes on."""
-    if tokens[-1] in model.eos_token_ids:
-        return "eos"
-    return "length" if len(tokens) == max_new_tokens else None
+def check_prompt(model: LoadedModel, prompt: Sequence[int], new_tokens: int, number: int) -> None:
+    """Refuse a prompt that the model cannot go on from.
 
-
-def _check_ids(model: LoadedModel, prompt: Sequence[int], number: int) -> None:
-    """Raise ValueError for an id that the model has no embedding row for."""
-    if max(prompt) >= model.vocabulary_rows:
+    Raises:
+        ValueError: it is empty, has an id that the model does not have, or leaves no room for the new tokens.
+    """
+    check_room(model, len(prompt), new_tokens, number)
+    lowest, highest, count = min(prompt), max(prompt), model.vocabulary_rows
+    if lowest < 0 or highest >= count:
         raise ValueError(
-            f"{model.name}: prompt {number} holds id {max(prompt)}, but the model has {model.vocabulary_rows} "
-            "embedding rows; encode the prompt with the model's own tokenizer"
+            f"{model.name}: prompt {number}: expected ids from 0 to {count - 1}, got "
+            f"{highest if highest >= count else lowest}; encode it with the model's own tokenizer"
         )
 
 
 def check_room(model: LoadedModel, prompt_tokens: int, new_tokens: int, number: int) -> None:
-    """Raise ValueError when a prompt is empty or prompt and new tokens exceed the model's context."""
+    """Refuse a prompt by its length.
+
+    Raises:
+        ValueError: it is empty, or prompt and new tokens exceed the model's context.
+    """
     if prompt_tokens == 0:
         raise ValueError(f"{model.name}: prompt {number} has no token; give every prompt at least one")
     limit = model.max_context

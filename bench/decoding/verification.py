@@ -1,21 +1,18 @@
 """Verify a block of drafts: one target forward over rows of any length, the accept–reject test, and what replaces.
 
+Per position, in order: keep the draft y with probability min(1, target[y] / draft[y]); at the first rejection commit a
+token drawn from the residual distribution, the normalised (target − draft)₊, and drop the rest; if all drafts pass,
+commit one bonus token drawn from the last distribution (arXiv 2211.17192, Algorithm 1).  The bonus is the same formula
+with a draft of no mass.  Under the match rule the target's own draw decides: a draft that equals it is kept, the first
+that differs is replaced by it (distribution and losslessness: `specgauge.model.exact`).
+
+    accepted, following = accept_by_ratio(drafts, draft_probs, target_probs, drafted, accept_uniforms, follow_uniforms)
+
 Everything that is decided about a block stays on the device until it comes back as one small table, so that a round
 waits for the device once.
 
-Shapes: B rows, G drafts a row, N = G + 1 tokens fed, V vocabulary (the larger of both models').
-
-Accept or reject a block of drafts, on the device, for all rows at once.
-
-Per position, in order: keep the draft y with probability min(1, target[y] / draft[y]); at the first rejection commit a
-token drawn from the normalised (target − draft)₊ and drop the rest; if all drafts pass, commit one bonus token drawn
-from the last distribution.  The bonus is the same formula with a draft of no mass.  Under the match rule the target's
-own draw decides: a draft that equals it is kept, the first that differs is replaced by it (law and losslessness:
-`specgauge.model.exact`).
-
-    accepted, following = judge_ratio(drafts, draft_probs, target_probs, drafted, accept_uniforms, follow_uniforms)
-
-Shapes: B rows, G drafts a row, V vocabulary.  ``drafted`` (B,) counts a row's real drafts, at most G.
+Shapes: B rows, G drafts a row, N = G + 1 tokens fed, V vocabulary (the larger of both models').  ``drafted`` (B,)
+counts a row's real drafts, at most G.
 """
 
 from __future__ import annotations
@@ -27,18 +24,18 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from specgauge.bench.acceptance.teacher_forced import widen
 from specgauge.bench.cache.cache import RowCache, forward
 from specgauge.bench.decoding.drafters import Proposal
-from specgauge.bench.decoding.draws import Draws
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
+    Draws,
     are_no_numbers,
     draw,
     lowest_argmax,
     probabilities,
     processed_logits,
     seen_along,
+    widen,
 )
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.exact import AcceptanceRule
@@ -51,7 +48,7 @@ def accepted_run(passed: Tensor, drafted: Tensor) -> Tensor:
     return (passed & (index < drafted[:, None])).to(torch.int64).cumprod(dim=1).sum(dim=1)
 
 
-def judge_ratio(
+def accept_by_ratio(
     drafts: Tensor,
     draft_probs: Tensor | None,
     target_probs: Tensor,
@@ -88,18 +85,18 @@ def judge_ratio(
     return accepted, draw(residual, follows)
 
 
-def judge_match(drafts: Tensor, target_tokens: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
+def accept_by_match(drafts: Tensor, target_tokens: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
     """(accepted (B,), following token (B,)) where the target's own (B, G+1) tokens decide; greedy decoding included."""
     accepted = accepted_run(drafts == target_tokens[:, :-1], drafted)
     return accepted, target_tokens.gather(1, accepted[:, None])[:, 0]
 
 
-def judge_forced(
+def accept_forced(
     drafts: Tensor, target_tokens: Tensor, drafted: Tensor, accept_uniforms: Tensor, rates: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(accepted (B,), following token (B,)) by coins at the given rates (G or more,), whatever the models say.
+    """(accepted (B,), following token (B,)) at the given rates (G or more,), whatever the models say.
 
-    For checking costs at a known acceptance; the output's law is not the target's.
+    For checking costs at a known acceptance; the output's distribution is not the target's.
     """
     accepted = accepted_run(accept_uniforms < rates[: drafts.shape[1]], drafted)
     return accepted, target_tokens.gather(1, accepted[:, None])[:, 0]
@@ -152,7 +149,7 @@ def verify_block(
 
 
 class Verifier:
-    """Judges blocks under one sampling chain and one rule, or by coin."""
+    """The accept–reject test under one sampling chain and one rule, or at forced rates."""
 
     def __init__(
         self,
@@ -163,9 +160,13 @@ class Verifier:
         acceptance_rule: AcceptanceRule = "ratio",
         forced_rates: float | Sequence[float] | None = None,
     ) -> None:
-        """Raise ValueError for an unknown rule, and for rates outside [0, 1]."""
+        """Take a chain and a rule.
+
+        Raises:
+            ValueError: an unknown rule, or a rate outside [0, 1].
+        """
         if acceptance_rule not in get_args(AcceptanceRule):
-            raise ValueError(f"acceptance_rule: found {acceptance_rule!r}; allowed are ratio and match")
+            raise ValueError(f"acceptance_rule: expected ratio or match, got {acceptance_rule!r}")
         self.settings, self.acceptance_rule = settings, acceptance_rule
         self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary
         self.greedy = settings.temperature == 0.0
@@ -174,7 +175,7 @@ class Verifier:
         if forced_rates is not None:
             self.rates = [forced_rates] if isinstance(forced_rates, int | float) else list(forced_rates)
             if not self.rates or not all(0.0 <= rate <= 1.0 for rate in self.rates):
-                raise ValueError(f"verify.acceptance: found {forced_rates}; allowed are rates from 0 to 1")
+                raise ValueError(f"validate.acceptance: expected rates from 0 to 1, got {forced_rates}")
 
     def purposes(self) -> list[str]:
         """What uniforms are drawn for."""
@@ -182,25 +183,21 @@ class Verifier:
             return ["accept"] if self.greedy else ["accept", "draft", "token"]
         if self.greedy:
             return []
-        return (
-            ["draft", "token"]
-            if self.acceptance_rule == "match"
-            else [
-                "accept",
-                "bonus",
-                "draft",
-                "residual",
-                "token",
-            ]
-        )
+        if self.acceptance_rule == "match":
+            return ["draft", "token"]
+        return ["accept", "bonus", "draft", "residual", "token"]
 
     def rates_for(self, gamma: int, device: torch.device) -> Tensor:
-        """(γ,) forced rates by place; raises ValueError when fewer are given than γ asks for."""
+        """(γ,) forced rates by place.
+
+        Raises:
+            ValueError: fewer are given than γ asks for.
+        """
         assert self.rates is not None
         rates = self.rates * gamma if self._one_rate else self.rates
         if len(rates) < gamma:
             raise ValueError(
-                f"verify.acceptance: found {len(rates)} rates for gamma {gamma}; give one, or one for each draft"
+                f"validate.acceptance: expected one rate, or one for each of {gamma} drafts, got {len(rates)}"
             )
         return torch.tensor(rates[:gamma], dtype=torch.float64, device=device)
 
@@ -218,7 +215,7 @@ class Verifier:
         inside = tokens.clamp(max=scores.shape[-1] - 1)  # a place with NaN has no maximum
         return inside, None, (inside != tokens) | ~scores.gather(-1, inside[..., None])[..., 0].isfinite()
 
-    def judge(
+    def accept(
         self, logits: Tensor, last: Tensor, drafts: Tensor, proposal: Proposal, draws: Draws, seen: Tensor | None
     ) -> list[RowOutcome]:
         """One outcome a row, from (B, N, V) logits.
@@ -234,13 +231,14 @@ class Verifier:
             if target_probs is not None:
                 tokens = draw(target_probs, draws.at("token", count))
             if self.rates is None:
-                accepted, following = judge_match(drafts, tokens, drafted)
+                accepted, following = accept_by_match(drafts, tokens, drafted)
             else:
-                coins = torch.where(drafts < self.target_vocabulary, draws.at("accept", count - 1), 1.0)
-                accepted, following = judge_forced(drafts, tokens, drafted, coins, self.rates_for(count - 1, device))
+                uniforms = torch.where(drafts < self.target_vocabulary, draws.at("accept", count - 1), 1.0)
+                rates = self.rates_for(count - 1, device)
+                accepted, following = accept_forced(drafts, tokens, drafted, uniforms, rates)
         else:
             assert target_probs is not None
-            accepted, following = self._judge_ratio(target_probs, drafts, proposal, drafted, draws)
+            accepted, following = self._accept_by_ratio(target_probs, drafts, proposal, drafted, draws)
         place = torch.arange(count, device=device)
         at_target = _first(faults & (place <= accepted[:, None]))
         at_draft = torch.full_like(accepted, -1)
@@ -249,7 +247,7 @@ class Verifier:
         table = torch.stack([accepted, following, at_target, at_draft], dim=1).tolist()
         return [RowOutcome(accepted=a, following=f, target_fault=t, draft_fault=d) for a, f, t, d in table]
 
-    def _judge_ratio(
+    def _accept_by_ratio(
         self, target_probs: Tensor, drafts: Tensor, proposal: Proposal, drafted: Tensor, draws: Draws
     ) -> tuple[Tensor, Tensor]:
         count, device = drafts.shape[1] + 1, drafts.device
@@ -258,7 +256,7 @@ class Verifier:
             probs = widen(probs.to(device), self.vocabulary, absent=0.0)
         is_bonus = torch.arange(count, device=device) >= drafted[:, None]
         follow = torch.where(is_bonus, draws.at("bonus", count), draws.at("residual", count))
-        return judge_ratio(drafts, probs, target_probs, drafted, draws.at("accept", count - 1), follow)
+        return accept_by_ratio(drafts, probs, target_probs, drafted, draws.at("accept", count - 1), follow)
 
 
 def _first(marked: Tensor) -> Tensor:

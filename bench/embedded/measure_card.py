@@ -24,7 +24,7 @@ from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.clock import HostClock
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.acceptance.recorded import repeated_ngram_share
 from specgauge.model.sampling import SamplingSettings
 

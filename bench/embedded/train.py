@@ -3,7 +3,7 @@
 The corpus is the text every Python installation has: the ``.py`` files of its own standard library, without tests and
 optional parts.  About one file in twenty is held out of training; the prompts that ship with the pair are cut from
 those.  The draft is trained on the target's distributions (forward Kullback-Leibler divergence), first over the
-corpus, then over text the target sampled itself, because that is the text a draft is judged on.
+corpus, then over text the target sampled itself, because that is the text a draft meets.
 
     python -m specgauge.bench.embedded.train OUT_DIR [--target-steps N] [--draft-steps N]
 
@@ -105,7 +105,7 @@ def batches(stream: Tensor, batch_size: int, length: int, steps: int, seed: int)
         yield torch.stack([stream[o : o + length + 1] for o in now.tolist()])
 
 
-def build(tokenizer: PreTrainedTokenizerFast, *, layers: int, width: int, feed_forward: int) -> LlamaForCausalLM:
+def new_model(tokenizer: PreTrainedTokenizerFast, *, layers: int, width: int, feed_forward: int) -> LlamaForCausalLM:
     """A randomly initialised Llama-style model with tied embeddings."""
     return LlamaForCausalLM(
         LlamaConfig(
@@ -202,6 +202,49 @@ def write_prompts(tokenizer: PreTrainedTokenizerFast, held_out: list[Path], out:
             stream.write(json.dumps(rows[index], ensure_ascii=False) + "\n")
 
 
+def train_target(tokenizer: PreTrainedTokenizerFast, stream: Tensor, *, steps: int, out: Path) -> LlamaForCausalLM:
+    """The target, trained on the next token and written to ``out`` as it ships."""
+    target = new_model(tokenizer, layers=16, width=256, feed_forward=448)
+
+    def next_token_loss(window: Tensor) -> Tensor:
+        logits = target(window[:, :-1], use_cache=False).logits.float()
+        return functional.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
+
+    optimise(target, batches(stream, 16, 256, steps, SEED), steps, next_token_loss, "target")
+    target.bfloat16().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return target.float()  # type: ignore[no-any-return]
+
+
+def train_draft(
+    tokenizer: PreTrainedTokenizerFast, target: LlamaForCausalLM, stream: Tensor, *, steps: int, out: Path
+) -> LlamaForCausalLM:
+    """The draft, distilled from the target over the corpus and then over its own texts, written to ``out``."""
+    draft = new_model(tokenizer, layers=2, width=256, feed_forward=640)
+    draft.model.embed_tokens.weight.data.copy_(target.model.embed_tokens.weight)
+
+    def distillation(window: Tensor) -> Tensor:
+        inputs = window[:, :-1]
+        with torch.no_grad():
+            target_log_probs = target(inputs, use_cache=False).logits.float().log_softmax(-1)  # (B, S, V)
+        draft_log_probs = draft(inputs, use_cache=False).logits.float().log_softmax(-1)
+        return functional.kl_div(draft_log_probs, target_log_probs, log_target=True, reduction="none").sum(-1).mean()
+
+    own = sample_texts(target, stream, texts=1024, length=257, seed=SEED + 1)
+    first = steps // 2
+
+    def mixture() -> Iterator[Tensor]:
+        yield from batches(stream, 16, 256, first, SEED + 2)
+        generator = torch.Generator().manual_seed(SEED + 3)
+        for _ in range(steps - first):
+            yield own[torch.randint(0, own.shape[0], (16,), generator=generator)]
+
+    optimise(draft, mixture(), steps, distillation, "draft")
+    draft.bfloat16().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return draft.float().eval()  # type: ignore[no-any-return]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Train both models and write them, the prompts and the record of the training."""
     parser = argparse.ArgumentParser(description="Train the embedded target and draft from the standard library.")
@@ -225,50 +268,12 @@ def main(argv: list[str] | None = None) -> None:
     if options.reuse_target:
         target = LlamaForCausalLM.from_pretrained(out / "target", dtype=torch.float32)
     else:
-        target = build(tokenizer, layers=16, width=256, feed_forward=448)
-
-        def next_token_loss(window: Tensor) -> Tensor:
-            logits = target(window[:, :-1], use_cache=False).logits.float()
-            return functional.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
-
-        optimise(
-            target,
-            batches(stream, 16, 256, options.target_steps, SEED),
-            options.target_steps,
-            next_token_loss,
-            "target",
-        )
-        target.bfloat16().save_pretrained(out / "target")
-        tokenizer.save_pretrained(out / "target")
-        target.float()
+        target = train_target(tokenizer, stream, steps=options.target_steps, out=out / "target")
     target.eval().requires_grad_(False)
     target_loss = held_out_loss(target, held_out_stream)
     print(f"target held-out loss {target_loss:.3f}", flush=True)
-
-    draft = build(tokenizer, layers=2, width=256, feed_forward=640)
-    draft.model.embed_tokens.weight.data.copy_(target.model.embed_tokens.weight)
-
-    def distillation(window: Tensor) -> Tensor:
-        inputs = window[:, :-1]
-        with torch.no_grad():
-            target_log_probs = target(inputs, use_cache=False).logits.float().log_softmax(-1)  # (B, S, V)
-        draft_log_probs = draft(inputs, use_cache=False).logits.float().log_softmax(-1)
-        return functional.kl_div(draft_log_probs, target_log_probs, log_target=True, reduction="none").sum(-1).mean()
-
-    own = sample_texts(target, stream, texts=1024, length=257, seed=SEED + 1)
-    first = options.draft_steps // 2
-    second = options.draft_steps - first
-
-    def mixture() -> Iterator[Tensor]:
-        yield from batches(stream, 16, 256, first, SEED + 2)
-        generator = torch.Generator().manual_seed(SEED + 3)
-        for _ in range(second):
-            yield own[torch.randint(0, own.shape[0], (16,), generator=generator)]
-
-    optimise(draft, mixture(), options.draft_steps, distillation, "draft")
-    draft.bfloat16().save_pretrained(out / "draft")
-    tokenizer.save_pretrained(out / "draft")
-    draft_loss = held_out_loss(draft.float().eval(), held_out_stream)
+    draft = train_draft(tokenizer, target, stream, steps=options.draft_steps, out=out / "draft")
+    draft_loss = held_out_loss(draft, held_out_stream)
     record = {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -5,11 +5,8 @@
 
 The plain loop's steps are rounds without drafts.  Times in seconds; a batch's stand in each of its rows.
 
-Whether memory, and what a run may take of it, holds the caches of all arms that take turns at once.
+Too many caches end in an exception on a device and in a killed process on a host, so memory is asked before:
 
-Too much of it ends in an exception on a device and in a killed process on a host, so it is asked before.
-
-    caches_fit(pair, arms=9, batch_size=4, tokens=320)
     caches_fit(pair, arms=9, batch_size=4, tokens=320, limit=8 << 30)
 """
 
@@ -22,10 +19,13 @@ import numpy as np
 import torch
 
 from specgauge.bench.cache.cache import capacity_bucket
-from specgauge.bench.decoding.decoded import Decoded
-from specgauge.bench.decoding.plain import PlainDecoded, Text
+from specgauge.bench.decoding.plain import PlainDecoded
+from specgauge.bench.decoding.records import Decoded, RowRound, Text
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.arms import Arm
+
+MOST_OF_FREE = 0.5
+"""Share of the free memory that caches may take: logits and what else a round needs come on top."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class Request:
     """The batch's, from the first tokens to the end of its last row."""
     rounds: int | None
     """Rounds this row took part in; plain steps are rounds.  None where transformers decoded."""
-    expected_rounds: float | None
+    expected_rounds: float | None = None
     """What the one-pass estimate expects for this text; None where it is not asked."""
-    expected_starts: tuple[float, ...] | None
+    expected_starts: tuple[float, ...] | None = None
     """The same at every γ of the block, rising, of rounds with as many positions left as the grid's largest γ needs."""
-    expected_committed: tuple[float, ...] | None
+    expected_committed: tuple[float, ...] | None = None
     """Tokens that those rounds commit."""
-    lossless: bool
-    why_not_lossless: str | None
+    lossless: bool = True
+    why_not_lossless: str | None = None
     against_plain: str | None = None
     """`same` as the plain loop's text, or leaves it at a numeric `tie`, or `differs`; None where it is not asked."""
     leaves_plain_at: int | None = None
@@ -66,36 +66,23 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
-    """One row's part in one round of one batch under one arm; a plain step is a round without drafts."""
+class Round(RowRound):
+    """One row's part in one round of one batch under one arm; a plain step is a round without drafts.
+
+    Its signals are, where a policy reads them, of the drafts it was shown; at a fixed γ, where reading would cost what
+    is timed, of the drafts that met the accept–reject test, from a pass over the text afterwards; empty where no model
+    drafts, and at a fixed γ where acceptance is forced.
+    """
 
     arm: str
-    round: int
-    active_rows: int
     row: int
-    prompt: int
-    repetition: int
-    position: int
-    context: int
-    gamma_asked: int
-    gamma: int
-    gamma_limit: str
-    drafted: int
-    accepted: int
-    emitted: int
+    active_rows: int
     t_round_s: float
     """The whole round of the batch, as are its phases."""
-    t_draft_s: float | None
-    t_verify_s: float | None
-    t_accept_s: float | None
-    t_rest_s: float | None
-    top_probs: tuple[float, ...]
-    """The draft's largest probabilities: where a policy looks, of the drafts it was shown; at a fixed γ, where a look
-    would cost what is timed, of the drafts that were judged, from a pass over the text afterwards. Empty where no model
-    drafts, and at a fixed γ where acceptance is forced."""
-    entropies_nats: tuple[float, ...]
-    """The entropies of the same."""
-    match_length: int | None
+    t_draft_s: float | None = None
+    t_verify_s: float | None = None
+    t_accept_s: float | None = None
+    t_rest_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +91,8 @@ class ArmRun:
 
     requests: tuple[Request, ...]
     rounds: tuple[Round, ...]
+    texts: tuple[Text, ...]
+    """Of the requests, in their order."""
 
 
 def request_of(
@@ -115,7 +104,6 @@ def request_of(
     seconds: float | None,
     decode_s: float,
     rounds: int | None,
-    lossless: bool = True,
     why_not_lossless: str | None = None,
 ) -> Request:
     """The record of one row's text."""
@@ -132,19 +120,13 @@ def request_of(
         seconds=seconds,
         decode_s=decode_s,
         rounds=rounds,
-        expected_rounds=None,
-        expected_starts=None,
-        expected_committed=None,
-        lossless=lossless,
+        lossless=why_not_lossless is None,
         why_not_lossless=why_not_lossless,
     )
 
 
 def run_of_plain(found: PlainDecoded, arm: str = "plain") -> ArmRun:
-    """The plain loop's steps as rounds without drafts, one for every row that was active.
-
-    arm: what chose to decode plainly.
-    """
+    """The plain loop's steps as rounds without drafts, one for every active row; ``arm`` chose to decode so."""
     ends_s = [found.prefill_s, *(found.prefill_s + s for s in np.cumsum([step.t_step_s for step in found.steps]))]
     requests = [
         request_of(
@@ -175,19 +157,12 @@ def run_of_plain(found: PlainDecoded, arm: str = "plain") -> ArmRun:
             accepted=0,
             emitted=1,
             t_round_s=step.t_step_s,
-            t_draft_s=None,
-            t_verify_s=None,
-            t_accept_s=None,
-            t_rest_s=None,
-            top_probs=(),
-            entropies_nats=(),
-            match_length=None,
         )
         for number, step in enumerate(found.steps)
         for row, text in enumerate(found.texts)
         if step.position < len(text.tokens)
     ]
-    return ArmRun(requests=tuple(requests), rounds=tuple(rounds))
+    return ArmRun(requests=tuple(requests), rounds=tuple(rounds), texts=tuple(found.texts))
 
 
 def run_of_decoded(arm: str, decoded: Decoded) -> ArmRun:
@@ -202,28 +177,15 @@ def run_of_decoded(arm: str, decoded: Decoded) -> ArmRun:
         counts[one.prompt] += 1
         rounds.append(
             Round(
+                **vars(one),
                 arm=arm,
-                round=one.round,
-                active_rows=times.active_rows,
                 row=index[one.prompt],
-                prompt=one.prompt,
-                repetition=one.repetition,
-                position=one.position,
-                context=one.context,
-                gamma_asked=one.gamma_asked,
-                gamma=one.gamma,
-                gamma_limit=one.gamma_limit,
-                drafted=one.drafted,
-                accepted=one.accepted,
-                emitted=one.emitted,
+                active_rows=times.active_rows,
                 t_round_s=times.t_round_s,
                 t_draft_s=times.t_draft_s,
                 t_verify_s=times.t_verify_s,
                 t_accept_s=times.t_accept_s,
                 t_rest_s=times.t_rest_s,
-                top_probs=one.top_probs,
-                entropies_nats=one.entropies_nats,
-                match_length=one.match_length,
             )
         )
     requests = [
@@ -235,16 +197,11 @@ def run_of_decoded(arm: str, decoded: Decoded) -> ArmRun:
             seconds=float(ends_s[last[text.prompt]]) if text.prompt in last else decoded.prefill_s,
             decode_s=decoded.decode_s,
             rounds=counts[text.prompt],
-            lossless=decoded.lossless,
             why_not_lossless=decoded.why_not_lossless,
         )
         for row, text in enumerate(decoded.texts)
     ]
-    return ArmRun(requests=tuple(requests), rounds=tuple(rounds))
-
-
-MOST_OF_FREE = 0.5
-"""Share of the free memory that caches may take: logits and what else a round needs come on top."""
+    return ArmRun(requests=tuple(requests), rounds=tuple(rounds), texts=tuple(decoded.texts))
 
 
 def caches_fit(pair: LoadedPair, *, arms: int, batch_size: int, tokens: int, limit: int | None = None) -> bool:

@@ -9,30 +9,35 @@ for the sampling chain alone, and everything restored afterwards, whatever happe
     assisted.decode_tokens / assisted.decode_s          # tokens a second after the first step
 
 Greedy texts are those of `specgauge.bench.decoding.plain`, but for ties within rounding.  Drawn texts have the same
-law but other numbers: transformers draws from torch's generator, which is seeded for the call and put back after it.
+distribution but other numbers: transformers draws from torch's generator, which is seeded for the call and put back
+after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
-from specgauge.bench.decoding.plain import Text, check_room
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
+from specgauge.bench.decoding.plain import new_rows
+from specgauge.bench.decoding.records import Row, Text
 from specgauge.bench.models.load_errors import quiet_loading
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.bench.models.transformers_settings import (
-    as_transformers_has_it,
-    fixed_gamma,
-    generation_settings,
-    processor_chain,
-)
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.sampling import SamplingSettings
 
@@ -55,6 +60,47 @@ class Generated:
     """Tokens that all rows together emitted in ``decode_s``, filling after an end token left out."""
 
 
+@contextmanager
+def as_transformers_has_it(model: PreTrainedModel, generation: GenerationConfig) -> Iterator[None]:
+    """The model with transformers' own attention of the same kind, and ``generation`` as its only settings.
+
+    Where it had `sdpa` through us, it gets transformers' sdpa, or eager where the architecture has no sdpa.
+    """
+    ours, settings = model.config._attn_implementation, model.generation_config
+    own = {name: kind for kind, name in ATTENTION_NAMES.items()}.get(ours, ours)
+    if own == "sdpa" and not getattr(model, "_supports_sdpa", True):
+        own = "eager"
+    try:
+        model.set_attn_implementation(own)
+        model.generation_config = generation
+        yield
+    finally:
+        model.generation_config = settings
+        model.set_attn_implementation(ours)
+
+
+def processor_chain(settings: SamplingSettings) -> LogitsProcessorList:
+    """transformers' own processors of the sampling chain, in its order.
+
+    Given as processors, target and draft both apply each once.  Given as generation settings, the assistant would apply
+    temperature and filters twice (its own, and those it is handed by the target), and draft from another distribution.
+    """
+    chain, keep = LogitsProcessorList(), settings.min_tokens_to_keep
+    if settings.repetition_penalty != 1.0:
+        chain.append(RepetitionPenaltyLogitsProcessor(settings.repetition_penalty))
+    if settings.temperature == 0.0:
+        return chain
+    if settings.temperature != 1.0:
+        chain.append(TemperatureLogitsWarper(float(settings.temperature)))
+    if settings.top_k:
+        chain.append(TopKLogitsWarper(settings.top_k, min_tokens_to_keep=keep))
+    if settings.top_p is not None and settings.top_p < 1.0:
+        chain.append(TopPLogitsWarper(settings.top_p, min_tokens_to_keep=keep))
+    if settings.min_p:
+        chain.append(MinPLogitsWarper(settings.min_p, min_tokens_to_keep=keep))
+    return chain
+
+
 def generate_with_transformers(
     target: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -68,20 +114,11 @@ def generate_with_transformers(
 ) -> Generated:
     """`target.model.generate` over one batch of prompts of equal length.
 
-    Raises ValueError for no prompt, an empty one, prompts of several lengths, or no room in the target's context.
+    Raises:
+        ValueError: no prompt, an empty one, prompts of several lengths, or no room in the target's context.
     """
-    return _generate(
-        target,
-        None,
-        prompts,
-        settings,
-        gamma=0,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        prompt_numbers=prompt_numbers,
-        repetition=repetition,
-        clock=clock or clock_for(target.device),
-    )
+    rows = new_rows(target, prompts, prompt_numbers, max_new_tokens)
+    return _generate(target, None, rows, settings, 0, max_new_tokens, seed, repetition, clock)
 
 
 def assisted_with_transformers(
@@ -100,31 +137,23 @@ def assisted_with_transformers(
     """`target.model.generate` with the draft as its assistant: γ drafts in every round, and no early stop.
 
     One prompt at a time, as transformers assists no batch.
-    Raises ValueError for γ below 1, an empty prompt, or no room in the target's context.
+
+    Raises:
+        ValueError: γ below 1, an empty prompt, or no room in the target's context.
     """
     if gamma < 1:
-        raise ValueError(f"gamma: found {gamma}; allowed is 1 or more where generation is assisted")
-    return _generate(
-        target,
-        draft,
-        [prompt],
-        settings,
-        gamma=gamma,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        prompt_numbers=[prompt_number],
-        repetition=repetition,
-        clock=clock or clock_for(target.device, draft.device),
-    )
+        raise ValueError(f"gamma: expected 1 or more where generation is assisted, got {gamma}")
+    rows = new_rows(target, [prompt], [prompt_number], max_new_tokens)
+    return _generate(target, draft, rows, settings, gamma, max_new_tokens, seed, repetition, clock)
 
 
+@dataclass
 class _Marks:
     """A mark after every step, and how many tokens each row had then, the prompt included."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.marks: list[Any] = []
-        self.lengths: list[int] = []
+    clock: Clock
+    marks: list[Any] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
 
     def take(self, length: int) -> None:
         """One step has ended."""
@@ -150,8 +179,7 @@ class _Rounds(BaseStreamer):
     """
 
     def __init__(self, marks: _Marks) -> None:
-        self.marks = marks
-        self.tokens = 0
+        self.marks, self.tokens = marks, 0
 
     def put(self, value: Any) -> None:
         """(L,) or (1, L) tokens: the prompt, then a round's."""
@@ -167,88 +195,65 @@ class _Rounds(BaseStreamer):
 def _generate(
     target: LoadedModel,
     draft: LoadedModel | None,
-    prompts: Sequence[Sequence[int]],
+    rows: Sequence[Row],
     settings: SamplingSettings,
-    *,
     gamma: int,
     max_new_tokens: int,
     seed: int,
-    prompt_numbers: Sequence[int],
     repetition: int,
-    clock: Clock,
+    clock: Clock | None,
 ) -> Generated:
-    _check(target, prompts, prompt_numbers, max_new_tokens)
-    ids = torch.tensor([list(prompt) for prompt in prompts], device=target.device)
-    marks, model = _Marks(clock), target.model
-    options: dict[str, Any] = {
-        "attention_mask": torch.ones_like(ids),
-        "logits_processor": processor_chain(settings),
-    }
+    lengths = sorted({row.prompt_tokens for row in rows})
+    if len(lengths) > 1:
+        raise ValueError(
+            f"{target.name}: expected prompts of one length, got {', '.join(map(str, lengths))} tokens; transformers "
+            "is timed without padding: batch those of equal length"
+        )
+    clock = clock or clock_for(target.device, *([] if draft is None else [draft.device]))
+    ids = torch.tensor([row.committed for row in rows], device=target.device)
+    marks, model, ends = _Marks(clock), target.model, list(target.eos_token_ids)
+    options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "logits_processor": processor_chain(settings)}
+    assistant: dict[str, Any] = {}
     if draft is None:
         options["stopping_criteria"] = StoppingCriteriaList([_Steps(marks)])
     else:
         options |= {"assistant_model": draft.model, "streamer": _Rounds(marks)}
+        assistant = {  # γ drafts in every round, however sure it is
+            "num_assistant_tokens": gamma,
+            "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": 0.0,
+        }
+    generation = GenerationConfig(
+        max_new_tokens=max_new_tokens,
+        eos_token_id=ends or None,
+        pad_token_id=ends[0] if ends else 0,
+        do_sample=settings.temperature != 0.0,
+        top_k=0 if settings.temperature != 0.0 else None,  # None in a drawn chain would be transformers' default, 50
+        **assistant,
+    )
     with ExitStack() as stack:
         stack.enter_context(quiet_loading())  # what generate advises is not for whoever reads a benchmark
         cuda = [target.device] if target.device.type == "cuda" else []
         stack.enter_context(torch.random.fork_rng(devices=cuda))
         torch.manual_seed(seed)
-        fixed = {} if draft is None else fixed_gamma(gamma)
-        stack.enter_context(as_transformers_has_it(model, generation_settings(settings, target, max_new_tokens, fixed)))
+        stack.enter_context(as_transformers_has_it(model, generation))
         if draft is not None and draft.model is not model:
-            stack.enter_context(as_transformers_has_it(draft.model, GenerationConfig(**fixed)))
+            stack.enter_context(as_transformers_has_it(draft.model, GenerationConfig(**assistant)))
         clock.synchronize()
         start = clock.mark()
         found: Any = model.generate(ids, **options)  # type: ignore[operator]
         clock.synchronize()
         end = clock.mark()
-    texts = [
-        _text(target, prompt, row, number, repetition)
-        for prompt, row, number in zip(prompts, found[:, ids.shape[1] :].tolist(), prompt_numbers, strict=True)
-    ]
-    longest = ids.shape[1] + max(len(text.tokens) for text in texts)
+    for row, tokens in zip(rows, found[:, ids.shape[1] :].tolist(), strict=True):
+        row.commit(tokens, ends, len(tokens))
+    longest = ids.shape[1] + max(row.emitted for row in rows)
     steps = 1 + next(i for i, length in enumerate(marks.lengths) if length >= longest)  # it may look beyond the end
     first = marks.lengths[0] - ids.shape[1]
     return Generated(
-        texts=texts,
+        texts=[row.text(repetition) for row in rows],
         total_s=clock.elapsed_s(start, end),
         first_step_s=clock.elapsed_s(start, marks.marks[0]),
         decode_s=clock.elapsed_s(marks.marks[0], marks.marks[steps - 1]),
         steps=steps,
-        decode_tokens=sum(max(0, len(text.tokens) - first) for text in texts),
-    )
-
-
-def _check(
-    target: LoadedModel, prompts: Sequence[Sequence[int]], prompt_numbers: Sequence[int], max_new_tokens: int
-) -> None:
-    if not prompts:
-        raise ValueError("prompts: found none; give at least one to generate from")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens: found {max_new_tokens}; allowed is 1 or more")
-    for number, prompt in zip(prompt_numbers, prompts, strict=True):
-        check_room(target, len(prompt), max_new_tokens, number)
-        if not 0 <= min(prompt) <= max(prompt) < target.vocabulary_rows:
-            raise ValueError(
-                f"{target.name}: prompt {number} has ids from {min(prompt)} to {max(prompt)}; allowed are 0 to "
-                f"{target.vocabulary_rows - 1}: encode it with the target's own tokenizer"
-            )
-    lengths = sorted({len(prompt) for prompt in prompts})
-    if len(lengths) > 1:
-        raise ValueError(
-            f"{target.name}: found prompts of {', '.join(map(str, lengths))} tokens in one batch; transformers is "
-            "timed on prompts of one length, without padding: batch those of equal length"
-        )
-
-
-def _text(target: LoadedModel, prompt: Sequence[int], row: list[int], number: int, repetition: int) -> Text:
-    """A row up to and including its first end token."""
-    ends = target.eos_token_ids
-    count = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
-    return Text(
-        prompt=number,
-        repetition=repetition,
-        prompt_tokens=tuple(prompt),
-        tokens=tuple(row[:count]),
-        end_reason="eos" if row[count - 1] in ends else "length",
+        decode_tokens=sum(max(0, row.emitted - first) for row in rows),
     )

@@ -9,54 +9,181 @@ the interval, or where greedy texts differ by more than rounding.
 
     speculative over assisted >= 1.10       plain over generate >= 1.0       ε share of a round <= 5 %
 
-A second pass counts forwards and the seconds inside them, so that a gain can be split into fewer or faster forwards and
-less time outside.  On a machine that others load, `--processor-seconds` counts this process's own seconds on one core.
+A prompt's seconds are the median of its repeats; ratios pair the prompts: with r the seconds a token,
 
-What the benchmark found, as tables and as JSON.
+    tokens/s of a over b = Σ_p r_b,p / Σ_p r_a,p          resampled over prompts p, both sides by the same draws
 
-print(report(lines, checks, splits, runs))
-json.dumps(as_json(vars(options), lines, checks, splits, runs), allow_nan=False)
+On a machine that others load, `--processor-seconds` counts this process's own seconds on one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
-from specgauge.bench.end_to_end.divergence import divergences
-from specgauge.bench.end_to_end.side_by_side import (
-    CONFIDENCE,
-    Ratio,
-    Runs,
-    Split,
-    overhead_and_round_s,
-    pooled,
-    race,
-    rate_ratio,
-    split_times,
-    start_s,
-    ways_to_generate,
-    ways_to_start,
-)
+from specgauge.bench.decoding.decoder import SpeculativeDecoder
+from specgauge.bench.decoding.drafters import ModelDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import Decoded, Text
+from specgauge.bench.end_to_end.baselines import assisted_with_transformers, generate_with_transformers
+from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.environment import use_threads
 from specgauge.bench.models.pair import LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
-from specgauge.bench.timing.clock import Clock, HostClock, clock_for
-from specgauge.configs.cells import LARGEST_CONTEXT, LARGEST_REPETITIONS
-from specgauge.configs.grid import LARGEST_GAMMA
+from specgauge.bench.timing.clock import Clock, HostClock, clock_for, undisturbed
+from specgauge.configs.fields import LARGEST_CONTEXT, LARGEST_GAMMA, LARGEST_REPETITIONS
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
+from specgauge.model.checks import FloatArray, IntArray
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.stats.bootstrap import draw_prompts
-from specgauge.model.text_table import text_table
+from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+
+REPLICATES = 2000
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopRun:
+    """One text written by one loop."""
+
+    text: Text
+    total_s: float
+    """From the call to its return, both prefills included."""
+    decoded: Decoded | None = None
+    """Rounds and phases, where the decoder is ours."""
+
+
+Loop = Callable[[int], LoopRun]
+"""Writes the text of the prompt with this number."""
+Runs = list[list[LoopRun]]
+"""By prompt, then by repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A pooled ratio with its interval over prompts; None with fewer than two prompts."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def _timed(clock: Clock, decode: Callable[[], Decoded | list[Text]]) -> LoopRun:
+    """One prompt through a loop of ours, timed from outside like the others."""
+    clock.synchronize()
+    start = clock.mark()
+    found = decode()
+    clock.synchronize()
+    end = clock.mark()
+    clock.synchronize()
+    total_s = clock.elapsed_s(start, end)
+    if isinstance(found, Decoded):
+        return LoopRun(text=found.texts[0], total_s=total_s, decoded=found)
+    return LoopRun(text=found[0], total_s=total_s)
+
+
+def loops_to_compare(
+    target: LoadedModel,
+    draft: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    settings: SamplingSettings,
+    *,
+    gamma: int,
+    max_new_tokens: int,
+    seed: int,
+    clock: Clock,
+) -> dict[str, Loop]:
+    """Our decoder at γ, transformers assisted at γ, our plain loop, our decoder at γ = 0, transformers' plain loop."""
+    length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
+
+    def decode(number: int, *, gamma: int) -> LoopRun:
+        decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=seed, clock=clock)
+        return _timed(clock, lambda: decoder.run([prompts[number]], gamma=gamma, prompt_numbers=[number], **length))
+
+    def plain(number: int) -> LoopRun:
+        given = {"seed": seed, "prompt_numbers": [number], **length}
+        return _timed(clock, lambda: generate_plain(target, [prompts[number]], settings, **given))
+
+    def assisted(number: int) -> LoopRun:
+        given = {"seed": seed + number, "prompt_number": number, "clock": clock, **length}
+        found = assisted_with_transformers(target, draft, prompts[number], settings, gamma=gamma, **given)
+        return LoopRun(text=found.texts[0], total_s=found.total_s)
+
+    def generate(number: int) -> LoopRun:
+        given = {"seed": seed + number, "prompt_numbers": [number], "clock": clock, **length}
+        found = generate_with_transformers(target, [prompts[number]], settings, **given)
+        return LoopRun(text=found.texts[0], total_s=found.total_s)
+
+    return {
+        "speculative": partial(decode, gamma=gamma),
+        "assisted": assisted,
+        "plain": plain,
+        "gamma_0": partial(decode, gamma=0),
+        "generate": generate,
+    }
+
+
+def run_side_by_side(
+    loops: Mapping[str, Loop],
+    *,
+    prompts: int,
+    repeats: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Runs]:
+    """Every loop on every prompt, ``repeats`` times: prompts in shuffled order, the loops of each in shuffled order.
+
+    Each loop runs once on the first prompt before anything counts.
+    """
+    order = random.Random(seed)
+    runs: dict[str, Runs] = {name: [[] for _ in range(prompts)] for name in loops}
+    for loop in loops.values():
+        loop(0)
+    for repeat in range(repeats):
+        for done, number in enumerate(order.sample(range(prompts), prompts)):
+            for name in order.sample(list(loops), len(loops)):
+                runs[name][number].append(undisturbed(partial(loops[name], number)))
+            if progress is not None:
+                progress(repeat * prompts + done + 1, repeats * prompts)
+    return runs
+
+
+def seconds_per_token(runs: Runs) -> FloatArray:
+    """(P,) the median total of each prompt's repeats, over the tokens of its text."""
+    return np.array([median(run.total_s / len(run.text.tokens) for run in repeats) for repeats in runs])
+
+
+def overhead_and_round_s(runs: Runs) -> tuple[FloatArray, FloatArray]:
+    """((P,) accept and rest, (P,) whole rounds) in seconds, all rounds of all repeats of each prompt."""
+    times = [[t for run in repeats if run.decoded is not None for t in run.decoded.times] for repeats in runs]
+    overhead = [sum(t.t_accept_s + t.t_rest_s for t in prompt) for prompt in times]
+    return np.array(overhead), np.array([sum(t.t_round_s for t in prompt) for prompt in times])
+
+
+def rate_ratio(runs: Runs, others: Runs, weights: IntArray) -> Ratio:
+    """Tokens a second of ``runs`` over those of ``others``."""
+    return pooled(seconds_per_token(others), seconds_per_token(runs), weights)
+
+
+def pooled(numerators: FloatArray, denominators: FloatArray, weights: IntArray) -> Ratio:
+    """Σ numerators / Σ denominators over prompts, with its interval; weights (R, P) of `draw_prompts`."""
+    found = ratio_replicates(numerators[:, None], denominators[:, None], weights, confidence=CONFIDENCE)[:, 0]
+    low, high = (float(end) for end in percentile_interval(found[1:], CONFIDENCE))
+    if not np.isfinite([low, high]).all():
+        return Ratio(value=float(found[0]), low=None, high=None)
+    return Ratio(value=float(found[0]), low=low, high=high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +194,13 @@ class Line:
     ratio: Ratio
     at_least: float | None = None
     at_most: float | None = None
+
+    @property
+    def target(self) -> str:
+        """What is asked, in words; '' without a target."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
 
     @property
     def verdict(self) -> str:
@@ -82,111 +216,75 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class TextCheck:
-    """How the greedy texts of one way compare with those of transformers' plain loop."""
+    """How the greedy texts of one loop compare with those of transformers' plain loop."""
 
     same: int
     ties: int
     failures: list[str]
 
 
-def gain_split(splits: Mapping[str, Split]) -> dict[str, float]:
-    """What the decoder saves over assisted generation in the timed-forward pass, in seconds, and where.
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What was measured."""
 
-    ``outside_share`` is the part of the gain that is host work rather than forwards: 1 if forwards cost the same.
-    """
-    ours, theirs = splits["speculative"], splits["assisted"]
-    gain = theirs.total_s - ours.total_s
-    outside = theirs.outside_s - ours.outside_s
-    return {"gain_s": gain, "outside_s": outside, "outside_share": outside / gain if gain else math.nan}
+    lines: list[Line]
+    checks: dict[str, TextCheck]
+    """Empty where texts are drawn."""
+    runs: dict[str, Runs]
 
+    @property
+    def is_good(self) -> bool:
+        """Whether no target is missed and no text differs by more than rounding."""
+        missed = any(line.verdict == "missed" for line in self.lines)
+        return not missed and not any(check.failures for check in self.checks.values())
 
-def report(
-    lines: Sequence[Line],
-    checks: Mapping[str, TextCheck],
-    splits: Mapping[str, Split],
-    runs: Mapping[str, Runs],
-) -> str:
-    """The tables."""
-    blocks = [
-        text_table(
-            ["what", "ratio", f"{CONFIDENCE:.0%} low", "high", "target", ""],
-            [
-                [line.what, line.ratio.value, line.ratio.low, line.ratio.high, _target(line), line.verdict]
-                for line in lines
+    def text(self) -> str:
+        """The tables."""
+        ratios = [
+            {"what": line.what, "ratio": line.ratio.value, f"{CONFIDENCE:.0%} low": line.ratio.low}
+            | {"high": line.ratio.high, "target": line.target, "": line.verdict}
+            for line in self.lines
+        ]
+        rates = []
+        for name, prompts in self.runs.items():
+            runs = [run for repeats in prompts for run in repeats]
+            tokens, seconds = sum(len(run.text.tokens) for run in runs), sum(run.total_s for run in runs)
+            rates.append({"loop": name, "tokens": tokens, "seconds": seconds, "tokens/s": tokens / seconds})
+        blocks = [_table(ratios), _table(rates)]
+        if not self.checks:
+            return "\n\n".join([*blocks, "texts are drawn, each loop from its own random numbers: not compared"])
+        texts = [
+            {"greedy texts against generate": name, "same": check.same, "numeric ties": check.ties}
+            | {"FAILURES": len(check.failures)}
+            for name, check in self.checks.items()
+        ]
+        failures = [line for check in self.checks.values() for line in check.failures]
+        return "\n\n".join([*blocks, _table(texts), *failures])
+
+    def as_json(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything the tables show, and the seconds behind it."""
+        return {
+            "options": dict(options),
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "ratios": [
+                {**asdict(line.ratio), "what": line.what, "target": line.target, "verdict": line.verdict}
+                for line in self.lines
             ],
-        ),
-        text_table(
-            ["way", "tokens/s", "target forwards", "draft forwards", "per token (ms): target", "draft", "outside"],
-            [
-                [
-                    name,
-                    _tokens_per_s(runs[name]),
-                    split.target_forwards,
-                    split.draft_forwards,
-                    *(1e3 * seconds / split.tokens for seconds in (split.target_s, split.draft_s, split.outside_s)),
+            "texts": {name: asdict(check) for name, check in self.checks.items()},
+            "runs": {
+                name: [
+                    {"prompt": number, "tokens": len(run.text.tokens), "total_s": run.total_s}
+                    for number, repeats in enumerate(prompts)
+                    for run in repeats
                 ]
-                for name, split in splits.items()
-            ],
-        ),
-    ]
-    gain = gain_split(splits)
-    blocks.append(
-        f"gain over assisted with forwards timed: {gain['gain_s']:.3g} s, of which outside the models "
-        f"{gain['outside_s']:.3g} s ({gain['outside_share']:.0%})"
-    )
-    if checks:
-        rows = [[name, check.same, check.ties, len(check.failures)] for name, check in checks.items()]
-        blocks.append(text_table(["greedy texts against generate", "same", "numeric ties", "FAILURES"], rows))
-        blocks += [line for check in checks.values() for line in check.failures]
-    else:
-        blocks.append("texts are drawn, each loop from its own random numbers: not compared")
-    return "\n\n".join(blocks)
+                for name, prompts in self.runs.items()
+            },
+        }
 
 
-def _target(line: Line) -> str:
-    if line.at_least is not None:
-        return f">= {line.at_least:g}"
-    return "" if line.at_most is None else f"<= {line.at_most:g}"
-
-
-def _tokens_per_s(runs: Runs) -> float:
-    tokens = sum(len(run.text.tokens) for repeats in runs for run in repeats)
-    return tokens / sum(run.total_s for repeats in runs for run in repeats)
-
-
-def as_json(
-    options: Mapping[str, Any],
-    lines: Sequence[Line],
-    checks: Mapping[str, TextCheck],
-    splits: Mapping[str, Split],
-    runs: Mapping[str, Runs],
-) -> dict[str, Any]:
-    """Everything the tables show, and the seconds behind it."""
-    return {
-        "options": dict(options),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "ratios": [
-            {**asdict(line.ratio), "what": line.what, "target": _target(line), "verdict": line.verdict}
-            for line in lines
-        ],
-        "texts": {name: asdict(check) for name, check in checks.items()},
-        "splits": {name: {**asdict(split), "outside_s": split.outside_s} for name, split in splits.items()},
-        "gain_over_assisted": {
-            name: value if math.isfinite(value) else None for name, value in gain_split(splits).items()
-        },
-        "runs": {
-            name: [
-                {"prompt": number, "tokens": len(run.text.tokens), "total_s": run.total_s}
-                for number, repeats in enumerate(prompts)
-                for run in repeats
-            ]
-            for name, prompts in runs.items()
-        },
-    }
-
-
-REPLICATES = 2000
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    return str(pd.DataFrame(rows).to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4g}"))
 
 
 class ProcessorClock(HostClock):
@@ -197,30 +295,26 @@ class ProcessorClock(HostClock):
         return time.process_time()
 
 
-def ratios(runs: Mapping[str, Runs], starts: Mapping[str, Runs], seed: int) -> list[Line]:
+def ratios(runs: Mapping[str, Runs], seed: int) -> list[Line]:
     """Every ratio with its target, in the order printed."""
     weights = draw_prompts(len(runs["plain"]), REPLICATES, seed)
     overhead, rounds = overhead_and_round_s(runs["speculative"])
 
     def rate(what: str, name: str, other: str, at_least: float | None = None) -> Line:
-        return Line(what=what, ratio=rate_ratio(runs[name], runs[other], weights), at_least=at_least)
+        return Line(what=f"tokens/s, {what}", ratio=rate_ratio(runs[name], runs[other], weights), at_least=at_least)
 
     return [
-        rate("tokens/s, speculative over assisted", "speculative", "assisted", 1.1),
-        rate("tokens/s, plain loop over generate", "plain", "generate", 1.0),
-        rate("tokens/s, decoder at gamma 0 over generate", "gamma_0", "generate"),
-        rate("tokens/s, speculative over plain loop", "speculative", "plain"),
-        rate("tokens/s, assisted over generate", "assisted", "generate"),
+        rate("speculative over assisted", "speculative", "assisted", 1.1),
+        rate("plain loop over generate", "plain", "generate", 1.0),
+        rate("decoder at gamma 0 over generate", "gamma_0", "generate"),
+        rate("speculative over plain loop", "speculative", "plain"),
+        rate("assisted over generate", "assisted", "generate"),
         Line(what="overhead share of the round", ratio=pooled(overhead, rounds, weights), at_most=0.05),
-        Line(
-            what="draft prefill and first drafts, first token taken along over not",
-            ratio=pooled(start_s(starts["with"]), start_s(starts["without"]), weights),
-        ),
     ]
 
 
 def check_texts(target: LoadedModel, runs: Mapping[str, Runs], settings: SamplingSettings) -> dict[str, TextCheck]:
-    """Greedy texts of every way against `generate`: the same, different by a numeric tie, or a failure; {} if drawn."""
+    """Greedy texts of every loop against `generate`: the same, a numeric tie, or a failure; {} if drawn."""
     if settings.temperature != 0.0:
         return {}
     texts = {name: [repeats[0].text for repeats in prompts] for name, prompts in runs.items()}
@@ -229,47 +323,27 @@ def check_texts(target: LoadedModel, runs: Mapping[str, Runs], settings: Samplin
         if name != "generate":
             found = divergences(target, texts["generate"], texts[name], settings)
             failures = [place.line() for place in found if not place.is_tie]
-            checks[name] = TextCheck(
-                same=len(texts[name]) - len(found), ties=len(found) - len(failures), failures=failures
-            )
+            same, ties = len(texts[name]) - len(found), len(found) - len(failures)
+            checks[name] = TextCheck(same=same, ties=ties, failures=failures)
     return checks
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 where a target is missed or texts differ, 2 for bad input."""
-    options = _parser().parse_args(arguments)
-    try:
-        result = measure(options)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    lines, checks, splits, runs = result
-    if options.json:
-        print(json.dumps(as_json(vars(options), lines, checks, splits, runs), indent=2, allow_nan=False))
-    else:
-        print(report(lines, checks, splits, runs))
-    missed = any(line.verdict == "missed" for line in lines) or any(check.failures for check in checks.values())
-    return int(missed)
+def measure(options: argparse.Namespace) -> Comparison:
+    """Measure as the command's options say.
 
-
-def measure(
-    options: argparse.Namespace,
-) -> tuple[list[Line], dict[str, TextCheck], dict[str, Split], dict[str, Runs]]:
-    """(ratios, text checks, time splits, all runs) of the command's options; raises ValueError for what cannot run."""
+    Raises:
+        ValueError: they cannot be run.
+    """
     bounds = {"gamma": (1, LARGEST_GAMMA), "tokens": (2, LARGEST_CONTEXT), "repeats": (1, LARGEST_REPETITIONS)}
     for name, (least, largest) in bounds.items():
         if not least <= (found := getattr(options, name)) <= largest:
-            raise ValueError(f"--{name}: found {found}, allowed: from {least} to {largest}")
+            raise ValueError(f"--{name}: expected from {least} to {largest}, got {found}")
     use_threads(1 if options.processor_seconds else options.threads)
-    pair = load_pair(
-        PairConfig.model_validate(
-            {
-                "name": "benchmark",
-                "target": {"model": options.target, "dtype": options.dtype, "device": options.device},
-                "draft": {"model": options.draft, "dtype": options.dtype, "device": options.device},
-            }
-        )
-    )
+    specs = {
+        role: {"model": getattr(options, role), "dtype": options.dtype, "device": options.device}
+        for role in ("target", "draft")
+    }
+    pair = load_pair(PairConfig.model_validate({"name": "benchmark", **specs}))
     target, draft = pair.target, pair.draft_model
     workload = WorkloadConfig(prompts=options.prompts, limit=options.limit)
     prompts = encode_prompts(read_prompts(workload), target.tokenizer, workload)
@@ -277,20 +351,30 @@ def measure(
     clock: Clock = clock_for(target.device)
     if options.processor_seconds:
         if target.device.type != "cpu":
-            raise ValueError(f"--processor-seconds: found device {target.device}; allowed is cpu")
+            raise ValueError(f"--processor-seconds: expected device cpu, got {target.device}")
         clock = ProcessorClock()
-    given: dict[str, Any] = {"gamma": options.gamma, "seed": options.seed, "clock": clock}
-    ways = ways_to_generate(target, draft, prompts, settings, max_new_tokens=options.tokens, **given)
-    starts = ways_to_start(target, draft, prompts, settings, **given)
-    counts: dict[str, Any] = {"prompts": len(prompts), "repeats": options.repeats, "seed": options.seed}
-    runs = race(ways, progress=_tell, **counts)
-    lines = ratios(runs, race(starts, **counts), options.seed)
-    splits = split_times(ways, target, draft, prompts=min(len(prompts), options.split_prompts), clock=clock)
-    return lines, check_texts(target, runs, settings), splits, runs
-
-
-def _tell(done: int, total: int) -> None:
-    print(f"prompt {done} of {total}", file=sys.stderr)
+    loops = loops_to_compare(
+        target,
+        draft,
+        prompts,
+        settings,
+        gamma=options.gamma,
+        max_new_tokens=options.tokens,
+        seed=options.seed,
+        clock=clock,
+    )
+    runs = run_side_by_side(
+        loops,
+        prompts=len(prompts),
+        repeats=options.repeats,
+        seed=options.seed,
+        progress=lambda done, total: print(f"prompt {done} of {total}", file=sys.stderr),
+    )
+    return Comparison(
+        lines=ratios(runs, options.seed),
+        checks=check_texts(target, runs, settings),
+        runs=runs,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -305,17 +389,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, default=None, help="only this many prompts")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64, help="most tokens of a text")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of every way on every prompt")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of every loop on every prompt")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--top-p", type=float, default=None)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--split-prompts", type=int, default=8, help="prompts of the pass that times forwards")
     parser.add_argument(
         "--processor-seconds", action="store_true", help="this process's own seconds on one core, not the clock's"
     )
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 where a target is missed or texts differ, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        found = measure(options)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps(found.as_json(vars(options)), indent=2, allow_nan=False))
+    else:
+        print(found.text())
+    return 0 if found.is_good else 1
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@
     speculate:γ    the decoder at γ
     adaptive:NAME  the decoder under a policy that chooses γ from round to round; the plain loop where it never drafts
 
-All arms decode the same batch of prompts before the next batch's turn, in an order shuffled by batch.  Eager ones take
-turns round by round, always the arm whose text is shortest, so that a machine that slows down hits all alike and every
-comparison is between neighbours in time; `generate` cannot be interrupted, and is run before or after them.  Compiled
-and captured forwards own their buffers, and a cache for each arm may be more than memory holds: arms then run one after
-another.
+All arms decode the same batch of prompts before the next batch, in an order shuffled by batch.  Eager ones are
+interleaved round by round, always the arm whose text is shortest, so that a machine that slows down hits all alike and
+every comparison is between neighbours in time; `generate` cannot be interrupted, and is run before or after them.
+Compiled and captured forwards own their buffers, and a cache for each arm may be more than memory holds: arms then run
+one after another.
 
     bench = EndToEnd(pair, settings, max_new_tokens=64, seed=0)
     arms = shuffled(end_to_end_arms([2, 3]), seed=0, block=0)
@@ -18,24 +18,21 @@ another.
     found["speculate:2"].requests, found["plain"].rounds
 
 Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.prompts_of_length`).
-
-The drafter of a loaded pair, whatever drafts in it: a draft model, the target's first layers, or lookups.
-
-decoder = SpeculativeDecoder(pair.target, drafter_for(pair, settings), settings, seed=0)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
-from specgauge.bench.decoding.plain import Text, Turns, plain_turns, take_turns
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
+from specgauge.bench.decoding.plain import Interleavable, interleave, plain_steps
+from specgauge.bench.decoding.records import Text
 from specgauge.bench.device import free_memory, is_out_of_memory
 from specgauge.bench.end_to_end.arm_runs import (
     ArmRun,
@@ -47,37 +44,15 @@ from specgauge.bench.end_to_end.arm_runs import (
     run_of_plain,
 )
 from specgauge.bench.end_to_end.baselines import generate_with_transformers
-from specgauge.bench.end_to_end.divergence import divergences
 from specgauge.bench.end_to_end.host_costs import EveryGamma, HostCosts, measure_host_costs
-from specgauge.bench.end_to_end.round_check import ExpectedCounts, expected_counts
-from specgauge.bench.models.compilation import nothing_built
+from specgauge.bench.end_to_end.text_checks import ExpectedCounts, divergences, expected_counts
 from specgauge.bench.models.pair import LoadedPair
+from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed
 from specgauge.model.arms import DIFFERS, GENERATE, PLAIN, SAME, TIE, Arm
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.policies.policy import GammaPolicy, decodes_plainly
 from specgauge.model.sampling import SamplingSettings
-
-
-def drafter_for(
-    pair: LoadedPair,
-    settings: SamplingSettings,
-    *,
-    draft_sampling: DraftSampling = "same",
-    signals: bool = False,
-    prefill_takes_first_token: bool = False,
-) -> Drafter:
-    """A new drafter; the options are those of `ModelDrafter`, and a lookup, whose proposals are certain, needs none."""
-    if pair.ngram is not None:
-        return NgramDrafter(longest=pair.ngram.longest, shortest=pair.ngram.shortest)
-    return ModelDrafter(
-        pair.draft_model,
-        settings,
-        draft_sampling=draft_sampling,
-        signals=signals,
-        prefill_takes_first_token=prefill_takes_first_token,
-    )
-
 
 WARM_UP_TOKENS = 4
 """Tokens beyond γ that an untimed first call of an arm writes."""
@@ -86,6 +61,13 @@ WARM_UP_TOKENS = 4
 def shuffled(arms: Sequence[str], *, seed: int, block: int) -> list[str]:
     """The arms in the order in which a block of them is taken."""
     return [arms[index] for index in np.random.default_rng((seed, block)).permutation(len(arms))]
+
+
+def drafter_for(pair: LoadedPair, settings: SamplingSettings, *, draft_sampling: DraftSampling = "same") -> Drafter:
+    """A new drafter of a loaded pair; a lookup, whose proposals are certain, needs no option."""
+    if pair.ngram is not None:
+        return NgramDrafter(longest=pair.ngram.longest, shortest=pair.ngram.shortest)
+    return ModelDrafter(pair.draft_model, settings, draft_sampling=draft_sampling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,49 +97,41 @@ class EndToEnd:
         memory: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take a pair and a way to decode.
+        """Take a pair and a sampling setting; raises as `SpeculativeDecoder` does.
 
         memory: bytes that weights and the caches of all arms may take; where they would take more, or the machine does
-        not have them, arms run one after another. Raises ValueError as `SpeculativeDecoder` does.
+        not have them, arms run one after another.
         """
         self.pair, self.settings, self.max_new_tokens, self.seed = pair, settings, max_new_tokens, seed
         self.draft_sampling, self.acceptance_rule, self.forced = draft_sampling, acceptance_rule, forced_rates
         self.memory = memory
         self.clock = clock_for(*pair.devices) if clock is None else clock
         self.decoder = self._decoder()
-        self.takes_turns = all(model.mode == "eager" for model in pair.models)
-        """Whether arms run side by side; false from where on memory cannot hold all their caches."""
+        self.interleaves = all(model.mode == "eager" for model in pair.models)
+        """Whether arms run interleaved; false from where on memory cannot hold all their caches."""
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.
 
         Where forwards are compiled or captured, all of an arm's are before the call.
-        gamma_max: the most drafts that an adaptive arm may ask for; every γ up to it has its turn.
+        gamma_max: the most drafts that an adaptive arm may ask for; every γ up to it is met.
         """
         fixed, longest = Arm.parse(arm).gamma, max(len(prompt) for prompt in prompts)
         gamma = gamma_max if fixed is None else fixed
-        self.decoder.build(
+        self.decoder.compile(
             batch_size=len(prompts), prompt_tokens=longest, gamma=gamma, max_new_tokens=self.max_new_tokens
         )
         rounds = 2 if fixed is not None else gamma_max
         tokens = min(self.max_new_tokens, rounds * (gamma + 1) + WARM_UP_TOKENS)
         if self.pair.target.mode != "eager":
             tokens = self.max_new_tokens  # another number would need other buckets
-        short = EndToEnd(
-            self.pair,
-            self.settings,
-            max_new_tokens=tokens,
-            seed=self.seed,
-            draft_sampling=self.draft_sampling,
-            acceptance_rule=self.acceptance_rule,
-            forced_rates=self.forced,
-            clock=self.clock,
-        )
+        short = copy(self)
+        short.max_new_tokens = tokens
         policies = {} if fixed is not None else {arm: EveryGamma(gamma_max)}
         short._together([arm], _Asked(prompts=prompts, numbers=range(len(prompts)), policies=policies))
 
     def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> HostCosts:
-        """ε and what a look costs, as `measure_host_costs` has them; every γ up to this one is warm."""
+        """ε and what an early-stop check costs, as `measure_host_costs` has them; every γ up to this one is warm."""
         return measure_host_costs(self.decoder, prompts, gamma_max=gamma, max_new_tokens=self.max_new_tokens)
 
     def run(
@@ -173,13 +147,22 @@ class EndToEnd:
         """Decode a batch under every arm and record it; texts at fixed γ are teacher-forced afterwards.
 
         That gives the rounds each of them should take, and those at every other γ that is decoded beside it. Greedy
-        texts are held against the plain loop's, where that is an arm.
-        policies: what chooses γ under each adaptive arm. window: positions that a round has left to be counted among
-        the expected starts; the largest γ unless given.
-        Raises ValueError as the decoder and `generate` do, CompileInsideError where anything was compiled or captured.
+        texts are compared with the plain loop's, where that is an arm.
+
+        Args:
+            arms: in the order in which each begins.
+            prompts: B prompts.
+            prompt_numbers: (B,) the prompts' numbers.
+            repetition: of which uniforms are a function as well.
+            policies: what chooses γ under each adaptive arm.
+            window: positions that a round has left to be counted among the expected starts; the largest γ unless given.
+
+        Raises:
+            ValueError: as the decoder and `generate`.
+            CompileInsideError: anything was compiled or captured.
         """
         tokens = max(len(prompt) for prompt in prompts) + self.max_new_tokens
-        self.takes_turns = self.takes_turns and caches_fit(
+        self.interleaves = self.interleaves and caches_fit(
             self.pair,
             arms=sum(arm != GENERATE for arm in arms),
             batch_size=len(prompts),
@@ -187,14 +170,14 @@ class EndToEnd:
             limit=self.memory,
         )
         asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
-        found = self._against_plain(undisturbed(lambda: self._every(arms, asked)), prompts)
+        found = self._against_plain(undisturbed(lambda: self._every(arms, asked)))
         gammas = sorted(gamma for arm in arms if (gamma := Arm.parse(arm).gamma))
         if self.forced is not None or not gammas:
             return found
         speculating = [arm for arm in arms if Arm.parse(arm).gamma]
         expected = expected_counts(
             self.pair,
-            [text for arm in speculating for text in _texts(found[arm], prompts)],
+            [text for arm in speculating for text in found[arm].texts],
             self.settings,
             gammas=gammas,
             window=max(gammas) if window is None else window,
@@ -207,50 +190,45 @@ class EndToEnd:
             own = [next(of_text) for _ in found[arm].requests]
             requests = map(partial(_expecting, gammas), found[arm].requests, own)
             rounds = (_with_signals(one, own[one.row]) for one in found[arm].rounds)
-            found[arm] = ArmRun(requests=tuple(requests), rounds=tuple(rounds))
+            found[arm] = replace(found[arm], requests=tuple(requests), rounds=tuple(rounds))
         return found
 
-    def _against_plain(self, found: dict[str, ArmRun], prompts: Sequence[Sequence[int]]) -> dict[str, ArmRun]:
+    def _against_plain(self, found: dict[str, ArmRun]) -> dict[str, ArmRun]:
         """Greedy texts of the decoder with where they leave the plain loop's, and whether rounding explains it."""
         if self.settings.temperature != 0.0 or self.forced is not None or PLAIN not in found:
             return found
-        plain = _texts(found[PLAIN], prompts)
-        return {
-            arm: run
-            if arm in (PLAIN, GENERATE)
-            else replace(run, requests=self._compared(run, plain, _texts(run, prompts)))
-            for arm, run in found.items()
-        }
+        others = {arm: run for arm, run in found.items() if arm not in (PLAIN, GENERATE)}
+        return found | {arm: self._compared(run, found[PLAIN].texts) for arm, run in others.items()}
 
-    def _compared(self, run: ArmRun, plain: Sequence[Text], own: Sequence[Text]) -> tuple[Request, ...]:
-        places = {place.prompt: place for place in divergences(self.pair.target, plain, own, self.settings)}
+    def _compared(self, run: ArmRun, plain: Sequence[Text]) -> ArmRun:
+        places = {place.prompt: place for place in divergences(self.pair.target, plain, run.texts, self.settings)}
         requests = []
         for request in run.requests:
             place = places.get(request.prompt)
-            standing = SAME if place is None else TIE if place.is_tie else DIFFERS
+            against = SAME if place is None else TIE if place.is_tie else DIFFERS
             at, margin = (None, None) if place is None else (place.position, place.margin)
-            requests.append(replace(request, against_plain=standing, leaves_plain_at=at, leaves_plain_margin=margin))
-        return tuple(requests)
+            requests.append(replace(request, against_plain=against, leaves_plain_at=at, leaves_plain_margin=margin))
+        return replace(run, requests=tuple(requests))
 
     def _every(self, arms: Sequence[str], asked: _Asked) -> dict[str, ArmRun]:
-        """Every arm once: in turns where they can, one after another where they cannot."""
+        """Every arm once: interleaved where they can be, one after another where they cannot."""
         found: dict[str, ArmRun] = {}
         groups = [[arm] for arm in arms]
-        if self.takes_turns:
-            in_turns = [arm for arm in arms if arm != GENERATE]
+        if self.interleaves:
+            own = [arm for arm in arms if arm != GENERATE]
             alone = [[arm] for arm in arms if arm == GENERATE]
             is_late = bool(alone) and 2 * arms.index(GENERATE) >= len(arms)
-            groups = [in_turns, *alone] if is_late else [*alone, in_turns]
+            groups = [own, *alone] if is_late else [*alone, own]
         while groups:
             group = groups.pop(0)
             try:
-                with nothing_built(f"{', '.join(group)}, {len(asked.prompts)} prompts,"):
+                with no_compilation(f"{', '.join(group)}, {len(asked.prompts)} prompts,"):
                     found |= self._together(group, asked)
                 continue
             except Exception as error:
                 if len(group) < 2 or not is_out_of_memory(error):
                     raise
-            self.takes_turns = False  # the caches of all arms were too much; one is what a deployment has
+            self.interleaves = False  # the caches of all arms were too much; one is what a deployment has
             free_memory()
             groups = [*([arm] for arm in group), *groups]
         return {arm: found[arm] for arm in arms}
@@ -259,13 +237,13 @@ class EndToEnd:
         """Arms that run at the same time, each with caches of its own."""
         if list(arms) == [GENERATE]:
             return {GENERATE: self._generate(asked)}
-        return take_turns({arm: self._turns(arm, asked) for arm in arms})
+        return interleave({arm: self._rounds(arm, asked) for arm in arms})
 
-    def _turns(self, arm: str, asked: _Asked) -> Turns[ArmRun]:
+    def _rounds(self, arm: str, asked: _Asked) -> Interleavable[ArmRun]:
         """One arm of our own, round by round."""
         policy = asked.policies.get(arm)
         if arm == PLAIN or decodes_plainly(policy):
-            plain = yield from plain_turns(
+            plain = yield from plain_steps(
                 self.pair.target,
                 asked.prompts,
                 self.settings,
@@ -278,8 +256,8 @@ class EndToEnd:
             return run_of_plain(plain, arm)
         gamma = Arm.parse(arm).gamma if policy is None else policy
         assert gamma is not None, f"{arm}: no policy"
-        decoder = self._decoder() if self.takes_turns else self.decoder
-        decoded = yield from decoder.turns(
+        decoder = self._decoder() if self.interleaves else self.decoder
+        decoded = yield from decoder.rounds(
             asked.prompts,
             gamma=gamma,
             max_new_tokens=self.max_new_tokens,
@@ -324,27 +302,13 @@ class EndToEnd:
             )
             for row, text in enumerate(found.texts)
         ]
-        return ArmRun(requests=tuple(requests), rounds=())
-
-
-def _texts(run: ArmRun, prompts: Sequence[Sequence[int]]) -> list[Text]:
-    """The texts of a batch under one arm."""
-    return [
-        Text(
-            prompt=request.prompt,
-            repetition=request.repetition,
-            prompt_tokens=tuple(prompt),
-            tokens=request.tokens,
-            end_reason="eos" if request.finish_reason == "eos" else "length",
-        )
-        for request, prompt in zip(run.requests, prompts, strict=True)
-    ]
+        return ArmRun(requests=tuple(requests), rounds=(), texts=tuple(found.texts))
 
 
 def _with_signals(one: Round, read: ExpectedCounts) -> Round:
-    """The round with what the draft says of the drafts that were judged, read off the text afterwards."""
-    judged = slice(one.position - 1, one.position - 1 + min(one.accepted + 1, one.drafted))
-    return replace(one, top_probs=read.top_probs[judged], entropies_nats=read.entropies_nats[judged])
+    """The round with what the draft says of the drafts that were tested, read off the text afterwards."""
+    tested = slice(one.position - 1, one.position - 1 + min(one.accepted + 1, one.drafted))
+    return replace(one, top_probs=read.top_probs[tested], entropies_nats=read.entropies_nats[tested])
 
 
 def _expecting(gammas: Sequence[int], request: Request, expected: ExpectedCounts) -> Request:

@@ -1,11 +1,11 @@
-"""What the host adds to a round: ε as the decoder's phases have it, and what one look at a draft's signals costs.
+"""What the host adds to a round: ε as the decoder's phases have it, and what one early-stop check costs.
 
-    ε       median of accept + rest over the rounds with all rows active of one call at the middle γ: judging more
+    ε       median of accept + rest over the rounds with all rows active of one call at the middle γ: testing more
             drafts takes a little longer, and ε is one number for all γ
-    look    (chain of γ drafts with a look after each but the last − the same chain without) / (γ − 1): the median over
+    check   (chain of γ drafts with a check after each but the last − the same chain without) / (γ − 1): the median over
             neighbours in time where the one comes first and over those where the other does, and the mean of both,
-            since a machine drifts; the policy asked is the one that reckons most, so that its own time is in it.
-            Lookups are all there before anybody asks: a look is the policy's own time
+            since a machine drifts; the policy asked is the one that computes most, so that its own time is in it.
+            Lookups are all there before anybody asks: a check is the policy's own time
 
 A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
 
@@ -24,15 +24,14 @@ import numpy as np
 import torch
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.early_stop import Looks
+from specgauge.bench.decoding.drafters import EarlyStopChecks, ModelDrafter
 from specgauge.bench.timing.clock import Clock, timed_marks
 from specgauge.model.policies.forecast import by_confidence
 from specgauge.model.policies.policy import GammaChoice
 from specgauge.model.policies.stopping import RenewalStoppingPolicy
 
 CHAINS = 24
-"""Chains of each kind that a look is measured over, after a first one that counts for nothing."""
+"""Chains of each kind that a check is measured over, after a first one that counts for nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +41,11 @@ class HostCosts:
     t_overhead_s: float
     """ε."""
     t_look_s: float
+    """One early-stop check."""
 
 
 class EveryGamma:
-    """γ = 1, 2, … γ_max in turn, looking after every draft: a policy that meets every shape."""
+    """γ = 1, 2, … γ_max in turn, with a check after every draft: a policy that meets every shape."""
 
     reads_signals = True
 
@@ -82,15 +82,15 @@ def measure_host_costs(
     whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,
-        t_look_s=_look_s(decoder, decoder.drafter, prompts, gamma_max)
+        t_look_s=_check_s(decoder, decoder.drafter, prompts, gamma_max)
         if isinstance(decoder.drafter, ModelDrafter)
         else _asking_s(decoder.clock, len(prompts), gamma_max),
     )
 
 
 @torch.inference_mode()
-def _look_s(decoder: SpeculativeDecoder, drafter: ModelDrafter, prompts: Sequence[Sequence[int]], gamma: int) -> float:
-    """Seconds of one look; 0 where chains of one draft leave nothing to look at."""
+def _check_s(decoder: SpeculativeDecoder, drafter: ModelDrafter, prompts: Sequence[Sequence[int]], gamma: int) -> float:
+    """Seconds of one check; 0 where chains of one draft leave nothing to check."""
     if gamma < 2:
         return 0.0
     rows = len(prompts)
@@ -98,8 +98,8 @@ def _look_s(decoder: SpeculativeDecoder, drafter: ModelDrafter, prompts: Sequenc
     uniforms = torch.full((rows, gamma), 0.5, dtype=torch.float64, device=drafter.draft.device)
 
     def chain(choice: GammaChoice | None) -> Callable[[], object]:
-        looks = None if choice is None else Looks(choice, [True] * rows)
-        return lambda: drafter.propose(prompts, [gamma] * rows, uniforms, looks)
+        checks = None if choice is None else EarlyStopChecks(choice, [True] * rows)
+        return lambda: drafter.propose(prompts, [gamma] * rows, uniforms, checks)
 
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for number in range(CHAINS + 1):
@@ -118,9 +118,9 @@ def _asking_s(clock: Clock, rows: int, gamma: int) -> float:
         return 0.0
 
     def ask() -> None:
-        looks = Looks(_never_stops(gamma), [True] * rows)
+        checks = EarlyStopChecks(_never_stops(gamma), [True] * rows)
         for depth in range(1, gamma):
-            looks(depth, [0.5] * rows, [0.0] * rows)
+            checks(depth, [0.5] * rows, [0.0] * rows)
 
     seconds = [timed_marks(clock, [ask])[0] for _ in range(CHAINS + 1)]
     return float(np.median(seconds[1:])) / (gamma - 1)

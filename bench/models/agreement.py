@@ -1,9 +1,9 @@
 """Hand a model's attention over to the cache with a length per row, and see that its logits stay the same.
 
-Architectures are many, and some ignore the positions or the mask they are given, keep a buffer of their own, or let a
-token see the ones after it.  Timing such a model, or judging drafts by it, would give numbers of another model without
-any sign of it.  So each model computes a few tokens by its own means and no cache, and once more through the cache:
-rows of different lengths, tokens rolled back, one new token and several.
+Some architectures ignore the positions or the mask they are given, keep a buffer of their own, or let a token see the
+ones after it; their numbers would be another model's without any sign of it.  So each model computes a few tokens by
+its own means and no cache, and once more through the cache: rows of different lengths, tokens rolled back, one new
+token and several.
 
     take_over_attention(model, "specgauge_rows", device, name="pair 'qwen' target")
 
@@ -13,7 +13,6 @@ Shapes: B rows, L tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from transformers import PreTrainedModel
 from specgauge.bench.cache.cache import RowCache, new_cache, prefill
 from specgauge.bench.device import is_out_of_memory
 from specgauge.bench.models.load_errors import one_line
-from specgauge.bench.models.static_graphs import FixedForward
+from specgauge.bench.models.static_graphs import StaticForward
 
 _LENGTHS = (2, 5)
 """Tokens each row holds when it is rolled back."""
@@ -36,13 +35,15 @@ _LARGEST_DIFFERENCE_LOW_PRECISION = 0.1
 def take_over_attention(model: PreTrainedModel, attention: str, device: torch.device, name: str) -> None:
     """Set the registered attention implementation ``attention`` on the model, and check what it computes.
 
-    Raises ValueError, in one line, when the model cannot run on a cache with a length per row or computes other logits
-    on it than by its own means; lets a lack of memory through as it is.
+    A lack of memory goes through as it is.
+
+    Raises:
+        ValueError: the model cannot run on a cache with a length per row, or computes other logits on it.
     """
     kind = type(model).__name__
     tokens = _tokens(model, device)
     try:
-        expected = _own_logits(model, tokens)
+        expected: Tensor = model(input_ids=tokens, use_cache=False).logits
         has_nan = bool(expected.isnan().any())
         model.set_attn_implementation(attention)
         cache = new_cache(model, batch_size=len(_LENGTHS), tokens=_TOKENS)
@@ -70,27 +71,28 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
 
 
 @torch.inference_mode()
-def check_fixed_forward(fixed: FixedForward) -> None:
-    """Raise ValueError, in one line, where a model computes other logits over fixed shapes than eagerly.
+def check_static_forward(static: StaticForward) -> None:
+    """See that a model computes over static shapes what it does eagerly; neither compiled nor captured, to be quick.
 
-    The shapes' computation is checked as it stands, neither compiled nor captured; that takes no time to speak of.
+    Raises:
+        ValueError: it does not.
     """
-    tokens = _tokens(fixed.model, fixed.device)
-    cache = fixed.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
-    expected = prefill(fixed.model, cache, tokens)
+    tokens = _tokens(static.model, static.device)
+    cache = static.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
+    expected = prefill(static.model, cache, tokens)
     try:
-        found = _cached_logits(cache, tokens, lambda fed: fixed.run_plainly(cache, fed))
+        found = _cached_logits(cache, tokens, lambda fed: static.run_plainly(cache, fed))
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise ValueError(
-            f"{fixed.name}: {type(fixed.model).__name__} does not run over fixed shapes ({type(error).__name__}: "
+            f"{static.name}: {type(static.model).__name__} does not run over static shapes ({type(error).__name__}: "
             f"{one_line(error)}); use mode: eager"
         ) from error
     difference, limit = _difference(found, expected)
     if not difference <= limit:
         raise ValueError(
-            f"{fixed.name}: {type(fixed.model).__name__} computes other logits over fixed shapes than eagerly (they "
+            f"{static.name}: {type(static.model).__name__} computes other logits over static shapes than eagerly (they "
             f"differ by {difference:.2g} of their spread, rounding explains {limit:g}); use mode: eager"
         )
 
@@ -99,12 +101,6 @@ def _tokens(model: PreTrainedModel, device: torch.device) -> Tensor:
     """(B, L) ids all over the vocabulary."""
     rows = int(model.config.get_text_config().vocab_size)
     return (5 * torch.arange(len(_LENGTHS) * _TOKENS, device=device).reshape(len(_LENGTHS), _TOKENS) + 3) % rows
-
-
-def _own_logits(model: Any, tokens: Tensor) -> Tensor:
-    """(B, L, V) logits of (B, L) tokens by the model's own attention, without a cache."""
-    logits: Tensor = model(input_ids=tokens, use_cache=False).logits
-    return logits
 
 
 def _cached_logits(cache: RowCache, tokens: Tensor, run: Callable[[Tensor], Tensor]) -> dict[int, tuple[Tensor, int]]:

@@ -73,7 +73,11 @@ def quiet_loading() -> Iterator[None]:
 
 @contextmanager
 def reading(part: Part, spec: ModelConfig, name: str) -> Iterator[None]:
-    """Raise ValueError in one line for any failure inside, but let a lack of memory through as it is."""
+    """Turn any failure inside into one line, but let a lack of memory through as it is.
+
+    Raises:
+        ValueError: something failed.
+    """
     try:
         yield
     except Exception as error:  # the libraries raise every kind, bare Exception included, for a file they cannot read
@@ -134,9 +138,10 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def check_config_file(path: Path, name: str) -> None:
-    """Raise ValueError unless the file is a JSON object that says what kind of model it describes.
+    """Refuse a configuration that does not say its kind; some releases of transformers guess it from the directory.
 
-    Some releases of transformers guess the kind from the directory's name where it is not said.
+    Raises:
+        ValueError: it is not a JSON object with a model_type.
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -147,20 +152,24 @@ def check_config_file(path: Path, name: str) -> None:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: ModelConfig, name: str) -> None:
-    """Raise ValueError when the tokenizer knows special tokens only.
+    """Refuse what some releases of transformers make up where the files are missing.
 
-    That is what some releases of transformers make up where the files are missing.
+    Raises:
+        ValueError: the tokenizer knows special tokens only.
     """
     if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
         raise ValueError(f"{name}: the tokenizer of '{spec.model}' has no token but special ones; {_NEEDS_TOKENIZER}")
 
 
 def refuse_incomplete_weights(info: Mapping[str, Any], model: PreTrainedModel, spec: ModelConfig, name: str) -> None:
-    """Raise ValueError unless every tensor of the model came from the checkpoint, and none of its own was left over.
+    """See that every tensor of the model came from the checkpoint, and none of its own was left over.
 
     ``info`` is transformers' loading info, in which tied tensors do not count as missing.  Left over tensors of parts
     that the language model does not have, such as a value head or a vision tower, change nothing and are passed over;
     those of a further layer, or of a module that the model has, mean that the configuration belongs to another model.
+
+    Raises:
+        ValueError: a tensor is missing, of another shape, or left over.
     """
     missing, mismatched = sorted(info["missing_keys"]), sorted(info["mismatched_keys"])
     modules = {_pattern(module) for module, _ in model.named_modules()}

@@ -5,7 +5,7 @@
     cuda_graph   a captured and replayed CUDA graph for each of them
 
 A mode covers the draft's forward, the target's and the verification.  Prompts are prefilled eagerly in all of them,
-since their lengths are too many to build a graph for each, and so are texts that are only judged.
+since their lengths are too many to compile a graph for each, and so are texts that are teacher-forced.
 
     refuse_mode_of(config.pairs[0], "cuda_graph")             # ValueError on a machine without CUDA
     pair = pair_in_mode(load_pair(config.pairs[0]), "compile")
@@ -17,14 +17,18 @@ from dataclasses import replace
 
 import torch
 
-from specgauge.bench.models.agreement import check_fixed_forward
+from specgauge.bench.models.agreement import check_static_forward
 from specgauge.bench.models.pair import LoadedModel, LoadedPair, choose_device
+from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
 
 
 def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = False) -> None:
-    """Raise ValueError where ``mode`` cannot run on a model's device, or on one ``spread`` over several."""
+    """Refuse a mode on a model's device, or on one ``spread`` over several.
+
+    Raises:
+        ValueError: CUDA graphs without CUDA, or over several devices.
+    """
     if mode != "cuda_graph":
         return
     if device.type != "cuda":
@@ -43,28 +47,29 @@ def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = F
 def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
     """The same model, its forwards in ``mode``; weights are shared.
 
-    Raises ValueError, in one line, for CUDA graphs without CUDA and for a model that computes other logits over fixed
-    shapes.  Whether it compiles, or can be captured, shows at its first forward.
+    Whether it compiles, or can be captured, shows at its first forward.
+
+    Raises:
+        ValueError: as `refuse_mode`, and for a model that computes other logits over static shapes.
     """
-    refuse_mode(
-        mode, loaded.device, loaded.name, spread=len(set(getattr(loaded.model, "hf_device_map", {}).values())) > 1
-    )
+    devices = set(getattr(loaded.model, "hf_device_map", {}).values())
+    refuse_mode(mode, loaded.device, loaded.name, spread=len(devices) > 1)
     if loaded.mode == mode:
         return loaded
     found = replace(loaded, mode=mode)
-    if found.fixed is not None:
-        check_fixed_forward(found.fixed)
+    if found.static is not None:
+        check_static_forward(found.static)
     return found
 
 
 def pair_in_mode(pair: LoadedPair, mode: Mode) -> LoadedPair:
-    """The same pair, the forwards of its models in ``mode``; raises ValueError as `in_mode` does."""
+    """The same pair, the forwards of its models in ``mode``; raises as `in_mode`."""
     target, draft = in_mode(pair.target, mode), None if pair.draft is None else in_mode(pair.draft, mode)
     return replace(pair, target=target, draft=draft)
 
 
 def refuse_mode_of(pair: PairConfig, mode: Mode) -> None:
-    """Raise ValueError, before anything is loaded, where a model of the pair would be on a device without the mode."""
+    """`refuse_mode`, before anything is loaded, for the devices that the models of a pair would be on."""
     for role in ("target", "draft"):
         spec = getattr(pair, role)
         if isinstance(spec, ModelConfig) and spec.device_map is None:

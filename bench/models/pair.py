@@ -6,19 +6,20 @@ cannot roll back, tokenizers that map the same id to different tokens, a model t
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
+from torch.nn import Module, ModuleList
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
-from specgauge.bench.cache.cache import RowCache, new_cache, refuse_cache_that_cannot_roll_back
+from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
+from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.device import distinct_devices
 from specgauge.bench.models.agreement import take_over_attention
 from specgauge.bench.models.load_errors import (
@@ -29,10 +30,9 @@ from specgauge.bench.models.load_errors import (
     reading,
     refuse_incomplete_weights,
 )
-from specgauge.bench.models.static_graphs import FixedForward
-from specgauge.configs.drafts import LayersDraft, NgramConfig, NgramDraft
-from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
+from specgauge.bench.models.static_graphs import StaticForward
+from specgauge.configs.fields import Mode
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
 
@@ -52,31 +52,31 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     mode: Mode = "eager"
     """How forwards on caches of `new_cache` run."""
-    fixed: FixedForward | None = field(init=False, repr=False, compare=False)
+    static: StaticForward | None = field(init=False, repr=False, compare=False)
     """What runs them; None where they are eager."""
 
     def __post_init__(self) -> None:
         """Another mode, or another model under it, has its own compiled or captured forwards."""
-        fixed = None
+        static = None
         if self.mode != "eager":
-            fixed = FixedForward(self.model, self.mode, name=self.name, device=self.device)
-        object.__setattr__(self, "fixed", fixed)
+            static = StaticForward(self.model, self.mode, name=self.name, device=self.device)
+        object.__setattr__(self, "static", static)
 
     def new_cache(self, *, batch_size: int, tokens: int) -> RowCache:
         """An empty cache for ``batch_size`` rows of up to ``tokens`` tokens each; forwards on it run in this mode."""
-        if self.fixed is not None:
-            return self.fixed.new_cache(batch_size=batch_size, tokens=tokens)
+        if self.static is not None:
+            return self.static.new_cache(batch_size=batch_size, tokens=tokens)
         return new_cache(self.model, batch_size=batch_size, tokens=tokens)
 
-    def build(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int = 0) -> None:
+    def compile(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int = 0) -> None:
         """Compile or capture the forwards of so many new tokens on caches of ``tokens`` tokens; nothing where eager."""
-        if self.fixed is not None:
-            self.fixed.build(batch_size=batch_size, tokens=tokens, new_tokens=new_tokens, keep=keep)
+        if self.static is not None:
+            self.static.compile(batch_size=batch_size, tokens=tokens, new_tokens=new_tokens, keep=keep)
 
     def release(self) -> None:
         """Give up buffers, and graphs on them, that wait for the next cache of their size."""
-        if self.fixed is not None:
-            self.fixed.release()
+        if self.static is not None:
+            self.static.release()
 
     @cached_property
     def vocabulary_rows(self) -> int:
@@ -135,7 +135,7 @@ class LoadedPair:
 
 
 def _source(spec: ModelConfig, role: str, name: str) -> str:
-    """The path or hub id to load from; raises ValueError for a path that is not there."""
+    """The path or hub id to load from, which must be there where it is a path."""
     if spec.model == "embedded":
         folder = EMBEDDED / role
         if not (folder / "config.json").exists():
@@ -174,7 +174,8 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
 def choose_device(device: str, name: str) -> torch.device:
     """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU.
 
-    Raises ValueError for a CUDA device that is not there.
+    Raises:
+        ValueError: a CUDA device that is not there.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
@@ -192,20 +193,22 @@ def choose_device(device: str, name: str) -> torch.device:
 def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
     """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
 
-    Raises ValueError, in one line, when it is missing, corrupt, unsupported, or cannot roll back; what shows from the
-    configuration alone is refused before any weight is read.
+    What shows from the configuration alone is refused before any weight is read.
+
+    Raises:
+        ValueError: it is missing, corrupt, unsupported, or cannot roll back.
     """
     source = _source(spec, role, name)
     attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
     if attention is None:
         raise ValueError(
-            f"{name}: attention '{spec.attention}' cannot mask every row at its own length; "
-            f"allowed: {', '.join(ATTENTION_NAMES)}"
+            f"{name}: attention: expected {' or '.join(ATTENTION_NAMES)}, which mask every row at its own length, "
+            f"got '{spec.attention}'"
         )
     device = None if spec.device_map is not None else choose_device(spec.device, name)
     with quiet_loading():
         tokenizer, model = _read(source, spec, device, name)
-        refuse_cache_that_cannot_roll_back(model, name)
+        refuse_cache_that_cannot_roll_back(model.config, name, model)
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
         take_over_attention(model, attention, placed, name)
@@ -230,7 +233,7 @@ def _read(
         common["gguf_file"] = spec.gguf_file
     with reading("configuration", spec, name):
         config = AutoConfig.from_pretrained(source, **common)
-    refuse_cache_that_cannot_roll_back(cast(PreTrainedModel, SimpleNamespace(config=config)), name)
+    refuse_cache_that_cannot_roll_back(config, name)
     with reading("tokenizer", spec, name):
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
@@ -261,7 +264,7 @@ def _quantization(settings: Mapping[str, Any], name: str) -> Any:
     if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method != "bitsandbytes":
         found = "no quant_method" if method is None else f"quant_method {method!r}"
         raise ValueError(
-            f"{name}: quantization: found {found}; allowed: {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}"
+            f"{name}: quantization: expected one of {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}, got {found}"
         )
     try:
         return AutoQuantizationConfig.from_dict(dict(settings))
@@ -293,10 +296,13 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 
 def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
-    """Raise ValueError unless both tokenizers map every id they share, and every token they share, alike.
+    """See that both tokenizers map every id they share, and every token they share, alike.
 
     Rows padded beyond the tokenizer do not matter; ids that one side lacks are fine (a token only the target has ends
     drafting, a token only the draft has is always rejected).
+
+    Raises:
+        ValueError: they do not.
     """
     target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
     target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
@@ -322,17 +328,66 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
         )
 
 
-def load_pair(pair: PairConfig) -> LoadedPair:
-    """Load what a pair consists of and check that it belongs together; ValueError in one line otherwise.
+def first_layers(target: LoadedModel, layers: int) -> LoadedModel:
+    """The target cut after its first layers, then its final norm and head, every weight shared: a draft of its own.
 
-    Lookups load the target alone; first layers are the target's own.
+    Raises:
+        ValueError: a number of layers outside 1 … all but one, a model whose layers are not one list, or one spread
+            over devices by hooks, which would run all of it.
+    """
+    every = int(target.model.config.get_text_config().num_hidden_layers)
+    if not 1 <= layers < every:
+        raise ValueError(f"{target.name}: draft layers: expected 1 to {every - 1} of its {every}, got {layers}")
+    paths = [
+        name for name, module in target.model.named_modules() if isinstance(module, ModuleList) and len(module) == every
+    ]
+    if len(paths) != 1:
+        raise ValueError(
+            f"{target.name}: expected one list of {every} layers in {type(target.model).__name__}, got {len(paths)}; "
+            "its first layers cannot serve as a draft, name a draft model"
+        )
+    view: Module = _view(target, target.model, paths[0].split("."), layers)
+    return replace(target, name=f"{target.name} (first {layers} layers)", model=cast(PreTrainedModel, view))
+
+
+def _view(target: LoadedModel, module: Module, path: list[str], layers: int) -> Module:
+    """A module that shares everything with the given one, but whose list of layers at ``path`` is cut."""
+    if not path:
+        return ModuleList(list(cast(ModuleList, module))[:layers])
+    if "forward" in vars(module):
+        raise ValueError(
+            f"{target.name}: it is spread over devices by hooks; its first layers cannot serve as a draft, "
+            "put it on one device or name a draft model"
+        )
+    view = copy.copy(module)
+    view._modules = dict(module._modules)
+    view._modules[path[0]] = _view(target, cast(Module, module._modules[path[0]]), path[1:], layers)
+    if hasattr(module, "config"):
+        vars(view)["config"] = _cut_config(module.config, layers)
+    return view
+
+
+def _cut_config(config: Any, layers: int) -> Any:
+    """A copy of a configuration that says how many layers are left, and of which kind."""
+    cut = copy.deepcopy(config)
+    text = cut.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    text.num_hidden_layers = layers
+    if kinds is not None:
+        text.layer_types = list(kinds[:layers])
+    return cut
+
+
+def load_pair(pair: PairConfig) -> LoadedPair:
+    """Load what a pair consists of: lookups load the target alone, first layers are the target's own.
+
+    Raises:
+        ValueError: as `load_model`, and where target and draft do not belong together.
     """
     target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target")
     if isinstance(pair.draft, NgramDraft):
         return LoadedPair(name=pair.name, target=target, draft=None, ngram=pair.draft.ngram)
     if isinstance(pair.draft, LayersDraft):
-        from specgauge.bench.models.early_exit import first_layers
-
         return LoadedPair(name=pair.name, target=target, draft=first_layers(target, pair.draft.layers))
     draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
     check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)

@@ -2,10 +2,10 @@
 
     measure_adaptively(pair, cells, questions={cell_id: [question]}, gammas=range(1, 17), …)      # as measure_cells
 
-A step of a cell is one block of each arm that the search asks for; its number is the block's. Cells of one batch size
-take their steps in turn. What to time next follows from the journal alone, so a run that was stopped goes on with what
-is missing of its last step. γ that were not timed, or in too few blocks to be weighed, are recorded as ``skipped`` with
-the bound that excluded them.
+A step of a cell is one block of each arm that the search asks for; its number is the block's.  The steps of cells of
+one batch size are interleaved.  What to time next follows from the journal alone, so a run that was stopped resumes
+with what is missing of its last step.  γ that were not timed, or in too few blocks to be weighed, are recorded as
+``skipped`` with the bound that excluded them.
 
 The smallest and the largest batch size and context come first; a cell that lies between cells already timed is checked
 against the costs they make one expect, and searched only where it does not keep to them.
@@ -14,17 +14,18 @@ against the costs they make one expect, and searched only where it does not keep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from specgauge.bench.models.compilation import Built
 from specgauge.bench.models.pair import LoadedPair
+from specgauge.bench.models.static_graphs import Compilation
 from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, TimingCell
-from specgauge.bench.timing.cell_timer import CellState, CellTimer, check_contexts, measure_groups
+from specgauge.bench.timing.cell_timer import CellState, CellTimer
 from specgauge.bench.timing.clock import Clock, clock_for
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import RoundCosts
 from specgauge.model.search.candidates import SearchQuestion, SearchSettings
@@ -33,33 +34,25 @@ from specgauge.model.search.search import SEARCH_NOTE, Step, expected_levels, ne
 from specgauge.model.settings import Point
 
 
+@dataclass(kw_only=True)
 class AdaptiveCellTimer(CellTimer):
     """Times the cells of one pair as a search for γ asks for it."""
 
-    def __init__(
-        self,
-        pair: LoadedPair,
-        *,
-        cells: Sequence[TimingCell],
-        questions: Mapping[str, Sequence[SearchQuestion]],
-        gammas: Sequence[int],
-        precision: PrecisionConfig,
-        journal: BlockJournal,
-        clock: Clock,
-        seed: int,
-        progress: Callable[[str], None] | None,
-    ) -> None:
-        """`cells` are all that this timer will measure, `questions` those of each by its id, at least one."""
-        super().__init__(
-            pair, gammas=gammas, precision=precision, journal=journal, clock=clock, seed=seed, progress=progress
-        )
-        self.cells, self.questions = tuple(cells), questions
-        self.catches_up = pair.ngram is None
-        self._summaries: dict[tuple[str, str, int], BlockSummary] = {}
-        self._reason: str = "opening"
-        self._expected: dict[str, ArmLevels | None] = {}
-        self._around: dict[str, dict[Point, RoundCosts]] = {}
-        self._steps: dict[tuple[str, int | None, int, bool], Step] = {}
+    cells: Sequence[TimingCell]
+    """All that this timer will measure."""
+    questions: Mapping[str, Sequence[SearchQuestion]]
+    """Those of each cell by its id, at least one."""
+    catches_up: bool = field(init=False)
+    _summaries: dict[tuple[str, str, int], BlockSummary] = field(init=False, default_factory=dict)
+    _reason: str = field(init=False, default="opening")
+    _expected: dict[str, ArmLevels | None] = field(init=False, default_factory=dict)
+    _around: dict[str, dict[Point, RoundCosts]] = field(init=False, default_factory=dict)
+    _steps: dict[tuple[str, int | None, int, bool], Step] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Lookups have nothing to catch up with."""
+        super().__post_init__()
+        self.catches_up = self.pair.ngram is None
 
     def settings(self, cell: TimingCell) -> SearchSettings:
         """What the search of a cell looks for."""
@@ -130,8 +123,7 @@ class AdaptiveCellTimer(CellTimer):
         """Whether a cell needs no further block: given up, or its search has ended; then what it left out is kept."""
         if state.given_up:
             return True
-        recorded = [b for arm in self.arms for b in self.journal.blocks(state.cell.cell_id, arm).values()]
-        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in recorded):
+        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in self.recorded(state.cell)):
             state.given_up = True
             return True
         number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))
@@ -173,12 +165,12 @@ class AdaptiveCellTimer(CellTimer):
             pending = [state for state in wave if not self.finished(state)]
             if pending and bench is None:
                 bench = self.open_bench([state for state in states if not state.given_up], prompts)
-            turn = 0
+            lap = 0
             while bench is not None and (pending := [state for state in pending if not self.finished(state)]):
-                order = np.random.default_rng((self.seed, turn))
+                order = np.random.default_rng((self.seed, lap))
                 for index in order.permutation(len(pending)):
                     self._take_step(bench, pending[index], states, order)
-                turn += 1
+                lap += 1
             for state in wave:
                 self._remember(state)
 
@@ -193,9 +185,9 @@ class AdaptiveCellTimer(CellTimer):
         if arms:
             self.guarded(bench, state, states, order.permutation(arms).tolist(), number)
 
-    def notes_of(self, cell: TimingCell, building: Built) -> dict[str, Any]:
+    def notes_of(self, cell: TimingCell, compilation: Compilation) -> dict[str, Any]:
         """Also under which rule of the search a block is taken."""
-        return {**super().notes_of(cell, building), SEARCH_NOTE: self._reason}
+        return {**super().notes_of(cell, compilation), SEARCH_NOTE: self._reason}
 
     def _remember(self, state: CellState) -> None:
         """Keep what a cell whose search has ended costs; nothing where it was given up."""
@@ -247,11 +239,10 @@ def measure_adaptively(
 ) -> None:
     """Time cells as a search for γ asks for it; `questions` are those of each cell by its id, at least one.
 
-    Otherwise as `specgauge.bench.timing.cell_timer.measure_cells`. Raises ValueError as that does.
+    Otherwise as `specgauge.bench.timing.cell_timer.measure_cells`; raises as that does.
     """
-    check_contexts(pair, cells, max(gammas))
     timer = AdaptiveCellTimer(
-        pair,
+        pair=pair,
         cells=cells,
         questions=questions,
         gammas=gammas,
@@ -261,4 +252,4 @@ def measure_adaptively(
         seed=seed,
         progress=progress,
     )
-    measure_groups(timer, cells, prompts, batch_order(cell.batch_size for cell in cells))
+    timer.measure(cells, prompts, batch_order(cell.batch_size for cell in cells))

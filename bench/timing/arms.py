@@ -16,22 +16,13 @@ Where lookups draft, nothing catches up (no such arm), and
     verify:γ        after a lookup                         as above
     prefill_draft   after nothing                          one mark: the index of the whole context
 
+A real round's lookup first learns what the last round committed, taken as 1 + γ/2 tokens, half of the most that it may
+be, and then looks and hands the drafts to the target's device; each timed lookup starts from that state again.
+
 The target is always fed the text's own tokens, so its cache stays valid for every context; the draft's slots are fed
 their own text again after each chain.
 
 Shapes: B rows, L text tokens, V vocabulary.
-
-Lookups as a round makes them, to be timed: an index that knows the text up to the round before, and then looks.
-
-A real round's lookup first learns what the last round committed, taken as 1 + γ/2 tokens, half of the most that it may
-be, and then looks and hands the drafts to the target's device. Each timed lookup starts from that state again.
-
-    lookups = TimedLookups(NgramConfig(), rows, device)
-    lookups.index(256)                         # what prefilling is to a draft model
-    step = lookups.round(256, gamma=4)         # untimed: back to the state before the round
-    step()                                     # timed
-
-B rows of text.
 """
 
 from __future__ import annotations
@@ -41,8 +32,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.ngram import IndexState, NgramDrafter
+from specgauge.bench.cache.cache import forward, prefill
+from specgauge.bench.decoding.drafters import IndexState, NgramDrafter
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
     lowest_argmax,
@@ -54,7 +45,7 @@ from specgauge.bench.decoding.sampling import (
 )
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing.clock import Clock, timed_marks
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import Arm
 from specgauge.model.sampling import SamplingSettings
 
@@ -119,15 +110,55 @@ def timing_rows(prompts: Sequence[Sequence[int]], batch_size: int, length: int) 
     return torch.tensor(rows, dtype=torch.long)
 
 
+class Side:
+    """One model at work: its text, its cache filled with it, and the uniforms of its draws."""
+
+    def __init__(self, model: LoadedModel, text: Tensor, uniforms: Tensor) -> None:
+        self.model, self.text = model, feedable(text.to(model.device), model)
+        self.cache = model.new_cache(batch_size=text.shape[0], tokens=text.shape[1])
+        self._uniforms = uniforms.to(model.device)
+        self.fill(text.shape[1])
+
+    def own(self, starts: Sequence[int], count: int) -> Tensor:
+        """(B, count) tokens of each row's own text from its place on."""
+        index = torch.tensor(starts, device=self.text.device)[:, None] + torch.arange(count, device=self.text.device)
+        return self.text.gather(1, index)
+
+    def feed(self, starts: int | Sequence[int], tokens: Tensor, keep: int = 0) -> Tensor:
+        """Logits of (B, N) tokens fed at each row's own place, as a round does."""
+        self.cache.set_lengths(starts)
+        return forward(self.model.model, self.cache, tokens, keep=keep)
+
+    def fill(self, length: int) -> Tensor:
+        """Prefill ``length`` tokens, in chunks that bound memory; logits of the last position (B, 1, V)."""
+        chunk = max(1, PREFILL_TOKENS // self.cache.batch_size)
+        for start in range(0, length, chunk):
+            self.cache.set_lengths(start)
+            fed = self.text[:, start : min(start + chunk, length)]
+            logits = prefill(self.model.model, self.cache, fed, keep=1)
+        return logits
+
+    def seen(self, starts: Sequence[int], settings: SamplingSettings) -> Tensor | None:
+        """(B, V) history of each row including the token fed at its place, where the chain needs one."""
+        if settings.repetition_penalty == 1.0:
+            return None
+        text = self.text[:, : max(starts) + 1]
+        place = torch.arange(text.shape[1], device=text.device)
+        inside = place <= torch.tensor(starts, device=text.device)[:, None]
+        return seen_tokens(text, inside, self.model.vocabulary_rows)
+
+    def draw(self, logits: Tensor, settings: SamplingSettings, step: int, seen: Tensor | None) -> Tensor:
+        """(B,) tokens from the last of (B, N, V) logits."""
+        return next_tokens(logits[:, -1], settings, self._uniforms[step], seen)
+
+
 class Workbench:
-    """Both models' caches for one batch size, filled once to the largest context, and the arms that run on them.
+    """Both models' sides for one batch size, filled once to the largest context, and the arms that run on them.
 
     Where lookups draft there is no draft model, and ``lookups`` stands in its place.
     """
 
-    draft: LoadedModel
-    draft_text: Tensor
-    draft_cache: RowCache
+    draft: Side
 
     @torch.inference_mode()
     def __init__(
@@ -140,90 +171,39 @@ class Workbench:
         gamma_max: int,
         seed: int,
     ) -> None:
-        self.target, self.gamma_max = pair.target, gamma_max
-        length = max_context + gamma_max + 1
-        text = timing_rows(prompts, batch_size, length)
-        self.target_text = feedable(text.to(self.target.device), self.target)
-        self.target_cache = self.target.new_cache(batch_size=batch_size, tokens=length)
+        self.gamma_max = gamma_max
+        text = timing_rows(prompts, batch_size, max_context + gamma_max + 1)
         generator = torch.Generator().manual_seed(seed)
         self.uniforms = torch.rand(gamma_max + 1, batch_size, dtype=torch.float64, generator=generator)
-        self._target_uniforms = self.uniforms.to(self.target.device)
-        self._fill(True, length)
+        self.target = Side(pair.target, text, self.uniforms)
         self.lookups: TimedLookups | None = None
         if pair.ngram is not None:
-            self.lookups = TimedLookups(pair.ngram, text.tolist(), gamma_max, self.target.device)
+            self.lookups = TimedLookups(pair.ngram, text.tolist(), gamma_max, pair.target.device)
         else:
-            self.draft = pair.draft_model
-            self.draft_text = feedable(text.to(self.draft.device), self.draft)
-            self.draft_cache = self.draft.new_cache(batch_size=batch_size, tokens=length)
-            self._draft_uniforms = self.uniforms.to(self.draft.device)
-            self._fill(False, length)
+            self.draft = Side(pair.draft_model, text, self.uniforms)
 
     @property
-    def _caches(self) -> list[RowCache]:
-        return [self.target_cache] if self.lookups is not None else [self.target_cache, self.draft_cache]
+    def target_capacity(self) -> int:
+        """Places of the target's cache."""
+        return self.target.cache.capacity
 
     @property
     def draft_capacity(self) -> int | None:
         """Places of the draft's cache; None where no model drafts."""
-        return None if self.lookups is not None else self.draft_cache.capacity
+        return None if self.lookups is not None else self.draft.cache.capacity
 
-    def _stand(self, context: int) -> list[int]:
+    def _ragged(self, context: int) -> list[int]:
         """Tokens each row holds when a round starts: the longest the context, the others less, as rounds leave them.
 
         Rows that accepted different numbers of drafts need a mask and scattered writes, which a round then pays for.
         """
-        return [max(1, context - row % RAGGED_OVER) for row in range(self.target_cache.batch_size)]
-
-    def _own(self, is_target: bool, starts: Sequence[int], count: int) -> Tensor:
-        """(B, count) tokens of each row's own text from its place on."""
-        text = self.target_text if is_target else self.draft_text
-        index = torch.tensor(starts, device=text.device)[:, None] + torch.arange(count, device=text.device)
-        return text.gather(1, index)
-
-    def _forward(
-        self, is_target: bool, starts: int | Sequence[int], tokens: Tensor, keep: int = 0, *, in_round: bool = True
-    ) -> Tensor:
-        """Feed (B, N) tokens at each row's own place, as a round or a prefill does."""
-        model = self.target if is_target else self.draft
-        cache = self.target_cache if is_target else self.draft_cache
-        cache.set_lengths(starts)
-        run = forward if in_round else prefill
-        return run(model.model, cache, tokens, keep=keep)
-
-    def _feed(self, is_target: bool, start: int, stop: int, keep: int = 0, *, in_round: bool = True) -> Tensor:
-        """Feed the text's tokens start … stop−1 on top of a cache of ``start`` tokens."""
-        text = self.target_text if is_target else self.draft_text
-        return self._forward(is_target, start, text[:, start:stop], keep, in_round=in_round)
-
-    def _fill(self, is_target: bool, length: int) -> Tensor:
-        """Prefill ``length`` tokens, in chunks that bound memory; logits of the last position (B, 1, V)."""
-        chunk = max(1, PREFILL_TOKENS // self.target_cache.batch_size)
-        for start in range(0, length, chunk):
-            logits = self._feed(is_target, start, min(start + chunk, length), keep=1, in_round=False)
-        return logits
-
-    def _seen(self, is_target: bool, starts: Sequence[int], settings: SamplingSettings) -> Tensor | None:
-        """(B, V) history of each row including the token fed at its place, where the chain needs one."""
-        if settings.repetition_penalty == 1.0:
-            return None
-        text = (self.target_text if is_target else self.draft_text)[:, : max(starts) + 1]
-        model = self.target if is_target else self.draft
-        place = torch.arange(text.shape[1], device=text.device)
-        inside = place <= torch.tensor(starts, device=text.device)[:, None]
-        return seen_tokens(text, inside, model.vocabulary_rows)
-
-    def _draw(
-        self, logits: Tensor, settings: SamplingSettings, step: int, is_target: bool, seen: Tensor | None
-    ) -> Tensor:
-        uniforms = (self._target_uniforms if is_target else self._draft_uniforms)[step]
-        return next_tokens(logits[:, -1], settings, uniforms, seen)
+        return [max(1, context - row % RAGGED_OVER) for row in range(self.target.cache.batch_size)]
 
     @torch.inference_mode()
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
         """One sample of an arm: cumulative seconds at each of its marks."""
-        for cache in self._caches:
-            cache.reserve(context + self.gamma_max + 1)
+        for side in [self.target] if self.lookups is not None else [self.target, self.draft]:
+            side.cache.reserve(context + self.gamma_max + 1)
         if arm == "decode":
             return self._sample_decode(context, settings, clock)
         if arm == "draft":
@@ -240,60 +220,66 @@ class Workbench:
         if arm == "prefill_draft" and self.lookups is not None:
             lookups = self.lookups
             return timed_marks(clock, [lambda: lookups.index(context)])
-        return self._sample_prefill(arm == "prefill_target", context, settings, clock)
+        side = self.target if arm == "prefill_target" else self.draft
+        seen = side.seen([context - 1] * len(side.text), settings)
+        return timed_marks(clock, [lambda: side.draw(side.fill(context), settings, 0, seen)])
 
     def _sample_decode(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(True, [context] * len(self.target_text), settings)
-        self._feed(True, context - 1, context)
-        return timed_marks(clock, [lambda: self._draw(self._feed(True, context, context + 1), settings, 0, True, seen)])
+        side, text = self.target, self.target.text
+        seen = side.seen([context] * len(text), settings)
+        side.feed(context - 1, text[:, context - 1 : context])
+
+        def decode() -> Tensor:
+            return side.draw(side.feed(context, text[:, context : context + 1]), settings, 0, seen)
+
+        return timed_marks(clock, [decode])
 
     def _sample_chain(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        starts = self._stand(context)
-        seen = self._seen(False, starts, settings)
-        current, rest = self._own(False, starts, 1), self._own(False, starts, self.gamma_max)
+        starts, side = self._ragged(context), self.draft
+        seen = side.seen(starts, settings)
+        current, rest = side.own(starts, 1), side.own(starts, self.gamma_max)
 
         def step(index: int) -> Callable[[], None]:
             def run() -> None:
                 nonlocal current
-                logits = forward(self.draft.model, self.draft_cache, current, keep=1)
-                drawn = self._draw(logits, settings, index, False, seen).clamp(min=0)  # as a drafter keeps it feedable
+                logits = forward(side.model.model, side.cache, current, keep=1)
+                drawn = side.draw(logits, settings, index, seen).clamp(min=0)  # as a drafter keeps it feedable
                 if seen is not None:
                     seen.scatter_(1, drawn[:, None], True)
                 current = drawn[:, None]
 
             return run
 
-        self._forward(True, starts, self._own(True, starts, 1))
-        self.draft_cache.set_lengths(starts)
+        self.target.feed(starts, self.target.own(starts, 1))
+        side.cache.set_lengths(starts)
         marks = timed_marks(clock, [step(index) for index in range(self.gamma_max)])
-        self._forward(False, starts, rest, keep=1, in_round=False)
+        side.cache.set_lengths(starts)
+        prefill(side.model.model, side.cache, rest, keep=1)
         return marks
 
     def _sample_lookups(self, lookups: TimedLookups, context: int, clock: Clock) -> list[float]:
         marks = []
         for gamma in range(1, self.gamma_max + 1):
             look = lookups.round(context, gamma)
-            self._feed(True, context, context + 1)
+            self.target.feed(context, self.target.text[:, context : context + 1])
             marks += timed_marks(clock, [look])
         return marks
 
     def _sample_catch_up(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        starts = self._stand(context)
-        seen = self._seen(False, starts, settings)
+        starts, side = self._ragged(context), self.draft
+        seen = side.seen(starts, settings)
         before = [start - 1 for start in starts]
-        both = self._own(False, before, 2)
-        self._forward(True, starts, self._own(True, starts, 1))
-        return timed_marks(
-            clock, [lambda: self._draw(self._forward(False, before, both, keep=1), settings, 0, False, seen)]
-        )
+        both = side.own(before, 2)
+        self.target.feed(starts, self.target.own(starts, 1))
+        return timed_marks(clock, [lambda: side.draw(side.feed(before, both, keep=1), settings, 0, seen)])
 
     def _sample_verify(self, gamma: int, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        starts = self._stand(context)
-        seen = self._seen(True, starts, settings)
-        fed = self._own(True, starts, gamma + 1)
+        starts, side = self._ragged(context), self.target
+        seen = side.seen(starts, settings)
+        fed = side.own(starts, gamma + 1)
 
         def verify() -> Tensor:
-            logits = self._forward(True, starts, fed)
+            logits = side.feed(starts, fed)
             history = None if seen is None else seen_along(seen, fed)
             if settings.temperature == 0.0:
                 return lowest_argmax(processed_logits(logits, settings, history))
@@ -303,9 +289,5 @@ class Workbench:
             self.lookups.round(context, gamma)()
         else:
             before = [start - 1 for start in starts]
-            self._forward(False, before, self._own(False, before, 1), keep=1)
+            self.draft.feed(before, self.draft.own(before, 1), keep=1)
         return timed_marks(clock, [verify])
-
-    def _sample_prefill(self, is_target: bool, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
-        seen = self._seen(is_target, [context - 1] * len(self.target_text), settings)
-        return timed_marks(clock, [lambda: self._draw(self._fill(is_target, context), settings, 0, is_target, seen)])

@@ -3,9 +3,8 @@
     journal.record(BlockRecord(cell_id="0f3a", arm="verify:3", block=0, status="ok", samples_s=[[0.0123], [0.0121]]))
     journal.blocks("0f3a", "verify:3")  →  {0: BlockRecord(…)}
 
-A block without samples says why there are none: its status and its reason.
-
-When the blocks of a cell are enough: every median is known well, or the seconds for more are spent.
+A block without samples says why there are none: its status and its reason.  A `StoppingRule` says when the blocks of a
+cell are enough: every median is known well, or the seconds for more are spent.
 
     stopping = StoppingRule(arms=arm_names([1, 2, 3]), precision=precision, journal=journal, looks_up=False)
     stopping.converged(cell) or stopping.out_of_budget([cell], precision.max_cell_seconds)
@@ -21,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, is_prefill
 from specgauge.model.checks import FloatArray
 from specgauge.model.sampling import SamplingSettings
@@ -67,10 +66,10 @@ class BlockJournal(Protocol):
         """Recorded blocks of an arm by number, whatever their status."""
 
     def begin(self, cell_id: str, arm: str, block: int) -> None:
-        """Be told that a block is under way, its first arm named; may raise where none may begin any more."""
+        """Be told that a block is running, its first arm named; may raise where none may begin any more."""
 
     def turn(self, cell_id: str, arm: str, block: int) -> None:
-        """Be told whose turn it is in the block under way."""
+        """Be told which arm of the running block is sampled next."""
 
     def record(self, block: BlockRecord) -> None:
         """Keep a block for good before returning."""
@@ -106,7 +105,7 @@ class StoppingRule:
         return True
 
     def _round_s(self, cell: TimingCell, arm: str) -> float | None:
-        """What an arm is held against: its own median (None), but T_decode for lookups, microseconds of a round."""
+        """What an arm is compared with: its own median (None), but T_decode for lookups, microseconds of a round."""
         if arm != "draft" or not self.looks_up:
             return None
         return float(np.median(_samples(self.journal.blocks(cell.cell_id, "decode"))))

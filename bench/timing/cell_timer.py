@@ -1,24 +1,15 @@
-"""Takes the blocks of the cells of one batch size, in turns, and contains what goes wrong in one of them.
+"""Time the cells of one pair: arms interleaved in blocks, until every median is known well enough.
 
-    timer.measure_group(cells, prompts)        # every cell known well enough, out of budget, or given up with a reason
-
-A block holds the arms of one cell, a sample of each in turn: first calls and one warm-up of a shape are kept apart, and
-a compile among the samples fails the block.  Where one arm fails, or the run is stopped, the others keep the samples
-they have.  A cell that fails is given up alone; one that runs out of memory takes the larger contexts of its chain
-along.
-
-Time the cells of one pair: arms interleaved in blocks, until every median is known well enough.
-
-A cell is (chain, batch size, context) of a loaded pair.  All cells of one batch size share caches and are visited in
-turn, a block at a time: a sample of each arm after the other, in an order shuffled by block, so that a machine that
-slows down hits all arms alike.  A cell stops when the interval of every arm's median is narrower than
-``precision.relative_ci`` of it, or when its blocks, its own seconds or those of its batch size are spent.  First calls
-and one warm-up are kept apart.
+A cell is (chain, batch size, context) of a loaded pair.  Cells of one batch size share caches and are interleaved, a
+block at a time: a sample of each arm after the other, in an order shuffled by block, so that a machine that slows down
+hits all arms alike.  A cell stops when the interval of every arm's median is narrower than ``precision.relative_ci`` of
+it, or when its blocks, its own seconds or those of its batch size are spent.
 
     measure_cells(pair, cells, gammas=[1, 2, 3], prompts=prompts, precision=precision, journal=journal, seed=0)
 
-Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells of the same chain as ``skipped``.
-How one batch size is measured is in `specgauge.bench.timing.cell_timer`; here batch sizes follow each other.
+First calls and one warm-up of a shape are kept apart, and a compile among the samples fails the block.  Where one arm
+fails, or the run is stopped, the others keep the samples they have.  Out of memory is a result: the cell's arms are
+recorded as ``oom``, larger cells of the same chain as ``skipped``; a cell that fails otherwise is given up alone.
 """
 
 from __future__ import annotations
@@ -35,13 +26,12 @@ import torch
 
 from specgauge.bench.cache.cache import capacity_bucket
 from specgauge.bench.device import free_memory, is_out_of_memory, peak_memory_bytes
-from specgauge.bench.models.compilation import Built, built, nothing_built
 from specgauge.bench.models.pair import LoadedPair
+from specgauge.bench.models.static_graphs import Compilation, compiled_so_far, no_compilation
 from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, Status, StoppingRule, TimingCell, first_line
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed, watched
-from specgauge.configs.contexts import check_context
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig, check_context
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 
 
@@ -63,33 +53,32 @@ class _Taken:
     samples_s: list[list[float]] = field(default_factory=list)
     warmups_s: list[list[float]] = field(default_factory=list)
     first_call_s: float | None = None
-    building: Built = field(default_factory=lambda: Built(count=0, seconds=0.0))
+    compilation: Compilation = field(default_factory=Compilation)
     device_s: float = 0.0
 
 
+@dataclass(kw_only=True)
 class CellTimer:
-    """Times the cells of one pair and batch size."""
+    """Times the cells of one pair."""
 
-    def __init__(
-        self,
-        pair: LoadedPair,
-        *,
-        gammas: Sequence[int],
-        precision: PrecisionConfig,
-        journal: BlockJournal,
-        clock: Clock,
-        seed: int,
-        progress: Callable[[str], None] | None,
-    ) -> None:
-        self.pair, self.gammas, self.precision, self.journal = pair, list(gammas), precision, journal
-        self.clock, self.seed, self.progress = clock, seed, progress
-        self.arms = arm_names(self.gammas, catches_up=pair.ngram is None)
-        self.stopping = StoppingRule(
-            arms=self.arms, precision=precision, journal=journal, looks_up=pair.ngram is not None
-        )
+    pair: LoadedPair
+    gammas: Sequence[int]
+    precision: PrecisionConfig
+    journal: BlockJournal
+    clock: Clock
+    seed: int
+    progress: Callable[[str], None] | None
+    arms: Sequence[str] = field(init=False)
+    stopping: StoppingRule = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive the arms and what ends a cell."""
+        looks_up = self.pair.ngram is not None
+        self.arms = arm_names(self.gammas, catches_up=not looks_up)
+        self.stopping = StoppingRule(arms=self.arms, precision=self.precision, journal=self.journal, looks_up=looks_up)
 
     def measure_block(self, bench: Workbench, state: CellState, arms: Sequence[str], block: int) -> None:
-        """Take one block of samples of several arms of a cell, a sample of each in turn, and record it.
+        """Take one block of samples of several arms of a cell, interleaved, and record it.
 
         What slows the machine down for a moment thus slows them all down, and the ratio of two arms keeps its value.
         """
@@ -103,7 +92,7 @@ class CellTimer:
                     state.sampled = arm
                     self.journal.turn(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
-                    with nothing_built(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
+                    with no_compilation(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
                         sample, seconds = undisturbed(partial(self._sample, bench, state, arm))
                     taken[arm].device_s += seconds
                     taken[arm].samples_s.append(sample)
@@ -117,7 +106,7 @@ class CellTimer:
         """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""
         if arm in state.warm:
             return
-        before = built()
+        before = compiled_so_far()
         (first, seconds), was_stopped = watched(partial(self._sample, bench, state, arm))
         if not was_stopped:  # it cannot be taken again: there is one first call
             taken.first_call_s, taken.device_s = first[-1], seconds
@@ -125,14 +114,14 @@ class CellTimer:
             warm_up, seconds = undisturbed(partial(self._sample, bench, state, arm))
             taken.warmups_s.append(warm_up)
             taken.device_s += seconds
-        taken.building = built().since(before)
+        taken.compilation = compiled_so_far().since(before)
         state.warm.add(arm)
 
     def _sample(self, bench: Workbench, state: CellState, arm: str) -> tuple[list[float], float]:
-        """One sample of an arm, and the seconds that it took all in all, but for those that built something."""
-        started, before = time.monotonic(), built()
+        """One sample of an arm, and the seconds that it took all in all, but for those that compiled something."""
+        started, before = time.monotonic(), compiled_so_far()
         sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
-        return sample, time.monotonic() - started - built().since(before).seconds
+        return sample, time.monotonic() - started - compiled_so_far().since(before).seconds
 
     def _record(self, bench: Workbench, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
         self.journal.record(
@@ -147,25 +136,25 @@ class CellTimer:
                 device_s=taken.device_s,
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
-                    "capacity_target": bench.target_cache.capacity,
+                    "capacity_target": bench.target_capacity,
                     "capacity_draft": bench.draft_capacity,
-                    **self.notes_of(cell, taken.building),
+                    **self.notes_of(cell, taken.compilation),
                 },
             )
         )
         if self.progress is not None:
             self.progress(arm)
 
-    def notes_of(self, cell: TimingCell, building: Built) -> dict[str, Any]:
+    def notes_of(self, cell: TimingCell, compilation: Compilation) -> dict[str, Any]:
         """What a block's notes say besides memory: in a mode other than eager, the slots that forwards cover, and what
-        its first calls built.
+        its first calls compiled.
         """
         if self.pair.target.mode == "eager":
             return {}
         return {
             "bucket": capacity_bucket(cell.context + max(self.gammas) + 1),
-            "graphs_built": building.count,
-            "build_s": building.seconds,
+            "graphs_built": compilation.count,
+            "build_s": compilation.seconds,
         }
 
     def give_up(self, state: CellState, status: Status, reason: str) -> None:
@@ -193,8 +182,7 @@ class CellTimer:
         """Whether a cell needs no further block: given up, recorded as such earlier, or known well enough."""
         if state.given_up:
             return True
-        recorded = [b for arm in self.arms for b in self.journal.blocks(state.cell.cell_id, arm).values()]
-        if any(block.status != "ok" for block in recorded):
+        if any(block.status != "ok" for block in self.recorded(state.cell)):
             state.given_up = True
             return True
         cell, stopping = state.cell, self.stopping
@@ -231,6 +219,31 @@ class CellTimer:
         cell, arm = state.cell.cell_id, self.arms[0]
         known = self.journal.blocks(cell, arm)
         self.journal.begin(cell, arm, next(block for block in itertools.count() if block not in known))
+
+    def measure(
+        self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]], batch_sizes: Iterable[int]
+    ) -> None:
+        """Measure the cells of one batch size after the other; those larger than one without memory are skipped.
+
+        Raises:
+            ValueError: a context does not fit into the models' limits.
+        """
+        check_contexts(self.pair, cells, max(self.gammas))
+        for batch_size in batch_sizes:
+            group = [cell for cell in cells if cell.batch_size == batch_size]
+            for cell in group:
+                smaller = next((c for c in cells if _dominates(cell, c) and self._ran_out_of_memory(c)), None)
+                if smaller is not None:
+                    self.give_up(CellState(cell=cell), "skipped", skip_reason(smaller))
+            self.measure_group(group, prompts)
+            free_memory()
+
+    def _ran_out_of_memory(self, cell: TimingCell) -> bool:
+        return any(block.status == "oom" for block in self.recorded(cell))
+
+    def recorded(self, cell: TimingCell) -> list[BlockRecord]:
+        """Every block of a cell, whatever its status."""
+        return [block for arm in self.arms for block in self.journal.blocks(cell.cell_id, arm).values()]
 
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
         """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""
@@ -288,6 +301,27 @@ def skip_reason(cell: TimingCell) -> str:
     return f"out of memory already at batch size {cell.batch_size}, context {cell.context}"
 
 
+def _dominates(larger: TimingCell, smaller: TimingCell) -> bool:
+    """Whether a cell needs at least the memory of another, smaller one of the same chain."""
+    return (
+        larger is not smaller
+        and larger.chain == smaller.chain
+        and larger.batch_size >= smaller.batch_size
+        and larger.context >= smaller.context
+    )
+
+
+def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int) -> None:
+    """Refuse contexts before anything is timed.
+
+    Raises:
+        ValueError: a context and a round on top of it exceed what either model takes.
+    """
+    largest = max(cell.context for cell in cells)
+    for loaded in pair.models:
+        check_context(loaded.name, context=largest, gamma_max=gamma_max, max_context=loaded.max_context)
+
+
 def measure_cells(
     pair: LoadedPair,
     cells: Sequence[TimingCell],
@@ -303,11 +337,12 @@ def measure_cells(
     """Time every cell of a pair, smallest batch size first; results go to the journal, nothing recorded is repeated.
 
     ``prompts`` are token ids of the workload; rows are made of them (`specgauge.bench.timing.arms.timing_rows`).
-    Raises ValueError when a context does not fit into the models' limits.
+
+    Raises:
+        ValueError: a context does not fit into the models' limits.
     """
-    check_contexts(pair, cells, max(gammas))
     timer = CellTimer(
-        pair,
+        pair=pair,
         gammas=gammas,
         precision=precision,
         journal=journal,
@@ -315,39 +350,4 @@ def measure_cells(
         seed=seed,
         progress=progress,
     )
-    measure_groups(timer, cells, prompts, sorted({cell.batch_size for cell in cells}))
-
-
-def measure_groups(
-    timer: CellTimer, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]], batch_sizes: Iterable[int]
-) -> None:
-    """Measure the cells of each batch size in turn; those larger than one without memory are skipped."""
-    for batch_size in batch_sizes:
-        group = [cell for cell in cells if cell.batch_size == batch_size]
-        for cell in group:
-            smaller = next((c for c in cells if _dominates(cell, c) and _ran_out_of_memory(timer, c)), None)
-            if smaller is not None:
-                timer.give_up(CellState(cell=cell), "skipped", skip_reason(smaller))
-        timer.measure_group(group, prompts)
-        free_memory()
-
-
-def _dominates(larger: TimingCell, smaller: TimingCell) -> bool:
-    """Whether a cell needs at least the memory of another, smaller one of the same chain."""
-    return (
-        larger is not smaller
-        and larger.chain == smaller.chain
-        and larger.batch_size >= smaller.batch_size
-        and larger.context >= smaller.context
-    )
-
-
-def _ran_out_of_memory(timer: CellTimer, cell: TimingCell) -> bool:
-    return any(b.status == "oom" for arm in timer.arms for b in timer.journal.blocks(cell.cell_id, arm).values())
-
-
-def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int) -> None:
-    """Raise ValueError when a context and a round on top of it exceed what either model takes."""
-    largest = max(cell.context for cell in cells)
-    for loaded in pair.models:
-        check_context(loaded.name, context=largest, gamma_max=gamma_max, max_context=loaded.max_context)
+    timer.measure(cells, prompts, sorted({cell.batch_size for cell in cells}))

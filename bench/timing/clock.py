@@ -7,14 +7,11 @@ event of one of them stands behind the work of another.
 
     marks = timed_marks(clock, [step] * 4)       # cumulative seconds C(1) … C(4)
 
-Times that a stop of the process fell into are taken again: Ctrl-Z and `fg`, a scheduler that suspends jobs.
-
-The clock goes on while a process is stopped, so a time that spans a stop says nothing of the work. SIGCONT ends every
-stop and is counted; whatever was under way when it came is done once more.
+A clock runs while a process is stopped (Ctrl-Z and `fg`, a scheduler that stops jobs), so a time that spans a stop says
+nothing of the work.  SIGCONT ends every stop and is counted; whatever was running when it came is done once more.  A
+frozen container or a virtual machine that was paused sends no signal and is not noticed.
 
     samples = undisturbed(lambda: [sample() for _ in range(5)])
-
-A frozen container or a virtual machine that was paused sends no signal and is not noticed.
 """
 
 from __future__ import annotations
@@ -92,10 +89,8 @@ class CudaClock:
         return float(start.elapsed_time(end)) * 1e-3
 
 
-class JointClock:
+class JointClock(HostClock):
     """The host's clock for work on several devices: a mark waits until all of it has ended."""
-
-    marks_on_host = True
 
     def __init__(self, clocks: Sequence[Clock], now: Callable[[], float] = time.perf_counter) -> None:
         """Take a clock of each device; ``now`` is the host's monotonic clock, in seconds."""
@@ -110,10 +105,6 @@ class JointClock:
         """The host's time once every device has ended its work."""
         self.synchronize()
         return self._now()
-
-    def elapsed_s(self, start: float, end: float) -> float:
-        """Seconds between two host times."""
-        return end - start
 
 
 def clock_for(*devices: torch.device) -> Clock:
@@ -142,24 +133,24 @@ def timed_marks(clock: Clock, steps: Sequence[Callable[[], object]]) -> list[flo
 
 Result = TypeVar("Result")
 
-_GOES_ON = getattr(signal, "SIGCONT", None)
+_CONTINUES = getattr(signal, "SIGCONT", None)
 """None where processes cannot be stopped by signal."""
 
 
 class _Stops:
-    """How often this process went on after a stop, since somebody asked first."""
+    """How often this process continued after a stop, since somebody asked first."""
 
     def __init__(self) -> None:
         self.count, self._watches = 0, False
 
     def watch(self) -> None:
         """Count from now on; only the main thread may say so."""
-        if self._watches or _GOES_ON is None or threading.current_thread() is not threading.main_thread():
+        if self._watches or _CONTINUES is None or threading.current_thread() is not threading.main_thread():
             return
-        signal.signal(_GOES_ON, self._went_on)
+        signal.signal(_CONTINUES, self._continued)
         self._watches = True
 
-    def _went_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _continued(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.count += 1
 
 

@@ -113,12 +113,15 @@ class Architecture:
 def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
     """Read a config.json (as a mapping) into counts; `name` is what messages call it.
 
-    A config with a `text_config` (image and text models) is read through it.  Raises ValueError with one line for a
-    `model_type` that is unknown (with the nearest known one), a missing or wrong field (named), heads that do not
-    divide, and architectures whose bytes are not counted here (latent KV, recurrent state, linear attention).
+    A config with a `text_config` (image and text models) is read through it.
+
+    Raises:
+        ValueError: an unknown `model_type` (with the nearest known one), a missing or wrong field (named), heads that
+            do not divide, or an architecture whose bytes are not counted here (latent KV, recurrent state, linear
+            attention).
     """
     if not isinstance(config, Mapping):
-        raise ValueError(f"{name}: found {type(config).__name__}, allowed: the mapping of a transformers config.json")
+        raise ValueError(f"{name}: expected the mapping of a transformers config.json, got {type(config).__name__}")
     inner = config.get("text_config")
     if isinstance(inner, Mapping):
         carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
@@ -130,17 +133,17 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
             raise ValueError(f"{name}: field {key!r} means {reason}, which the roofline does not count")
     for key, value in family.must_be.items():
         if config.get(key, value) != value:
-            raise ValueError(f"{name}: field {key!r}: found {config[key]!r}, allowed for {model_type}: {value!r}")
+            raise ValueError(f"{name}: field {key!r}: expected {value!r} for {model_type}, got {config[key]!r}")
     return _Reader(config, family, name, str(model_type)).architecture()
 
 
 def _family(model_type: object, name: str) -> Family:
     if model_type is None:
-        raise ValueError(f"{name}: field 'model_type' is missing; allowed: {', '.join(sorted(FAMILIES))}")
+        raise ValueError(f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got nothing")
     if model_type not in FAMILIES:
         raise ValueError(
-            f"{name}: field 'model_type': found {model_type!r}{_nearest(str(model_type), FAMILIES)}; "
-            f"allowed: {', '.join(sorted(FAMILIES))}"
+            f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got {model_type!r}"
+            f"{_nearest(str(model_type), FAMILIES)}"
         )
     return FAMILIES[str(model_type)]
 
@@ -167,8 +170,8 @@ class _Reader:
         head_dim = self.head_dim(hidden, heads)
         if heads % kv_heads:
             raise ValueError(
-                f"{self.name}: field 'num_key_value_heads': found {kv_heads}, allowed: a divisor of the {heads} "
-                "attention heads"
+                f"{self.name}: field 'num_key_value_heads': expected a divisor of the {heads} attention heads, got "
+                f"{kv_heads}"
             )
         self.check_projection(hidden)
         query_width, kv_width = heads * head_dim, kv_heads * head_dim
@@ -235,8 +238,8 @@ class _Reader:
         given = self.count("head_dim", 0)
         if not given and hidden % heads:
             raise ValueError(
-                f"{self.name}: field 'num_attention_heads': found {heads}, allowed without 'head_dim': a divisor of "
-                f"the hidden size {hidden}"
+                f"{self.name}: field 'num_attention_heads': expected a divisor of the hidden size {hidden} where "
+                f"there is no 'head_dim', got {heads}"
             )
         return given or hidden // heads
 
@@ -244,7 +247,7 @@ class _Reader:
         width = self.config.get("word_embed_proj_dim")
         if width is not None and width != hidden:
             raise ValueError(
-                f"{self.name}: field 'word_embed_proj_dim': found {width!r}, allowed: the hidden size {hidden}"
+                f"{self.name}: field 'word_embed_proj_dim': expected the hidden size {hidden}, got {width!r}"
             )
 
     def sparse_layers(self, layers: int) -> int:
@@ -265,7 +268,7 @@ class _Reader:
         per_token = self.count("num_experts_per_tok")
         if per_token > count:
             raise ValueError(
-                f"{self.name}: field 'num_experts_per_tok': found {per_token}, allowed: at most the {count} experts"
+                f"{self.name}: field 'num_experts_per_tok': expected at most the {count} experts, got {per_token}"
             )
         shared = self.count(rule.shared_width_key) if rule.shared_width_key else 0
         vectors = count * (1 + (self.matrices() - 1) * width + hidden) if rule.biases else 0
@@ -295,11 +298,13 @@ class _Reader:
     def windows_by_type(self, kinds: object, layers: int) -> tuple[int | None, ...]:
         known = ("full_attention", "sliding_attention")
         if not isinstance(kinds, (list, tuple)) or len(kinds) != layers:
-            raise ValueError(f"{self.name}: field 'layer_types': allowed: a list of {layers} names, one for each layer")
+            raise ValueError(
+                f"{self.name}: field 'layer_types': expected a list of {layers} names, one a layer, got {kinds!r}"
+            )
         for layer, kind in enumerate(kinds):
             if kind not in known:
                 raise ValueError(
-                    f"{self.name}: field 'layer_types', layer {layer}: found {kind!r}, allowed: {', '.join(known)}"
+                    f"{self.name}: field 'layer_types', layer {layer}: expected {' or '.join(known)}, got {kind!r}"
                 )
         window = self.count("sliding_window") if "sliding_attention" in kinds else None
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
@@ -321,9 +326,7 @@ class _Reader:
                 raise self.missing(field)
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise ValueError(
-                f"{self.name}: field {key!r}: found {value!r}, allowed: a whole number, at least {minimum}"
-            )
+            raise ValueError(f"{self.name}: field {key!r}: expected an integer of at least {minimum}, got {value!r}")
         return value
 
     def switch(self, switch: Switch) -> bool:
@@ -331,7 +334,7 @@ class _Reader:
         if value is None:
             return switch.default
         if not isinstance(value, bool):
-            raise ValueError(f"{self.name}: field {switch.key!r}: found {value!r}, allowed: true or false")
+            raise ValueError(f"{self.name}: field {switch.key!r}: expected true or false, got {value!r}")
         return value
 
     def missing(self, field: str) -> ValueError:

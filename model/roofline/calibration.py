@@ -1,17 +1,11 @@
 """Fit the few efficiencies of the roofline to measured steps, and say how well they predict steps left out.
 
 The model is `specgauge.model.roofline.step_time.step_time_s`; by default three numbers are fitted, one set for all
-steps given:
+steps given: the fractions of the peak bandwidth and FLOP rate that are reached, and the fixed seconds of a layer.  The
+loss is soft-L1 on log(predicted / measured), so that a few bad measurements do not bend the fit.  Its error is that of
+steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
 
-    bandwidth_fraction    share of the memory bandwidth reached by weights and KV cache
-    flops_fraction        share of the peak FLOP rate reached by matrices and attention
-    launch_s              fixed seconds of a layer (kernel launches, latency of its all-reduces)
-
-The loss is soft-L1 on log(predicted / measured), so that a few bad measurements do not bend the fit.  Its error is that
-of steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
-
-What was tried, on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3), and chosen by that error
-(`python -m specgauge.reports.roofline TABLE.csv --forms` prints it):
+The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3):
   - memory and arithmetic of an operation one after the other (exponent 1) against the larger of the two (∞) and the
     square sum (2): the plain sum is nearest, the maximum misses up to twice as much;
   - attention dealt in waves of two blocks to each multiprocessor against perfect balance: without waves the error is
@@ -23,15 +17,13 @@ What was tried, on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3), and
 Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
 as good as the guess that the other machine runs the same.
 
-Measured seconds of forward passes, with what each of them had to do: the data a calibration is fitted on.
-
 A step is one forward of `tokens` tokens for each of `batch_size` sequences that hold `context` tokens: T_decode with 1,
 T_verify(gamma) with gamma + 1, one draft step with 1 of the draft's own shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -44,7 +36,6 @@ from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency, StepWork, step_time_s, step_work
 
 Axis = Literal["batch_size", "context", "tokens"]
-AXES: tuple[Axis, ...] = ("batch_size", "context", "tokens")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +72,11 @@ class MeasuredSteps:
 def measured_steps(
     deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike, time_s: ArrayLike
 ) -> MeasuredSteps:
-    """Check and broadcast columns; ValueError for times that are not above 0 and counts that are not whole."""
+    """Check and broadcast columns.
+
+    Raises:
+        ValueError: a time that is not above 0, or a count that is not whole.
+    """
     columns = np.broadcast_arrays(
         np.atleast_1d(whole_numbers("batch_size", batch_size, minimum=1)),
         np.atleast_1d(whole_numbers("context", context, minimum=0)),
@@ -149,15 +144,14 @@ FORMS: tuple[Form, ...] = (
 def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficiency:
     """Robust least squares on the relative error, one set of numbers for all groups.
 
-    Raises ValueError where there are fewer steps than numbers to fit.
+    Raises:
+        ValueError: fewer steps than numbers to fit.
     """
     from scipy.optimize import least_squares
 
     count = sum(group.time_s.size for group in groups)
     if count < len(form.free):
-        raise ValueError(
-            f"measured steps: found {count}, allowed: at least {len(form.free)}, one for each fitted number"
-        )
+        raise ValueError(f"measured steps: expected at least {len(form.free)}, one for each fitted number, got {count}")
     prepared = [(group.work(), group) for group in groups]
     unit = {
         "bandwidth_fraction": 1.0,
@@ -250,12 +244,13 @@ class HeldOut:
 def cross_validate(groups: Sequence[MeasuredSteps], fit: Fit, *, by: Axis = "batch_size") -> list[HeldOut]:
     """Leave every value of `by` out of all groups in turn, fit the rest, predict it; one HeldOut for each group.
 
-    Raises ValueError where there are not two values to choose from.
+    Raises:
+        ValueError: there are not two values to choose from.
     """
     columns = [group.axis(by) for group in groups]
     values = np.unique(np.concatenate(columns))
     if values.size < 2:
-        raise ValueError(f"{by}: found only {values.tolist()}, allowed: at least two values, to leave each out in turn")
+        raise ValueError(f"{by}: expected at least two values, to leave each out in turn, got {values.tolist()}")
     predicted = [np.empty_like(group.time_s) for group in groups]
     for value in values:
         kept = [group.take(column != value) for group, column in zip(groups, columns, strict=True)]
@@ -265,17 +260,6 @@ def cross_validate(groups: Sequence[MeasuredSteps], fit: Fit, *, by: Axis = "bat
             if left_out.any():
                 result[left_out] = predictor(group.take(left_out))
     return [HeldOut(by=by, steps=group, predicted_s=s) for group, s in zip(groups, predicted, strict=True)]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Prediction:
-    """Predicted seconds, and the error that the fit made on steps it had not seen."""
-
-    time_s: FloatArray
-    extrapolated: BoolArray
-    """True outside the measured ranges, or for another model or machine."""
-    held_out_error: float | None
-    """Mean absolute relative error of the cross-validation; None where it could not be done."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -302,48 +286,12 @@ class Calibration:
         """Fitted numbers that the measured steps hardly depend on: do not carry them to steps that do."""
         return tuple(name for name, value in self.elasticity.items() if value < LEAST_ELASTICITY)
 
-    def predict(
-        self, deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1
-    ) -> Prediction:
-        """Seconds of steps that need not have been measured, on the same or another model and machine."""
-        work = step_work(deployment, batch_size=batch_size, context=context, tokens=tokens)
-        wanted = dict(zip(AXES, np.broadcast_arrays(batch_size, context, tokens), strict=True))
-        outside = np.zeros(work.tokens.shape, dtype=np.bool_)
-        for name in AXES:
-            measured = np.concatenate([group.axis(name) for group in self.groups])
-            outside |= (wanted[name] < measured.min()) | (wanted[name] > measured.max())
-        if all(group.deployment != deployment for group in self.groups):
-            outside |= True
-        return Prediction(
-            time_s=step_time_s(work, deployment, self.efficiency),
-            extrapolated=outside,
-            held_out_error=self.held_out_error,
-        )
-
-    def text(self) -> str:
-        """One line: the fitted numbers, and the error on steps left out."""
-        fitted = self.efficiency
-        words = {
-            "bandwidth_fraction": f"bandwidth {fitted.bandwidth_fraction:.1%}",
-            "flops_fraction": f"FLOPs {fitted.flops_fraction:.1%} of peak",
-            "launch_s": f"launch {fitted.launch_s * 1e6:.1f} µs a layer",
-            "token_s": f"{fitted.token_s * 1e6:.2f} µs a token",
-        }
-        line = ", ".join(
-            words[name] + (" (not identified)" if name in self.unidentified else "") for name in self.form.free
-        )
-        count = sum(group.time_s.size for group in self.groups)
-        if self.held_out_error is None:
-            return f"{line}; {count} steps, no second value to hold out"
-        worst = max(part.worst_abs_error for part in self.held_out)
-        what = self.held_out[0].by.replace("_", " ")
-        return f"{line}; {count} steps, error held out by {what}: mean {self.held_out_error:.2%}, worst {worst:.1%}"
-
 
 def calibrate(groups: Sequence[MeasuredSteps], *, form: Form = SUM, by: Axis = "batch_size") -> Calibration:
     """Fit all groups together and cross-validate by `by` (left undone where it has one value only).
 
-    Raises ValueError where there are fewer steps than numbers to fit.
+    Raises:
+        ValueError: fewer steps than numbers to fit.
     """
     efficiency = fit_efficiency(groups, form)
     values = np.unique(np.concatenate([group.axis(by) for group in groups]))
@@ -354,6 +302,34 @@ def calibrate(groups: Sequence[MeasuredSteps], *, form: Form = SUM, by: Axis = "
         groups=tuple(groups),
         held_out=tuple(held_out),
         elasticity={name: _elasticity(groups, efficiency, name) for name in form.free},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Held-out predictions of one machine's steps by three fits, each by part (such as "t_decode_s", "t_verify_s")."""
+
+    line: Mapping[str, HeldOut]
+    alone: Mapping[str, HeldOut]
+    """Roofline fitted on the part's own rows, the rows the line has."""
+    together: Mapping[str, HeldOut]
+    """Roofline with one set of numbers for all parts."""
+    calibration: Calibration
+
+
+def compare(parts: Mapping[str, MeasuredSteps], *, by: Axis = "batch_size") -> Comparison:
+    """Cross-validate the line and the roofline on steps of one model and machine.
+
+    Raises:
+        ValueError: fewer steps than numbers to fit, or one value of `by` only.
+    """
+    fit = roofline_fit()
+    steps = list(parts.values())
+    return Comparison(
+        line={part: cross_validate([each], line_fit, by=by)[0] for part, each in parts.items()},
+        alone={part: cross_validate([each], fit, by=by)[0] for part, each in parts.items()},
+        together=dict(zip(parts, cross_validate(steps, fit, by=by), strict=True)),
+        calibration=calibrate(steps, by=by),
     )
 
 

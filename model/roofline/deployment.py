@@ -88,15 +88,19 @@ class Precision:
         """Only dtypes whose size is known."""
         for name in ("weights", "kv_cache", "compute"):
             if getattr(self, name) not in DTYPE_BYTES:
-                raise ValueError(f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(DTYPE_BYTES)}")
+                raise ValueError(f"{name}: expected one of {', '.join(DTYPE_BYTES)}, got {getattr(self, name)!r}")
 
 
 def native_precision(architecture: Architecture) -> Precision:
-    """Everything in the dtype the config names; ValueError where it names none, or a quantisation (size unknown)."""
+    """Everything in the dtype the config names.
+
+    Raises:
+        ValueError: it names none, or a quantisation (whose size is unknown).
+    """
     if architecture.quantization is not None or architecture.dtype not in DTYPE_BYTES:
         found = architecture.quantization or architecture.dtype or "nothing"
         raise ValueError(
-            f"{architecture.name}: weight dtype: found {found}, allowed: {', '.join(DTYPE_BYTES)}; give a precision"
+            f"{architecture.name}: weight dtype: expected one of {', '.join(DTYPE_BYTES)}, got {found}; name one"
         )
     return Precision(weights=architecture.dtype, kv_cache=architecture.dtype, compute=architecture.dtype)
 
@@ -108,28 +112,32 @@ class Deployment:
     architecture: Architecture
     hardware: Hardware
     precision: Precision
-    devices: int = 1
+    tensor_parallel: int = 1
 
     def __post_init__(self) -> None:
         """Heads must divide over the devices."""
         heads, kv_heads = self.architecture.heads, self.architecture.kv_heads
-        if self.devices < 1 or heads % self.devices or max(kv_heads, self.devices) % min(kv_heads, self.devices):
+        if (
+            self.tensor_parallel < 1
+            or heads % self.tensor_parallel
+            or max(kv_heads, self.tensor_parallel) % min(kv_heads, self.tensor_parallel)
+        ):
             raise ValueError(
-                f"{self.architecture.name}: devices: found {self.devices}, allowed: a divisor of the {heads} attention "
-                f"heads that divides the {kv_heads} key-value heads or is a multiple of them"
+                f"{self.architecture.name}: tensor parallel: expected a divisor of the {heads} attention heads that "
+                f"divides the {kv_heads} key-value heads or is a multiple of them, got {self.tensor_parallel}"
             )
 
     @property
     def kv_heads_per_device(self) -> int:
         """Key-value heads one device holds; more devices than heads hold copies."""
-        return max(1, self.architecture.kv_heads // self.devices)
+        return max(1, self.architecture.kv_heads // self.tensor_parallel)
 
     @property
     def weight_bytes_held(self) -> float:
         """Weights in one device's memory: matrices and embeddings split, routers and vectors copied."""
         shape = self.architecture
         copied = shape.vector_parameters + shape.position_parameters + shape.sparse_layers * shape.router_parameters
-        return ((shape.parameters - copied) / self.devices + copied) * DTYPE_BYTES[self.precision.weights]
+        return ((shape.parameters - copied) / self.tensor_parallel + copied) * DTYPE_BYTES[self.precision.weights]
 
     def kv_bytes_held(self, tokens: ArrayLike) -> FloatArray:
         """KV cache of one sequence of `tokens` tokens on one device; a windowed layer keeps its window."""
@@ -160,7 +168,7 @@ def largest_batch(
     0 where not even one sequence fits.
     """
     if not 0 < memory_fraction <= 1:
-        raise ValueError(f"memory_fraction: found {memory_fraction:g}, allowed: above 0 and at most 1")
+        raise ValueError(f"memory_fraction: expected a number above 0 and at most 1, got {memory_fraction:g}")
     held = whole_numbers("context", context, minimum=0)
     drafted = whole_numbers("gamma", gamma, minimum=0)
     weights = target.weight_bytes_held

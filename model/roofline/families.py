@@ -9,6 +9,7 @@ of the model classes of transformers 5; tests build every family and compare the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 WindowRule = Literal["none", "all", "all_when_used", "from_layer_when_used", "even_below_when_used", "even", "pattern"]
@@ -81,11 +82,10 @@ class Family:
 
 
 _ATTENTION_BIAS = Switch(key="attention_bias")
+_with_attention_bias = partial(Family, qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS)
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(
-        qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True
-    ),
+    "llama": _with_attention_bias(mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True),
     "mistral": Family(windows="all"),
     "mixtral": Family(windows="all", experts=Experts(count_keys=("num_local_experts",), width_key="intermediate_size")),
     "qwen2": Family(qkv_bias=YES, windows="from_layer_when_used"),
@@ -99,57 +99,26 @@ FAMILIES: dict[str, Family] = {
             sparse_step=True,
         ),
     ),
-    "qwen3": Family(
-        qkv_bias=_ATTENTION_BIAS,
-        output_bias=_ATTENTION_BIAS,
-        qk_norm="head",
-        head_dim_optional=False,
-        windows="from_layer_when_used",
-    ),
-    "qwen3_moe": Family(
-        qkv_bias=_ATTENTION_BIAS,
-        output_bias=_ATTENTION_BIAS,
+    "qwen3": _with_attention_bias(qk_norm="head", head_dim_optional=False, windows="from_layer_when_used"),
+    "qwen3_moe": _with_attention_bias(
         qk_norm="head",
         windows="all_when_used",
         experts=Experts(
             count_keys=("num_experts", "num_local_experts"), width_key="moe_intermediate_size", sparse_step=True
         ),
     ),
-    "gemma": Family(
-        qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, tied_by_default=True, head_dim_optional=False
-    ),
-    "gemma2": Family(
-        qkv_bias=_ATTENTION_BIAS,
-        output_bias=_ATTENTION_BIAS,
-        norms_per_layer=4,
-        tied_by_default=True,
-        head_dim_optional=False,
-        windows="even",
-    ),
-    "gemma3_text": Family(
-        qkv_bias=_ATTENTION_BIAS,
-        output_bias=_ATTENTION_BIAS,
-        norms_per_layer=4,
-        qk_norm="head",
-        tied_by_default=True,
-        head_dim_optional=False,
-        windows="pattern",
+    "gemma": _with_attention_bias(tied_by_default=True, head_dim_optional=False),
+    "gemma2": _with_attention_bias(norms_per_layer=4, tied_by_default=True, head_dim_optional=False, windows="even"),
+    "gemma3_text": _with_attention_bias(
+        norms_per_layer=4, qk_norm="head", tied_by_default=True, head_dim_optional=False, windows="pattern"
     ),
     "phi3": Family(kv_heads_optional=True, windows="all"),
-    "smollm3": Family(
-        qkv_bias=_ATTENTION_BIAS,
-        output_bias=_ATTENTION_BIAS,
-        mlp_bias=Switch(key="mlp_bias"),
-        tied_by_default=True,
-        must_be={"use_sliding_window": False},
+    "smollm3": _with_attention_bias(
+        mlp_bias=Switch(key="mlp_bias"), tied_by_default=True, must_be={"use_sliding_window": False}
     ),
-    "granite": Family(
-        qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True
-    ),
-    "olmo2": Family(qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS, qk_norm="width", kv_heads_optional=True),
-    "olmoe": Family(
-        qkv_bias=_ATTENTION_BIAS,
-        output_bias=_ATTENTION_BIAS,
+    "granite": _with_attention_bias(mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True),
+    "olmo2": _with_attention_bias(qk_norm="width", kv_heads_optional=True),
+    "olmoe": _with_attention_bias(
         qk_norm="width",
         kv_heads_optional=True,
         experts=Experts(count_keys=("num_experts", "num_local_experts"), width_key="intermediate_size"),

@@ -9,15 +9,15 @@ Each of the N devices of a tensor-parallel group then does
     attention FLOPs  B · Σ_layers Σ_{i=1..n} min(s + i, window) · 4 · heads/N · head_dim
     all-reduce       2 · layers · 2(N − 1)/N · nB · hidden      numbers sent by a ring, two all-reduces a layer
 
-and can't take less than the longest of bytes / bandwidth, FLOPs / peak and bytes sent / link bandwidth: the time floor
-(Williams et al., "Roofline", CACM 2009).  What a machine really takes is
+and can't take less than the longest of bytes / bandwidth, FLOPs / peak and bytes sent / link bandwidth: the roofline
+bound (Williams et al., "Roofline", CACM 2009).  What a machine really takes is
 
     t = layers·launch + nB·token + sent/link + weights/(b·bandwidth) + matrix/(f·peak)
         + imbalance·KV/(b·bandwidth) + attention/(f·peak)
 
 with few fractions b, f and costs fitted on measured cells: `specgauge.model.roofline.calibration`.  Everything
-broadcasts over
-batch size, context and tokens; out come float64 arrays.  Experts touched: uniform routing, each token picks k of E.
+broadcasts over batch size, context and tokens; out come float64 arrays.  Experts touched: uniform routing, each token
+picks k of E.
 
     >>> round(float(experts_touched(8, 2, 5)), 4)
     6.1016
@@ -71,7 +71,7 @@ class StepWork:
 def experts_touched(experts: int, per_token: int, tokens: ArrayLike) -> FloatArray:
     """E(1 − (1 − k/E)^n): expected distinct experts when each of n tokens picks k of E uniformly."""
     if not 1 <= per_token <= experts:
-        raise ValueError(f"per_token: found {per_token}, allowed: 1 to the {experts} experts")
+        raise ValueError(f"per_token: expected 1 to the {experts} experts, got {per_token}")
     count = whole_numbers("tokens", tokens, minimum=0)
     if per_token == experts:
         return np.asarray(np.where(count > 0, float(experts), 0.0), dtype=np.float64)
@@ -81,15 +81,17 @@ def experts_touched(experts: int, per_token: int, tokens: ArrayLike) -> FloatArr
 def step_work(deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1) -> StepWork:
     """Bytes and FLOPs of one forward of `tokens` new tokens per sequence, on one device (equations at the top).
 
-    `batch_size` ≥ 1, `context` ≥ 0 and `tokens` ≥ 1 broadcast.  Every new token gets logits.  Raises ValueError for
-    anything else.
+    `batch_size` ≥ 1, `context` ≥ 0 and `tokens` ≥ 1 broadcast.  Every new token gets logits.
+
+    Raises:
+        ValueError: a count that is not whole or below its least value.
     """
     batch, held, fed = np.broadcast_arrays(
         whole_numbers("batch_size", batch_size, minimum=1),
         whole_numbers("context", context, minimum=0),
         whole_numbers("tokens", tokens, minimum=1),
     )
-    shape, devices, precision = deployment.architecture, deployment.devices, deployment.precision
+    shape, devices, precision = deployment.architecture, deployment.tensor_parallel, deployment.precision
     through = np.asarray(batch * fed, dtype=np.float64)
     seen, pairs = _attention_extent(shape, held, fed)
     routers = shape.sparse_layers * shape.router_parameters
@@ -136,19 +138,20 @@ def _attention_extent(shape: Architecture, held: IntArray, fed: IntArray) -> tup
     return seen, pairs
 
 
-def time_floor_s(work: StepWork, deployment: Deployment, *, launch_s: float = 0.0) -> FloatArray:
-    """The least seconds a step can take: the longest of memory, arithmetic and link, each at its peak.
+def roofline_bounds_s(work: StepWork, deployment: Deployment) -> dict[str, FloatArray]:
+    """The least seconds of a step by what bounds it ("memory", "arithmetic", "link"), each at its peak.
 
-    `launch_s` is a cost per layer that nothing hides (0: none).  Weights that fit in a cache can be read faster than
-    memory's peak; then the floor does not bind.
+    The step takes at least the largest of them.  Weights that fit in a cache can be read faster than memory's peak;
+    then the bound does not hold.  `link` is there for several devices only.
     """
     hardware = deployment.hardware
-    floor = np.maximum(
-        work.memory_bytes / hardware.bandwidth(), work.flops / hardware.peak(deployment.precision.compute)
-    )
-    if deployment.devices > 1:
-        floor = np.maximum(floor, work.sent_bytes / hardware.link())
-    return np.asarray(work.layers * launch_s + floor, dtype=np.float64)
+    bounds = {
+        "memory": np.asarray(work.memory_bytes / hardware.bandwidth(), dtype=np.float64),
+        "arithmetic": np.asarray(work.flops / hardware.peak(deployment.precision.compute), dtype=np.float64),
+    }
+    if deployment.tensor_parallel > 1:
+        bounds["link"] = np.asarray(work.sent_bytes / hardware.link(), dtype=np.float64)
+    return bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +172,11 @@ class Efficiency:
     """Attention blocks that one multiprocessor holds at once; None: attention is always balanced."""
 
 
-def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency) -> FloatArray:
-    """Seconds of a step with fitted efficiencies (equation at the top)."""
+def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency | None = None) -> FloatArray:
+    """Seconds of a step with fitted efficiencies (equation at the top); its roofline bound without."""
+    if efficiency is None:
+        bounds = np.broadcast_arrays(*roofline_bounds_s(work, deployment).values())
+        return np.asarray(np.maximum.reduce(bounds), dtype=np.float64)
     hardware = deployment.hardware
     bandwidth = efficiency.bandwidth_fraction * hardware.bandwidth()
     peak = efficiency.flops_fraction * hardware.peak(deployment.precision.compute)
@@ -182,7 +188,7 @@ def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency) 
         + _combine(work.weight_bytes / bandwidth, work.matrix_flops / peak, exponent)
         + _combine(imbalance * work.kv_bytes / bandwidth, work.attention_flops / peak, exponent)
     )
-    if deployment.devices > 1:
+    if deployment.tensor_parallel > 1:
         seconds = seconds + work.sent_bytes / hardware.link()
     return np.asarray(seconds, dtype=np.float64)
 
@@ -211,53 +217,3 @@ def attention_imbalance(blocks: ArrayLike, multiprocessors: int | None, resident
     rest = count - full
     taken = full + np.where(rest > 0, np.maximum(rest, multiprocessors), 0.0)
     return np.asarray(np.where(count < multiprocessors, 1.0, taken / np.maximum(count, 1.0)), dtype=np.float64)
-
-
-def t_decode_s(
-    deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLike, efficiency: Efficiency | None = None
-) -> FloatArray:
-    """T_decode(B, s): one token per sequence; the floor without an `efficiency`."""
-    return _step_s(deployment, batch_size, context, 1, efficiency)
-
-
-def t_verify_s(
-    deployment: Deployment,
-    *,
-    batch_size: ArrayLike,
-    context: ArrayLike,
-    gamma: ArrayLike,
-    efficiency: Efficiency | None = None,
-) -> FloatArray:
-    """T_verify(B, s, γ): γ + 1 tokens per sequence; the floor without an `efficiency`."""
-    fed = whole_numbers("gamma", gamma, minimum=0) + 1
-    return _step_s(deployment, batch_size, context, fed, efficiency)
-
-
-def t_draft_total_s(
-    deployment: Deployment,
-    *,
-    batch_size: ArrayLike,
-    context: ArrayLike,
-    gamma_max: int,
-    efficiency: Efficiency | None = None,
-) -> FloatArray:
-    """C(B, s, k) for k = 1 … gamma_max, last axis: k one-token steps of the draft from context s on."""
-    steps = np.arange(int(whole_numbers("gamma_max", gamma_max, minimum=1)))
-    batch, held = np.broadcast_arrays(
-        whole_numbers("batch_size", batch_size, minimum=1), whole_numbers("context", context, minimum=0)
-    )
-    each = _step_s(deployment, batch[..., np.newaxis], held[..., np.newaxis] + steps, 1, efficiency)
-    return np.cumsum(each, axis=-1)
-
-
-def _step_s(
-    deployment: Deployment,
-    batch_size: ArrayLike,
-    context: ArrayLike,
-    tokens: ArrayLike,
-    efficiency: Efficiency | None,
-) -> FloatArray:
-    work = step_work(deployment, batch_size=batch_size, context=context, tokens=tokens)
-    if efficiency is None:
-        return time_floor_s(work, deployment)
-    return step_time_s(work, deployment, efficiency)

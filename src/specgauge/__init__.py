@@ -12,13 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from specgauge.configs.faults import ConfigError as ConfigError
+    from specgauge.configs.errors import ConfigError as ConfigError
     from specgauge.configs.loader import config_hash as config_hash
     from specgauge.configs.loader import config_to_yaml as config_to_yaml
     from specgauge.configs.loader import load_config as load_config
+    from specgauge.configs.loader import shipped_configs as shipped_configs
     from specgauge.configs.schema import Config as Config
-    from specgauge.configs.shipped import shipped_configs as shipped_configs
     from specgauge.model.acceptance.renewal import renewal as renewal
     from specgauge.model.exact import position_distribution as position_distribution
     from specgauge.model.sampling import SamplingSettings as SamplingSettings
@@ -35,12 +37,10 @@ if TYPE_CHECKING:
     from specgauge.sweeps.run.runner import run as run
     from specgauge.sweeps.store.rundir import Run as Run
 
-__version__ = "0.1.0"
-
 _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _HOMES = {
     "Config": "specgauge.configs.schema",
-    "ConfigError": "specgauge.configs.faults",
+    "ConfigError": "specgauge.configs.errors",
     "Run": "specgauge.sweeps.store.rundir",
     "SamplingSettings": "specgauge.model.sampling",
     "accepted_draft_tokens": "specgauge.model.speedup",
@@ -54,7 +54,7 @@ _HOMES = {
     "renewal": "specgauge.model.acceptance.renewal",
     "round_time_s": "specgauge.model.speedup",
     "run": "specgauge.sweeps.run.runner",
-    "shipped_configs": "specgauge.configs.shipped",
+    "shipped_configs": "specgauge.configs.loader",
     "speedup": "specgauge.model.speedup",
     "survival_iid": "specgauge.model.speedup",
     "tokens_per_round": "specgauge.model.speedup",

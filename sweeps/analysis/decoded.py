@@ -306,7 +306,7 @@ class DecodedCells:
 
 def texts_length(config: Config) -> int:
     """Tokens written for each prompt that is decoded end to end."""
-    wanted = None if config.verify is None else config.verify.max_new_tokens
+    wanted = None if config.validation is None else config.validation.max_new_tokens
     return wanted or config.workload.max_new_tokens
 
 

@@ -40,7 +40,7 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.store.rows import columns, write_csv, write_yaml
+from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, ValidationRow
 from specgauge.sweeps.store.tables import read_tuned
@@ -88,7 +88,7 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
     content = {"recommendations": list(predictions.recommendations), "warnings": list(predictions.warnings)}
-    write_yaml(run.path / RECOMMENDATION, content)
+    write_mapping(run.path / RECOMMENDATION, content)
     return predictions
 
 

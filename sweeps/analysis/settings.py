@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.pairs import NgramDraft
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Setting
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.sampling import SamplingConfig
-    from specgauge.configs.schema import Config
+    from specgauge.configs.schema import Config, SamplingConfig
 
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 

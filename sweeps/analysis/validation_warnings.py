@@ -46,7 +46,7 @@ def policy_warnings(tuned: Iterable[TunedCell]) -> Iterator[RunWarning]:
             code="policy_left_out",
             message=f"pair {pair}: {', '.join(names)} left out of {count}, first sampling {key.sampling}, batch size "
             f"{key.batch_size}, context {key.start_context}: {reason}",
-            remedy="see to what is missing, or ask for fewer in verify.policies; then start anew with --fresh",
+            remedy="see to what is missing, or ask for fewer in validate.policies; then start anew with --fresh",
         )
 
 
@@ -68,7 +68,7 @@ def _not_decoded(pair: str, reasons: Mapping[str, str]) -> RunWarning:
     return RunWarning(
         code="not_decoded",
         message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
-        remedy="where time ran out, raise verify.max_seconds or limits.run_seconds, else see to the reason; then run "
+        remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then run "
         "the same command again, which goes on",
     )
 
@@ -118,7 +118,7 @@ def _not_lossless(row: _Row) -> RunWarning:
         code="not_lossless",
         message=f"{_point(row)}: {row['why_not_lossless']}, so the texts decoded are not the target's and say nothing "
         f"about the draft",
-        remedy="set verify.acceptance to null to decode as the models decide",
+        remedy="set validate.acceptance to null to decode as the models decide",
     )
 
 

@@ -1,12 +1,9 @@
 """How far a run is, and how long it should still take, on stderr: bars on a terminal, plain lines otherwise.
 
-with progress_to(sys.stderr) as progress:
-    progress.start("timing", total=120, done=40)
-    progress.advance()
-    progress.say("batch size 8: out of memory")
-    progress.start("timing", total=120, limits=Limits(work_s=300.0, is_fewest=True))      # or more, while there is time
-
-Bytes and seconds as people read them, to a precision worth an estimate.
+    with progress_to(sys.stderr) as progress:
+        progress.start("timing", total=120, done=40, limits=Limits(work_s=300.0, is_fewest=True))
+        progress.advance()
+        progress.say("batch size 8: out of memory")
 
 >>> size_text(3 * 2**30), duration_text(90)
 ('3 GiB', '1.5 min')
@@ -19,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -69,24 +66,8 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-class Progress(Protocol):
-    """What a run tells while it works."""
-
-    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
-        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended."""
-
-    def advance(self, steps: int = 1) -> None:
-        """So many steps of the stage are done."""
-
-    def set_aside(self, seconds: float) -> None:
-        """So many seconds of the stage went into what its other steps do not need: no part of its pace or its work."""
-
-    def say(self, text: str) -> None:
-        """One line that stays."""
-
-
 @dataclass(kw_only=True)
-class _Stage:
+class Stage:
     """What a stage has done and may still take, in seconds of one clock."""
 
     name: str = ""
@@ -98,14 +79,9 @@ class _Stage:
     started_s: float = 0.0
     aside_s: float = 0.0
 
-    @classmethod
-    def begin(cls, name: str, total: int, done: int, limits: Limits, now_s: float) -> Self:
-        """One that begins now, so many steps of which an earlier run had done."""
-        return cls(name=name, total=total, begun=done, done=done, limits=limits, started_s=now_s)
-
     @property
     def grows(self) -> bool:
-        """Whether it goes on as long as its limits allow."""
+        """Whether it continues as long as its limits allow."""
         return self.limits.is_fewest or self.done > self.total
 
     def pace_s(self, now_s: float) -> float | None:
@@ -138,7 +114,7 @@ class _Stage:
         return max(foreseen, by_limit) if self.grows else min(foreseen, max(by_limit, self.limits.least, self.done))
 
     def left(self, now_s: float) -> str:
-        """The time left in words; empty before its pace is known, and where nothing is left of what was foreseen."""
+        """The time left; empty before its pace is known, and where nothing is left of what was foreseen."""
         pace_s, limit_s = self.pace_s(now_s), self._limit_s(now_s)
         if pace_s is None or (self.done >= self.total and (limit_s is None or not self.grows)):
             return ""
@@ -159,24 +135,47 @@ class _Stage:
         return f"about {duration_text(most_s)} left"
 
 
-class Lines:
+class Progress:
+    """What a run tells while it works; this one counts and shows nothing."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` tells the time in seconds."""
+        self._now, self._stage = now, Stage()
+
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        """A stage of about `total` steps begins, `done` of them by an earlier run; the one before it has ended."""
+        self._stage = Stage(name=stage, total=total, begun=done, done=done, limits=limits, started_s=self._now())
+
+    def advance(self, steps: int = 1) -> None:
+        """So many steps of the stage are done."""
+        self._stage.done += steps
+
+    def set_aside(self, seconds: float) -> None:
+        """So many seconds of the stage went into what its other steps do not need: no part of its pace or its work."""
+        self._stage.aside_s += seconds
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+
+
+class Lines(Progress):
     """Plain lines: one when a stage begins, then at most one every `LINE_EVERY_S` seconds."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
-        """Write to `stream`; `now` tells the time in seconds."""
-        self._stream, self._now = stream, now
-        self._stage, self._last_s = _Stage(), 0.0
+        """Write to `stream`."""
+        super().__init__(now)
+        self._stream, self._last_s = stream, 0.0
 
     def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         """Print the stage."""
-        self._last_s = now_s = self._now()
-        self._stage = _Stage.begin(stage, total, done, limits, now_s)
+        super().start(stage, total, done, limits)
+        self._last_s = self._stage.started_s
         self.say(f"{stage} …")
 
     def advance(self, steps: int = 1) -> None:
         """Count, and print when the last line is old enough."""
+        super().advance(steps)
         stage, now_s = self._stage, self._now()
-        stage.done += steps
         if now_s - self._last_s < LINE_EVERY_S:
             return
         self._last_s = now_s
@@ -186,25 +185,22 @@ class Lines:
         left = stage.left(now_s)
         self.say(f"{stage.name}: {stage.done}{of}{', ' if left else ''}{left}")
 
-    def set_aside(self, seconds: float) -> None:
-        """Leave them out of the pace."""
-        self._stage.aside_s += seconds
-
     def say(self, text: str) -> None:
         """Print `text`."""
         print(text, file=self._stream, flush=True)
 
 
-class Bars:
+class Bars(Progress):
     """One bar for each stage."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
-        """Draw on the terminal `stream`; `open` and `close` it around the work. `now` tells the time in seconds."""
+        """Draw on the terminal `stream` inside `with bars.drawn`."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
-        self._bars = RichProgress(
+        super().__init__(now)
+        self.drawn = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -213,43 +209,25 @@ class Bars:
             console=Console(file=stream),
         )
         self._task: TaskID | None = None
-        self._now, self._stage = now, _Stage()
-
-    def open(self) -> None:
-        """Begin to draw."""
-        self._bars.start()
-
-    def close(self) -> None:
-        """Leave the bars as they are."""
-        self._bars.stop()
 
     def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
         """Add the stage's bar; what the one before it lacked is not to come."""
-        self._finish()
-        self._stage = _Stage.begin(stage, total, done, limits, self._now())
-        self._task = self._bars.add_task(stage, total=max(total, done), completed=done, left="")
-
-    def _finish(self) -> None:
         if self._task is not None:
-            self._bars.update(self._task, total=self._stage.done, completed=self._stage.done, left="")
-            self._bars.stop_task(self._task)
+            self.drawn.update(self._task, total=self._stage.done, completed=self._stage.done, left="")
+            self.drawn.stop_task(self._task)
+        super().start(stage, total, done, limits)
+        self._task = self.drawn.add_task(stage, total=max(total, done), completed=done, left="")
 
     def advance(self, steps: int = 1) -> None:
         """Move the bar, and its end to where a limit should be, if that is what ends the stage."""
+        super().advance(steps)
         assert self._task is not None
-        now_s = self._now()
-        self._stage.done += steps
-        self._bars.update(
-            self._task, completed=self._stage.done, total=self._stage.end(now_s), left=self._stage.left(now_s)
-        )
-
-    def set_aside(self, seconds: float) -> None:
-        """Leave them out of the pace."""
-        self._stage.aside_s += seconds
+        stage, now_s = self._stage, self._now()
+        self.drawn.update(self._task, completed=stage.done, total=stage.end(now_s), left=stage.left(now_s))
 
     def say(self, text: str) -> None:
         """Print `text` above the bars."""
-        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.drawn.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -259,8 +237,5 @@ def progress_to(stream: TextIO) -> Iterator[Progress]:
         yield Lines(stream)
         return
     bars = Bars(stream)
-    bars.open()
-    try:
+    with bars.drawn:
         yield bars
-    finally:
-        bars.close()

@@ -3,9 +3,9 @@
     open the run directory → for every pair: texts and acceptance, then timing → predictions.csv, recommendation.yaml
     → report.html → the answer on stdout
 
-Stopped at any point, by Ctrl-C, kill -9 or a full disk, the same call goes on where it stopped. A part that fails is
-told and kept as a status; the rest is measured all the same. Once `limits.run_seconds` are spent nothing more is begun,
-and the answer says what was left out.
+Stopped at any point, by Ctrl-C, kill -9 or a full disk, a run is resumed by the same call. What fails is told and kept
+as a status; the rest is measured all the same. Once `limits.run_seconds` are spent nothing more is begun, and the
+answer says what was left out.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
-from specgauge.sweeps.describe import read_sizes
 from specgauge.sweeps.estimate import check_contexts
+from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import run_text
-from specgauge.sweeps.run.limits import MISSING, Deadline
+from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import Progress, progress_to
-from specgauge.sweeps.run.worker import WorkerOutcome
+from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session
+from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
 from specgauge.sweeps.store.writer import OpenRun, has_results
 
@@ -62,18 +64,17 @@ def run(
     check_contexts(config, read_sizes(config))
     remarks: list[str] = []
     prompts = read_prompts(config.workload, remarks.append)
-    if apart:
-        outcomes = _apart(config, out, fresh, remarks, deadline)
-    else:
-        outcomes = _here(config, out, fresh, prompts, remarks, progress, deadline)
-    if not (out / ENVIRONMENT).is_file():
-        raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
-    problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
-    made = Run.open(out)
-    if problems and not has_results(out):
-        raise ValueError(problems[0])
     with ExitStack() as stack:
+        outcomes = _measure_apart(config, out, fresh, remarks, deadline) if apart else None
         shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
+        if outcomes is None:
+            outcomes = _measure_here(config, out, fresh, prompts, remarks, shown, deadline)
+        if not (out / ENVIRONMENT).is_file():
+            raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
+        problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
+        made = Run.open(out)
+        if problems and not has_results(out):
+            raise ValueError(problems[0])
         shown.start("predicting", total=1)
         predict_run(made, _reasons(outcomes))
         page = None if report is None else report(out)
@@ -85,67 +86,50 @@ def run(
     return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
 
 
-def _here(
+def _measure_here(
     config: Config,
     out: Path,
     fresh: bool,
     prompts: Sequence[Prompt],
     remarks: Sequence[str],
-    progress: Progress | None,
+    progress: Progress,
     deadline: Deadline,
-) -> dict[str, WorkerOutcome]:
+) -> dict[str, PairOutcome]:
     """Measure every pair in this process."""
-    from specgauge.sweeps.run.pair import PairRun, prepare_machine
-
-    with ExitStack() as stack:
-        shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
-        opened = stack.enter_context(OpenRun.open(out, config, fresh=fresh))
+    with OpenRun.open(out, config, fresh=fresh) as opened:
         opened.check_environment(prepare_machine(config.threads))
         for remark in remarks:
-            shown.say(remark)
+            progress.say(remark)
         return {
-            pair.name: WorkerOutcome.of(PairRun(opened, pair, prompts, shown, deadline=deadline).measure())
+            pair.name: PairRun(Session(opened, pair, prompts, progress, deadline=deadline)).measure()
             for pair in planned_pairs(config)
         }
 
 
-def _apart(
+def _measure_apart(
     config: Config, out: Path, fresh: bool, remarks: Sequence[str], deadline: Deadline
-) -> dict[str, WorkerOutcome]:
+) -> dict[str, PairOutcome]:
     """Measure every pair in a process of its own, one after the other."""
-    from specgauge.sweeps.run.isolation import measure_apart
-
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     OpenRun.open(out, config, fresh=fresh).close()
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
+    say = partial(print, file=sys.stderr, flush=True)
     for remark in remarks:
         say(remark)
-    outcomes: dict[str, WorkerOutcome] = {}
+    outcomes: dict[str, PairOutcome] = {}
     for pair in planned_pairs(config):
         if outcomes and deadline.is_spent:
-            outcomes[pair.name] = WorkerOutcome(left_out=[MISSING])
+            outcomes[pair.name] = PairOutcome(left_out=[ALL_MISSING])
         else:
             outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=deadline)
     return outcomes
 
 
-def _reasons(outcomes: Mapping[str, WorkerOutcome]) -> Reasons:
+def _reasons(outcomes: Mapping[str, PairOutcome]) -> Reasons:
     """Why acceptance or texts decoded end to end are missing, and what was left out, of all pairs."""
     return Reasons(
-        acceptance={
-            (pair, sampling): reason
-            for pair, outcome in outcomes.items()
-            for sampling, reason in outcome.acceptance_reasons.items()
-        },
-        decoding={
-            (pair, words): reason
-            for pair, outcome in outcomes.items()
-            for words, reason in outcome.verify_reasons.items()
-        },
-        left_out={pair: ", ".join(outcome.left_out) for pair, outcome in outcomes.items() if outcome.left_out},
+        acceptance={(pair, key): why for pair, one in outcomes.items() for key, why in one.acceptance_reasons.items()},
+        decoding={(pair, key): why for pair, one in outcomes.items() for key, why in one.validation_reasons.items()},
+        left_out={pair: ", ".join(one.left_out) for pair, one in outcomes.items() if one.left_out},
     )

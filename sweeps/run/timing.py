@@ -1,60 +1,49 @@
 """The journal as the timing loop sees it, and what a search for γ is told of acceptance.
 
-What failed or was killed in an earlier run is not shown, so that this run measures it again; what fails now is shown.
-Cells that are to be left alone show everything.
+    log = BlockLog(session)
+    log.blocks(cell.id, "verify:3")                                # what is recorded, by number
+    search_questions(Run.open(path), pair.name, cells)             # by the cell's id; none without acceptance
 
-What a search for γ is told of acceptance: the questions of each cell, one for every way of judging that it serves.
-
-    questions = search_questions(Run.open(path), pair.name, cells)         # by the cell's id; none without acceptance
-
-A greedy draft of a drawing setting is searched for at the draft times of the setting's own chain, which are a little
-longer; its answer takes the right ones. ε stays out of the search, as it does of what is decoded end to end.
+What failed or was killed in an earlier run is not shown, so that this run measures it again; what fails now is shown,
+and so is everything of a cell that is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.search.candidates import SearchQuestion
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.run.limits import OutOfTimeError
-from specgauge.sweeps.store.checkpoint import Checkpoint
-from specgauge.sweeps.store.journal import Journal
+from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import BlockRecord, Status
 
+REPLICATES = 200
+"""Draws of prompts that say which γ others could make best."""
+
+
+class OutOfTimeError(TimeoutError):
+    """A block was to begin after the seconds were spent."""
+
 
 class BlockLog:
-    """Reads and writes the blocks of the planned cells (`specgauge.bench.timing.blocks.BlockJournal`)."""
+    """Reads and writes the blocks of a pair's cells (`specgauge.bench.timing.blocks.BlockJournal`)."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        cells: Iterable[Cell],
-        *,
-        mark: Checkpoint,
-        left_alone: Iterable[str] = (),
-        notes: Mapping[str, Any] | None = None,
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Take up what the open `journal` holds of `cells`; `mark` says where work is.
-
-        notes: what every new block carries; is_over: whether no further block may begin.
-        """
-        self._journal, self._mark, alone = journal, mark, set(left_alone)
-        self._notes, self._is_over = dict(notes or {}), is_over
-        self._cells = {cell.id: cell for cell in cells}
+    def __init__(self, session: Session) -> None:
+        """Show what the open journal holds."""
+        self._session, self._journal = session, session.run.journal
+        self._axes = {cell.id: cell.axes for cell in session.cells}
+        self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
-        self.has_failures = False
-        for line in journal.latest.values():
-            if line.status in SETTLED or line.cell in alone:
+        for line in self._journal.latest.values():
+            if line.status in SETTLED or line.cell in session.skipped:
                 self._show(line)
 
     def _show(self, line: JournalLine) -> None:
@@ -64,23 +53,23 @@ class BlockLog:
         """The recorded blocks of an arm, by number."""
         return self._blocks.get((cell_id, arm), {})
 
-    def spent_s(self, cell_id: str, arms: Iterable[str]) -> float:
-        """Seconds that the recorded blocks of these arms took."""
-        return sum(block.device_s for arm in arms for block in self.blocks(cell_id, arm).values())
+    def of(self, cell: Cell) -> list[BlockRecord]:
+        """The recorded blocks of all arms of a cell."""
+        return [block for arm in self._session.arms for block in self.blocks(cell.id, arm).values()]
 
     def begin(self, cell_id: str, arm: str, block: int) -> None:
-        """Say that a block is under way, its first arm named.
+        """Say that a block is running, its first arm named.
 
         Raises:
             OutOfTimeError: none may begin any more.
         """
-        if self._is_over():
+        if self._session.leaves_out("blocks of timing"):
             raise OutOfTimeError("no further block may begin")
         self.turn(cell_id, arm, block)
 
     def turn(self, cell_id: str, arm: str, block: int) -> None:
-        """Say whose turn it is: a death there is its doing."""
-        self._mark.block(cell_id, arm, block)
+        """Say which arm is measured: a death there is its doing."""
+        self._session.mark.block(cell_id, arm, block)
 
     def record(self, block: BlockRecord) -> None:
         """Keep a block for good.
@@ -88,30 +77,18 @@ class BlockLog:
         Raises:
             StorageError: the disk refused it.
         """
-        line = self._journal.append(
-            {
-                "axes": self._cells[block.cell_id].axes,
-                "arm": block.arm,
-                "block": block.block,
-                "status": block.status,
-                "reason": block.reason,
-                "samples_s": block.samples_s,
-                "first_call_s": block.first_call_s,
-                "warmup_s": block.warmup_s,
-                "device_s": block.device_s,
-                "notes": {**block.notes, **self._notes},
-            }
-        )
-        self.has_failures |= line.status == "failed"
+        record = asdict(block)
+        axes = self._axes[record.pop("cell_id")]
+        line = self._journal.append({"axes": axes, **record, "notes": {**block.notes, **self._notes}})
+        self._session.outcome.failed |= line.status == "failed"
         self._show(line)
 
-    def give_up(self, cells: Iterable[Cell], arms: Iterable[str], status: Status, reason: str) -> None:
+    def give_up(self, cells: Iterable[Cell], status: Status, reason: str) -> None:
         """Record why every arm of `cells` that has no block has none."""
         from specgauge.bench.timing.blocks import BlockRecord
 
-        names = tuple(arms)
         for cell in cells:
-            for arm in names:
+            for arm in self._session.arms:
                 if not self.blocks(cell.id, arm):
                     self.record(BlockRecord(cell_id=cell.id, arm=arm, block=0, status=status, reason=reason))
 
@@ -133,12 +110,12 @@ def _block(line: JournalLine) -> BlockRecord:
     )
 
 
-REPLICATES = 200
-"""Draws of prompts that say which γ others could make best."""
-
-
 def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, list[SearchQuestion]]:
     """The questions of every cell of a pair for which acceptance is recorded, by the cell's id.
+
+    One for every setting that the cell serves. A greedy draft of a drawing setting is searched for at the draft times
+    of the setting's own chain, which are a little longer; its answer takes the right ones. ε stays out of the search,
+    as it does of what is decoded end to end.
 
     Raises:
         ValueError: an acceptance file is damaged.
@@ -154,10 +131,7 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
 
 
 def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
-    words = [
-        f"sampling {setting.sampling}",
-        f"{setting.key.draft_sampling} draft",
-        f"{setting.key.acceptance_rule} rule",
-    ]
+    key = setting.key
+    label = f"sampling {setting.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
     few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
-    return SearchQuestion(acceptance=few, label=", ".join(words) if several else "")
+    return SearchQuestion(acceptance=few, label=label if several else "")

@@ -1,147 +1,257 @@
-"""The process that measures one pair of a run: `python -m specgauge.sweeps.run.worker RUN PAIR OUTCOME`.
+"""Measure a pair in a process of its own, so that its death costs the checkpoint it was at and never the run.
 
-It opens the run directory as its one writer, measures what is missing, and leaves its outcome as strict JSON in the
-file OUTCOME. A pair that dies in it (killed by the system when memory runs out, or by anybody) takes nothing else
-along; who started it (`specgauge.sweeps.run.isolation`) reads from the mark it leaves what it was doing.
+    outcome = measure_apart(run_path, config, "embedded", say=print)
 
-Parts whose names (`specgauge.sweeps.store.checkpoint`) follow as further arguments were under way when an earlier
-worker died; they are left alone. After `--seconds=12.5` from its start it begins nothing more.
+The worker is spawned: it imports everything anew, but neither runs the caller's script again nor takes modules from the
+folder of that script or the one the user stands in. It is the one writer of the run directory, and sends its outcome
+back through a pipe. The mark it leaves in the run directory (`store.checkpoint`) survives SIGKILL and says where it
+died: in the timing of a cell, which is recorded as `killed`; at the acceptance of a sampling setting or while a cell is
+decoded end to end, which is why these are missing; then the next worker skips that checkpoint and measures the rest.
+Anywhere else, as while it loads, its death ends the pair. The next run tries once more what was killed.
+
+A worker whose parent dies, however it dies, ends as on Ctrl-C: its end of the pipe is closed.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specgauge.sweeps.run.limits import Deadline
+from specgauge.model.arms import arm_names
+from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
+from specgauge.sweeps.store.checkpoint import clear_checkpoint, read_checkpoint, reasons_of
+from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.rundir import ACCEPTANCE, CONFIG, acceptance_file_name
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
-    from specgauge.sweeps.run.pair import PairOutcome
+    from specgauge.configs.schema import Config
 
 INTERRUPTED = 130
-_SECONDS = "--seconds="
+GRACE_S = 5.0
+"""Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
 INSIST_S = 5.0
 """An interruption may be lost in a library that swallows every exception; then it comes again."""
-ORPHANED = getattr(signal, "SIGUSR1", signal.SIGINT)
-"""What interrupts a worker whose parent is gone."""
+STOP = getattr(signal, "SIGUSR1", signal.SIGINT)
+"""What interrupts a worker that is to end; a run that a script starts in the background is born deaf to SIGINT."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerOutcome:
-    """What a worker says before it ends."""
+def measure_apart(
+    run: Path, config: Config, pair: str, *, say: Callable[[str], None], deadline: Deadline | None = None
+) -> PairOutcome:
+    """Measure one pair of the run directory `run`, which nobody else may have open; begin nothing after `deadline`.
 
-    bad_input: str | None = None
-    """What the user has to put right in this pair."""
-    refused: str | None = None
-    """Why the run directory was not taken up."""
-    storage_error: str | None = None
-    died: str | None = None
-    """How it died, where that ended the pair; told by who started it."""
-    crash: str | None = None
-    """Something nobody foresaw, its kind and message; the traceback has gone to stderr where asked for."""
-    failed: bool = False
-    acceptance_reasons: dict[str, str] = field(default_factory=dict)
-    verify_reasons: dict[str, str] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
-    """What was left out when the seconds of the run were spent, in words."""
-
-    @classmethod
-    def of(cls, outcome: PairOutcome) -> WorkerOutcome:
-        """That of a pair that was measured as far as it went."""
-        return cls(
-            bad_input=None if outcome.bad_input is None else str(outcome.bad_input),
-            failed=outcome.failed,
-            acceptance_reasons=dict(outcome.acceptance_reasons),
-            verify_reasons=dict(outcome.verify_reasons),
-            left_out=list(outcome.left_out),
-        )
-
-
-def read_outcome(path: Path) -> WorkerOutcome | None:
-    """The outcome a worker left; None where it left none."""
-    if not path.is_file() or not path.stat().st_size:
-        return None
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return WorkerOutcome(**content)
-
-
-def seconds_told(deadline: Deadline | None) -> list[str]:
-    """What tells a worker the seconds it has; nothing where they are not limited."""
-    left_s = None if deadline is None else deadline.left_s
-    return [] if left_s is None else [f"{_SECONDS}{left_s!r}"]
-
-
-def work(run: Path, pair_name: str, left_alone: Sequence[str], deadline: Deadline | None = None) -> WorkerOutcome:
-    """Measure one pair of a run; everything that goes wrong is in the outcome, but for an interruption."""
+    Raises:
+        ValueError: the directory cannot be used: another machine's run, or another process writes it.
+        StorageError: the disk refused a write.
+        KeyboardInterrupt: it was interrupted; every finished block is kept.
+        RuntimeError: the worker met something unforeseen.
+    """
+    skipped: dict[str, str] = {}  # why, by checkpoint
     try:
-        from specgauge.bench.prompts import read_prompts
-        from specgauge.configs.loader import load_config
-        from specgauge.sweeps.run.pair import PairRun, prepare_machine
-        from specgauge.sweeps.store.rundir import CONFIG
+        while True:
+            clear_checkpoint(run)
+            code, sent = _start(run, pair, list(skipped), None if deadline is None else deadline.left_s)
+            if code in (INTERRUPTED, -signal.SIGINT):
+                raise KeyboardInterrupt
+            if isinstance(sent, Exception):
+                raise sent
+            if sent is not None:
+                return _with_reasons(replace(sent, failed=sent.failed or bool(skipped)), skipped)
+            mark, death = read_checkpoint(run) or {"stage": "starting"}, _death(code)
+            checkpoint, where = mark.get("cell", mark.get("part")), f"{death}, while {mark['stage']}"
+            say(f"pair {pair}: killed: {death if 'cell' in mark else where}")
+            if checkpoint is None or checkpoint in skipped:
+                return _with_reasons(_end_pair(run, config, pair, where), skipped)
+            is_brief = "cell" in mark or checkpoint.startswith("decoding: ")  # the checkpoint says the rest
+            skipped[checkpoint] = f"killed: {death if is_brief else where}"
+            if "cell" in mark:
+                cells = [cell for cell in plan_cells(config) if cell.id == checkpoint]
+                _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
+    finally:
+        clear_checkpoint(run)
 
+
+def _with_reasons(outcome: PairOutcome, reasons: Mapping[str, str]) -> PairOutcome:
+    """The outcome of the last worker, with why checkpoints were skipped."""
+    return replace(
+        outcome,
+        acceptance_reasons=outcome.acceptance_reasons | reasons_of("acceptance", reasons),
+        validation_reasons=reasons_of("decoding", reasons) | outcome.validation_reasons,
+    )
+
+
+def _start(
+    run: Path, pair: str, skipped: Sequence[str], seconds: float | None
+) -> tuple[int, PairOutcome | Exception | None]:
+    """(exit code, what it sent before it ended) of a new worker; what it prints goes to this process's stderr."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with ours, _stderr() as shown:
+        worker = context.Process(target=WORK, args=(theirs, shown, run, pair, skipped, seconds))
+        with theirs, _apart_from_the_caller():
+            worker.start()
+        sent = None
+        try:
+            wait([ours, worker.sentinel])
+            with suppress(EOFError, ConnectionError):
+                sent = ours.recv() if ours.poll() else None
+            worker.join()
+        except KeyboardInterrupt:
+            worker.join(GRACE_S)
+            raise
+        finally:
+            ours.close()  # a worker that still runs takes this for the end
+            worker.join()
+        assert worker.exitcode is not None
+        return worker.exitcode, sent
+
+
+@contextmanager
+def _apart_from_the_caller() -> Iterator[None]:
+    """A process spawned inside neither imports the caller's `__main__` nor has its folder, or the user's, on its path.
+
+    `multiprocessing` prepares the child by `__main__.__spec__` and `sys.path` of this moment; a `__main__` that names
+    itself is not imported again.
+    """
+    main, path, safe = sys.modules["__main__"], list(sys.path), os.environ.get("PYTHONSAFEPATH")
+    spec, file = main.__spec__, getattr(main, "__file__", None)
+    left_out = {Path.cwd(), Path(file).resolve().parent if file else Path.cwd()}
+    asked = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    package = str(Path(__file__).parents[3])  # the folder of specgauge: this file's name goes through its links
+    main.__spec__ = ModuleSpec("__main__", None)
+    sys.path[:] = [*asked, *(entry for entry in path if Path(entry).resolve() not in left_out), package]
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        main.__spec__, sys.path[:] = spec, path
+        if safe is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = safe
+
+
+def _stderr() -> Connection:
+    """This process's stderr, in a form that a spawned process inherits; nowhere where it has none."""
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError):
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+    return Connection(descriptor, readable=False)
+
+
+def work_apart(
+    pipe: Connection, shown: Connection, run: Path, pair: str, skipped: Sequence[str], seconds: float | None
+) -> None:
+    """What a worker does: measure the pair and send its outcome, or the error that ends the run."""
+    for descriptor in (1, 2):
+        os.dup2(shown.fileno(), descriptor)
+    end_with_parent(pipe)
+    try:
+        pipe.send(work(run, pair, skipped, Deadline(seconds)))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+WORK: Callable[..., None] = work_apart
+"""What a worker runs."""
+
+
+def work(
+    run: Path, pair_name: str, skipped: Sequence[str] = (), deadline: Deadline | None = None
+) -> PairOutcome | Exception:
+    """Measure one pair of a run; what ends the run is returned as `measure_apart` raises it, but for interruptions."""
+    from specgauge.bench.prompts import read_prompts
+    from specgauge.configs.loader import load_config
+
+    try:
         config = load_config(run / CONFIG)
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun.open(run, config, fresh=False) as opened:
             opened.check_environment(prepare_machine(config.threads))
             prompts = read_prompts(config.workload)
             with progress_to(sys.stderr) as progress:
-                measured = PairRun(opened, pair, prompts, progress, left_alone=left_alone, deadline=deadline)
-                return WorkerOutcome.of(measured.measure())
+                session = Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline)
+                return PairRun(session).measure()
     except ValueError as error:
-        return WorkerOutcome(refused=str(error))
+        return ValueError(str(error))
     except StorageError as error:
-        return WorkerOutcome(storage_error=str(error))
+        return StorageError(str(error))
     except Exception as error:
         if os.environ.get("SPECGAUGE_DEBUG", "0") not in ("", "0"):
-            import traceback
-
             traceback.print_exception(error)
-        return WorkerOutcome(crash=f"{type(error).__name__}: {error}")
+        return RuntimeError(f"pair {pair_name}: {type(error).__name__}: {error}")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure the pair named and write its outcome."""
-    run, pair, outcome, *told = arguments
-    left_alone = [word for word in told if not word.startswith(_SECONDS)]
-    seconds = [float(word.removeprefix(_SECONDS)) for word in told if word.startswith(_SECONDS)]
-    try:
-        found = work(Path(run), pair, left_alone, Deadline(seconds[0] if seconds else None))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    write_text_atomically(Path(outcome), json.dumps(asdict(found), allow_nan=False))
-    return 0
-
-
-def end_with_parent() -> None:
-    """Interrupt this process once its stdin closes: whoever started it, and holds the other end, is gone.
-
-    By a signal of its own: a run that a script starts in the background is born deaf to SIGINT, and so are its workers.
-    """
+def end_with_parent(pipe: Connection) -> None:
+    """Interrupt this process once the other end of the pipe is closed: its parent is gone, or wants it to end."""
     main_thread = threading.main_thread().ident
     assert main_thread is not None
-    signal.signal(ORPHANED, signal.default_int_handler)
+    signal.signal(STOP, signal.default_int_handler)
 
-    def wait() -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            pipe.recv()
         while True:
-            signal.pthread_kill(main_thread, ORPHANED)
+            signal.pthread_kill(main_thread, STOP)
             time.sleep(INSIST_S)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=listen, daemon=True).start()
 
 
-if __name__ == "__main__":
-    end_with_parent()
-    sys.exit(main(sys.argv[1:]))
+def _death(code: int) -> str:
+    """How a worker ended."""
+    if code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    often = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    return f"its process got {name}{often}"
+
+
+def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
+    """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
+    killed = f"killed: {reason}"
+    _record(run, config, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
+    files = {sampling.name: acceptance_file_name(pair, sampling.name) for sampling in config.sampling}
+    return PairOutcome(
+        died=killed,
+        failed=True,
+        acceptance_reasons={name: killed for name, file in files.items() if not (run / ACCEPTANCE / file).is_file()},
+        validation_reasons={} if config.validation is None else {"every cell": killed},
+    )
+
+
+def _record(
+    run: Path, config: Config, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None
+) -> None:
+    """Journal lines that say `killed`: of the running arm and block, and of every arm that has no block."""
+    with OpenRun.open(run, config, fresh=False) as opened:
+        journal = opened.journal
+        known = {(line.cell, line.arm) for line in journal.latest.values()}
+        for cell in cells:
+            arms = arm_names(config.grid.gamma, catches_up=cell.catches_up)
+            killed = {arm: 0 for arm in arms if (cell.id, arm) not in known}
+            if running is not None and not journal.done(cell.id, *running):
+                killed |= [running]
+            for arm, block in killed.items():
+                line = {"axes": cell.axes, "arm": arm, "block": block, "samples_s": []}
+                journal.append({**line, "status": "killed", "reason": reason})

@@ -20,7 +20,7 @@ from typing import Any, Self
 from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.store.files import storage_error
 from specgauge.sweeps.store.rows import json_line, read_jsonl, row_of
-from specgauge.sweeps.store.schema import SCHEMA, SETTLED, JournalLine, Key
+from specgauge.sweeps.store.schema import SETTLED, JournalLine, Key
 
 _AGAIN = "delete that line to measure it again, or start anew with --fresh"
 
@@ -120,7 +120,7 @@ class Journal:
         return line is not None and line.status in SETTLED
 
     def append(self, record: Mapping[str, Any]) -> JournalLine:
-        """Write one line and wait until it is on the disk. `schema`, `config`, `cell` and `at` are filled in.
+        """Write one line and wait until it is on the disk. `config`, `cell` and `at` are filled in.
 
         Raises:
             ValueError: the record is no journal line (NaN, unknown arm or field, …).
@@ -129,7 +129,6 @@ class Journal:
         stamped = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             **record,
-            "schema": SCHEMA,
             "config": self._config,
             "cell": short_hash(record.get("axes")),
         }

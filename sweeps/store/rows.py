@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 RUN_AGAIN = "make it anew with `specgauge run`"
 MEASURE_AGAIN = "delete it to measure it again"
+START_ANEW = "start anew with --fresh"
 _KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 _EXPECTED = {
     "missing": "a value", "int_type": "a whole number", "float_type": "a number", "finite_number": "a finite number",
@@ -167,54 +168,37 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a JSON file of a run.
+def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file of a run.
 
     Raises:
-        ValueError: missing, truncated, not strict JSON, not a mapping, or of another release.
+        ValueError: missing, truncated, not strict JSON or YAML, not a mapping, or of another release.
     """
-    text = read_text(path)
-    try:
-        content = strict_loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: truncated or not JSON: {error}; start anew with --fresh") from error
-    return _mapping(path, content, "start anew with --fresh")
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file of a run; errors as `read_json`."""
     import yaml
 
-    text = read_text(path)
+    text, kind = read_text(path), "JSON" if path.suffix == ".json" else "YAML"
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        content = strict_loads(text) if kind == "JSON" else yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         what = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path}: truncated or not YAML: {what}; {RUN_AGAIN}") from error
-    content = _mapping(path, content, RUN_AGAIN)
-    if not text.endswith("\n"):
-        raise ValueError(f"{path}: truncated: its last line is not whole; {RUN_AGAIN}")
-    return content
-
-
-def _mapping(path: Path, content: Any, remedy: str) -> dict[str, Any]:
+        raise ValueError(f"{path}: truncated or not {kind}: {what}; {remedy}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a mapping, got {type(content).__name__}; {remedy}")
     check_release(content, path)
+    if kind == "YAML" and not text.endswith("\n"):
+        raise ValueError(f"{path}: truncated: its last line is not whole; {remedy}")
     return content
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON, stamped with the release; StorageError where the disk refuses."""
-    text = json.dumps({"schema": SCHEMA, **content}, indent=2, ensure_ascii=False, allow_nan=False)
-    write_text_atomically(path, f"{text}\n")
-
-
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as YAML, stamped with the release; StorageError where the disk refuses."""
+def write_mapping(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a mapping as JSON or YAML, stamped with the release; StorageError where the disk refuses."""
     import yaml
 
-    text = yaml.safe_dump({"schema": SCHEMA, **content}, sort_keys=False, allow_unicode=True, width=120)
+    stamped = {"schema": SCHEMA, **content}
+    if path.suffix == ".json":
+        text = json.dumps(stamped, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        text = yaml.safe_dump(stamped, sort_keys=False, allow_unicode=True, width=120)
     write_text_atomically(path, text)
 
 
@@ -223,11 +207,13 @@ def plain(row: Any) -> Any:
     return TypeAdapter(type(row)).dump_python(row)
 
 
-def rows_under(
-    path: Path, content: Mapping[str, Any], key: str, row_type: type[Row], remedy: str = RUN_AGAIN
-) -> tuple[Row, ...]:
-    """The rows in the list under a key of a mapping; ValueError with the entry's number where one is damaged."""
-    entries = content.get(key)
+def rows_under(path: Path, key: str, row_type: type[Row], remedy: str = RUN_AGAIN) -> tuple[Row, ...]:
+    """The rows in the list under a key of a JSON or YAML file.
+
+    Raises:
+        ValueError: as `read_mapping`, or an entry is damaged; its number and the field are named.
+    """
+    entries = read_mapping(path, remedy).get(key)
     if not isinstance(entries, list):
         raise ValueError(f"{path}, {key}: expected a list, got {short(entries)}; {remedy}")
     return tuple(row_of(row_type, one, f"{path}, {key}[{number}]", remedy) for number, one in enumerate(entries))

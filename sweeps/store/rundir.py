@@ -24,12 +24,12 @@ from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rows import (
     MEASURE_AGAIN,
     RUN_AGAIN,
+    START_ANEW,
     frame_of,
     plain,
     read_csv,
-    read_json,
+    read_mapping,
     read_table,
-    read_yaml,
     row_of,
     rows_under,
 )
@@ -163,7 +163,7 @@ class Run:
             return read_csv(path, row_type) if path.is_file() else ()
         path = self.path / RECOMMENDATION
         key = "warnings" if row_type is WarningRow else "recommendations"
-        return rows_under(path, read_yaml(path), key, row_type)
+        return rows_under(path, key, row_type)
 
     def predictions(self) -> pd.DataFrame:
         """The table of predictions.csv; empty cells are NaN in number columns and '' in text columns.
@@ -210,8 +210,8 @@ def read_environment(path: Path) -> dict[str, Any]:
         ValueError: missing, truncated, foreign, of another release, or what must not change within a run is of
             another type.
     """
-    content = read_json(path)
-    row_of(Environment, content, str(path), "start anew with --fresh")
+    content = read_mapping(path, START_ANEW)
+    row_of(Environment, content, str(path), START_ANEW)
     return content
 
 

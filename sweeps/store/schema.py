@@ -11,7 +11,6 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
@@ -21,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
+from specgauge.model.arms import BASELINES, Arm
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
 
@@ -48,7 +48,6 @@ def expected(what: str) -> PydanticCustomError:
 
 AXES = ("pair", "mode", "chain", "batch_size", "context")
 _TEXT_AXES = ("pair", "mode", "chain")
-_TIMED_ARM = re.compile(r"decode|draft|draft_catch_up|verify:[1-9][0-9]*|prefill_target|prefill_draft")
 Status = Literal["ok", "oom", "skipped", "failed", "killed"]
 SETTLED: frozenset[str] = frozenset({"ok", "oom", "skipped"})
 """Statuses that are results; a block that failed or was killed is measured again by the next run."""
@@ -66,9 +65,28 @@ def _axes(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
-def _timed_arm(arm: str) -> str:
-    if not _TIMED_ARM.fullmatch(arm):
+def _is_arm(arm: str, kinds: frozenset[str]) -> bool:
+    try:
+        return Arm.parse(arm).kind in kinds
+    except ValueError:
+        return False
+
+
+_TIMED = frozenset({"decode", "draft", "draft_catch_up", "verify", "prefill_target", "prefill_draft"})
+_DECODED = frozenset({*BASELINES, "speculate", "adaptive"})
+
+
+def timed_arm(arm: str) -> str:
+    """The text of an arm that is timed; an error for any other."""
+    if not _is_arm(arm, _TIMED):
         raise expected("decode, draft, draft_catch_up, verify:<gamma>, prefill_target or prefill_draft")
+    return arm
+
+
+def decoded_arm(arm: str) -> str:
+    """The text of an arm that is decoded end to end; an error for any other."""
+    if not _is_arm(arm, _DECODED):
+        raise expected(f"{', '.join(BASELINES)}, speculate:<gamma> or adaptive:<policy>")
     return arm
 
 
@@ -87,7 +105,7 @@ class JournalLine:
     config: Text
     cell: Text
     axes: Annotated[dict[str, Any], AfterValidator(_axes)]
-    arm: Annotated[str, Field(strict=True), AfterValidator(_timed_arm)]
+    arm: Annotated[str, Field(strict=True), AfterValidator(timed_arm)]
     block: Whole
     status: Status
     reason: Text | None = None

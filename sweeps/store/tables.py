@@ -20,10 +20,25 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from specgauge.model.arms import Arm
-from specgauge.sweeps.store.rows import arrow_schema, plain, read_json, read_table, rows_under, write_json, write_table
+from specgauge.sweeps.store.rows import (
+    START_ANEW,
+    arrow_schema,
+    plain,
+    read_table,
+    rows_under,
+    write_mapping,
+    write_table,
+)
 from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RolloutRow, RoundRow, TunedCell
+from specgauge.sweeps.store.schema import (
+    DecodedKey,
+    RequestRow,
+    RolloutKey,
+    RolloutRow,
+    RoundRow,
+    TunedCell,
+    decoded_arm,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,9 +157,11 @@ def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     for name, table in ((REQUESTS, requests), (ROUNDS, rounds)):
         for arm in table.column("arm").unique().to_pylist():
             try:
-                Arm.parse(arm)
+                decoded_arm(arm)
             except ValueError as error:
-                raise ValueError(f"{path / name}: {error}; {_DECODE_AGAIN}") from error
+                raise ValueError(
+                    f"{path / name}, column arm: expected {error}, got {arm!r}; {_DECODE_AGAIN}"
+                ) from error
     return requests.to_pandas(), rounds.to_pandas()
 
 
@@ -198,7 +215,7 @@ def read_tuned(path: Path) -> dict[DecodedKey, TunedCell]:
     file = path / POLICIES
     if not file.is_file():
         return {}
-    cells = rows_under(file, read_json(file), "cells", TunedCell, "start anew with `specgauge run --fresh`")
+    cells = rows_under(file, "cells", TunedCell, START_ANEW)
     return {cell.key: cell for cell in cells}
 
 
@@ -210,4 +227,4 @@ def keep_tuned(path: Path, cell: TunedCell) -> None:
         StorageError: the disk refused it; the older file stays.
     """
     cells = read_tuned(path) | {cell.key: cell}
-    write_json(path / POLICIES, {"cells": [plain(one) for one in cells.values()]})
+    write_mapping(path / POLICIES, {"cells": [plain(one) for one in cells.values()]})

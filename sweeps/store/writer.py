@@ -22,7 +22,7 @@ import yaml
 
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
-from specgauge.sweeps.store.rows import read_text, write_json
+from specgauge.sweeps.store.rows import read_text, write_mapping
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, RUN_FILES, read_environment
 from specgauge.sweeps.store.schema import machine_of
 
@@ -78,7 +78,7 @@ class OpenRun:
         """
         path = self.path / ENVIRONMENT
         if not (path.exists() and self.has_results):
-            write_json(path, environment)
+            write_mapping(path, environment)
             return
         now = machine_of(environment)
         for name, before in machine_of(read_environment(path)).items():
@@ -137,7 +137,7 @@ def _has_acceptance(path: Path) -> bool:
 
 def _write_config(path: Path, text: str) -> None:
     """Write config.yaml; where there are results, only with other effort, and ValueError for another configuration."""
-    if not read_journal(path / CELLS).lines and not _has_acceptance(path):
+    if not has_results(path):
         write_text_atomically(path / CONFIG, text)
     elif (path / CONFIG).exists():
         if _takes_other_effort(path / CONFIG, text):

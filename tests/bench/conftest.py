@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.blocks import BlockRecord
 
@@ -26,6 +26,28 @@ class TinyTokenizer:
 
     def get_vocab(self) -> dict[str, int]:
         return {f"token {i}": i for i in range(self.size)}
+
+
+def loaded(
+    network: Any, *, vocabulary: int, max_context: int | None, name: str = "tiny", eos: Sequence[int] = ()
+) -> LoadedModel:
+    """A network on the CPU as a loaded model."""
+    tokenizer: Any = TinyTokenizer(vocabulary)
+    return LoadedModel(
+        name=name,
+        model=network,
+        tokenizer=tokenizer,
+        device=torch.device("cpu"),
+        max_context=max_context,
+        eos_token_ids=tuple(eos),
+    )
+
+
+def exact(network: Any) -> Any:
+    """A network in float64 on our attention, ready to be measured."""
+    network.double().eval().requires_grad_(False)
+    network.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+    return network
 
 
 @pytest.fixture
@@ -58,17 +80,7 @@ def tiny_model() -> Callable[..., LoadedModel]:
                 tie_word_embeddings=False,
             )
         )
-        model.double().eval().requires_grad_(False)
-        model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
-        tokenizer: Any = TinyTokenizer(vocabulary)
-        return LoadedModel(
-            name=name,
-            model=model,
-            tokenizer=tokenizer,
-            device=torch.device("cpu"),
-            max_context=max_context,
-            eos_token_ids=eos,
-        )
+        return loaded(exact(model), vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
 
     return make
 
@@ -119,6 +131,25 @@ def fake_device() -> FakeDevice:
 @pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
 def fake_clock(fake_device: FakeDevice, request: pytest.FixtureRequest) -> FakeClock:
     return FakeClock(fake_device, marks_on_host=request.param)
+
+
+class LoggingClock:
+    """Notes marks and waits, among whatever else is noted; a second from mark to mark."""
+
+    marks_on_host = False
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+
+    def synchronize(self) -> None:
+        self.lines.append("wait")
+
+    def mark(self) -> int:
+        self.lines.append("mark")
+        return self.lines.count("mark")
+
+    def elapsed_s(self, start: int, end: int) -> float:
+        return float(end - start)
 
 
 class MemoryJournal:

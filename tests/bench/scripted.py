@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specgauge.bench.decoding.drafters import NO_LIMIT, Proposal
-from specgauge.bench.decoding.early_stop import GoesOn
+from specgauge.bench.decoding.drafters import NO_LIMIT, EarlyStopCheck, Proposal
+from specgauge.bench.decoding.records import Text
 from specgauge.bench.models.pair import LoadedModel
-from tests.bench.conftest import TinyTokenizer
+from tests.bench.conftest import loaded
 
 LogitsOf = Callable[[Tensor, Tensor], Tensor]
 """(B, N, V) logits from (B, N) tokens and positions."""
@@ -53,15 +53,7 @@ def scripted(
     max_context: int | None = None,
 ) -> LoadedModel:
     network: Any = ScriptedNetwork(logits_of, vocabulary, max_context)
-    tokenizer: Any = TinyTokenizer(vocabulary)
-    return LoadedModel(
-        name=name,
-        model=network,
-        tokenizer=tokenizer,
-        device=torch.device("cpu"),
-        max_context=max_context,
-        eos_token_ids=tuple(eos),
-    )
+    return loaded(network, vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
 
 
 def text_of(script: Sequence[int], prompt_tokens: int, vocabulary: int) -> LogitsOf:
@@ -93,7 +85,7 @@ def always(logits: Sequence[float]) -> LogitsOf:
     return lambda tokens, _: row.expand(*tokens.shape, -1).clone()
 
 
-def law(*probs: float) -> LogitsOf:
+def spread(*probs: float) -> LogitsOf:
     """The same distribution everywhere."""
     return always(torch.tensor(probs, dtype=torch.float64).log().tolist())
 
@@ -101,6 +93,17 @@ def law(*probs: float) -> LogitsOf:
 def after(table: Tensor) -> LogitsOf:
     """Logits by the last token, from a (V, V) table."""
     return lambda tokens, _: table[tokens]
+
+
+def written(tokens: Sequence[int], number: int = 0, *, prompt: Sequence[int] = (1, 2), eos: bool = False) -> Text:
+    """A text that somebody wrote after a prompt."""
+    return Text(
+        prompt=number,
+        repetition=0,
+        prompt_tokens=tuple(prompt),
+        tokens=tuple(tokens),
+        end_reason="eos" if eos else "length",
+    )
 
 
 class GivenDrafter:
@@ -120,7 +123,7 @@ class GivenDrafter:
         committed: Sequence[Sequence[int]],
         gammas: Sequence[int],
         uniforms: Tensor | None,
-        goes_on: GoesOn | None = None,
+        check: EarlyStopCheck | None = None,
     ) -> Proposal:
         tokens = self.rounds.pop(0) if self.rounds else []
         return Proposal(

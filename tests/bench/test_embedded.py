@@ -13,12 +13,13 @@ from torch.nn import functional
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
 from specgauge.bench.cache.cache import forward, new_cache
-from specgauge.bench.decoding.plain import Text, generate_plain, pad_right
+from specgauge.bench.decoding.plain import generate_plain, pad_right
+from specgauge.bench.decoding.records import Text
 from specgauge.bench.embedded.train import corpus_files
 from specgauge.bench.models.pair import EMBEDDED, LoadedModel, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.acceptance.recorded import repeated_ngram_share
 from specgauge.model.sampling import SamplingSettings
 

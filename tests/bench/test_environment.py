@@ -188,21 +188,6 @@ def test_what_nvml_cannot_read_is_none_and_nothing_else(
     assert figures(collect_environment()) == {name: None if name in lost else READ[name] for name in READ}
 
 
-@pytest.mark.parametrize("missing", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "NVML_CLOCK_SM", "nvmlShutdown"])
-def test_bindings_without_a_name(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    nvml = FakeNvml()
-    names = [name for name in dir(FakeNvml) if name.lower().startswith("nvml") and name != missing]
-    fewer = SimpleNamespace(**{name: getattr(nvml, name) for name in names})
-    monkeypatch.setitem(sys.modules, "pynvml", fewer)
-    lost = {
-        "nvmlInit": set(UNREAD),
-        "nvmlDeviceGetHandleByUUID": set(UNREAD) - {"driver"},
-        "NVML_CLOCK_SM": {"sm_clock_hz", "sm_clock_max_hz"},
-        "nvmlShutdown": set(),
-    }[missing]
-    assert figures(collect_environment()) == {name: None if name in lost else READ[name] for name in READ}
-
-
 def test_bindings_that_are_not_installed(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert figures(collect_environment()) == UNREAD

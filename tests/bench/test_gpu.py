@@ -12,14 +12,14 @@ from specgauge.bench.acceptance.teacher_forced import measure_acceptance
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.plain import generate_plain
-from specgauge.bench.models.compilation import nothing_built
 from specgauge.bench.models.modes import pair_in_mode
 from specgauge.bench.models.pair import load_pair
+from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.prompts import encode_prompts, read_prompts
+from specgauge.configs.fields import Mode
 from specgauge.configs.loader import load_config
 from specgauge.configs.pairs import ModelConfig, PairConfig
-from specgauge.configs.variants import Mode
-from specgauge.configs.workload import WorkloadConfig
+from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.store.rundir import Run
@@ -61,8 +61,8 @@ def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
     for one in (pair, pair_in_mode(pair, mode)):
         decoder = SpeculativeDecoder(one.target, ModelDrafter(one.draft_model, settings), settings, seed=0)
         longest = max(len(prompt) for prompt in prompts)
-        decoder.build(batch_size=3, prompt_tokens=longest, gamma=3, max_new_tokens=new)
-        with nothing_built("decoding"):
+        decoder.compile(batch_size=3, prompt_tokens=longest, gamma=3, max_new_tokens=new)
+        with no_compilation("decoding"):
             for _ in range(3):
                 decoded = decoder.run(prompts, gamma=3, max_new_tokens=new, prompt_numbers=range(3))
                 found.append([text.tokens for text in decoded.texts])

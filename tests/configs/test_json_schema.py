@@ -6,11 +6,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from specgauge.configs.loader import json_schema, load_config, shipped_configs
+from specgauge.configs.loader import json_schema, load_config, shipped_configs, shipped_text
 from specgauge.configs.schema import Config
-from specgauge.configs.shipped import shipped_text
 from specgauge.configs.yaml_reader import Source, read_yaml
-from tests.configs.test_bad_configs import KEYS, KINDS, VALUES
+from tests.configs.test_bad_configs import ALL, DRAFTS, KEYS, KINDS, SEARCHES, SIZES, VALUES
 
 SCHEMA = json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -33,6 +32,11 @@ NEEDS_MORE_THAN_A_SCHEMA = {
     "too large for a float",
     "not a number",
     "number of many digits",
+    "draft: {ngram: {longest: 2, shortest: 3}}",
+    "grid: {gamma: {max: 6, search: adaptive}, gamma_search: all}",
+    "draft: {}",
+    "memory: 0.1B",
+    "memory: 8e9",
 }
 
 
@@ -77,7 +81,14 @@ def test_it_accepts_shorthands_as_the_loader_does(change: dict[str, Any]) -> Non
     Config.model_validate(written)
 
 
-BAD = {name: text for name, (text, _) in (KEYS | KINDS | VALUES).items() if name not in NEEDS_MORE_THAN_A_SCHEMA}
+BAD = {
+    name: ALL[name][0]
+    for name in (
+        *KEYS, *KINDS, *VALUES, *(f"draft: {one}" for one in DRAFTS), *(f"grid: {one}" for one in SEARCHES),
+        *(f"memory: {one}" for one in SIZES),
+    )
+    if name not in NEEDS_MORE_THAN_A_SCHEMA
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
@@ -87,8 +98,8 @@ def test_it_rejects_misspelt_keys_and_wrong_values(text: str) -> None:
 
 
 def test_every_field_has_a_title_and_a_description() -> None:
-    sections = [SCHEMA, *SCHEMA["$defs"].values()]
-    assert len(sections) == 14
+    sections = [SCHEMA, *(section for name, section in SCHEMA["$defs"].items() if name != "JsonValue")]
+    assert len(sections) == 18
     for section in sections:
         assert section["description"]
         assert section["additionalProperties"] is False

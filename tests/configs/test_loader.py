@@ -10,19 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.configs.canonical import short_hash
-from specgauge.configs.limits import LimitsConfig
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.loader import (
     EFFORT,
-    ConfigError,
     config_hash,
     config_to_yaml,
     load_config,
     shipped_configs,
+    shipped_text,
     without_later,
 )
-from specgauge.configs.schema import Config
-from specgauge.configs.shipped import shipped_text
-from specgauge.configs.verify import VerifyConfig
+from specgauge.configs.schema import Config, LimitsConfig, ValidateConfig
 from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
@@ -110,34 +108,40 @@ def test_the_hash_is_of_the_content_not_of_its_form_or_name(tmp_path: Path) -> N
 
 def test_effort_does_not_change_the_hash() -> None:
     config = load_config("quickstart")
-    assert config.verify is not None
+    assert config.validation is not None
     more = {
         "precision": config.precision.model_copy(
             update={"relative_ci": 0.001, "max_blocks": 99, "max_seconds": None, "max_cell_seconds": 1.0}
         ),
-        "verify": config.verify.model_copy(update={"max_seconds": None, "repetitions": 7}),
+        "validation": config.validation.model_copy(update={"max_seconds": None, "repetitions": 7}),
         "limits": LimitsConfig(run_seconds=1),
     }
     for field, value in more.items():
         assert config_hash(config.model_copy(update={field: value})) == config_hash(config)
     assert {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields} == {
         "precision.relative_ci", "precision.max_blocks", "precision.max_seconds", "precision.max_cell_seconds",
-        "verify.max_seconds", "verify.repetitions", "limits.run_seconds",
+        "validate.max_seconds", "validate.repetitions", "limits.run_seconds",
     }  # fmt: skip
 
 
 def test_a_field_of_a_later_release_changes_the_hash_only_where_it_says_something() -> None:
-    """`verify.baseline_blocks`: null is what runs had before there was such a field."""
+    """`validate.baseline_blocks`: null is what runs had before there was such a field."""
     config = load_config("quickstart")
     one, none = (
-        config.model_copy(update={"verify": VerifyConfig(prompts=3, baseline_blocks=blocks)}) for blocks in (1, None)
+        config.model_copy(update={"validation": ValidateConfig(prompts=3, baseline_blocks=blocks)})
+        for blocks in (1, None)
     )
     assert config_hash(one) != config_hash(none)
-    fields = none.model_dump(mode="json", exclude={"name": True, **EFFORT})
-    assert fields["verify"].pop("baseline_blocks") is None
+    fields = none.model_dump(mode="json", exclude={"name"})
+    fields = {section: _without(EFFORT.get(section, set()), value) for section, value in fields.items()}
+    assert fields["validate"].pop("baseline_blocks") is None
     assert config_hash(none) == short_hash(fields)
-    assert without_later({"verify": None, "seed": 1}) == {"verify": None, "seed": 1}
-    assert without_later({"verify": {"baseline_blocks": 2}}) == {"verify": {"baseline_blocks": 2}}
+    assert without_later({"validate": None, "seed": 1}) == {"validate": None, "seed": 1}
+    assert without_later({"validate": {"baseline_blocks": 2}}) == {"validate": {"baseline_blocks": 2}}
+
+
+def _without(names: set[str], section: Any) -> Any:
+    return {name: value for name, value in section.items() if name not in names} if names else section
 
 
 def test_every_field_but_the_name_changes_the_hash() -> None:
@@ -153,7 +157,7 @@ def test_every_field_but_the_name_changes_the_hash() -> None:
         "seed": 1,
         "mode": "compile",
         "acceptance": config.acceptance.model_copy(update={"chunk": 64}),
-        "verify": VerifyConfig(prompts=3),
+        "validation": ValidateConfig(prompts=3),
         "pairs": (config.pairs[0].model_copy(update={"name": "other"}),),
         "limits": LimitsConfig(memory=1),
     }
@@ -162,8 +166,12 @@ def test_every_field_but_the_name_changes_the_hash() -> None:
     assert set(changes) | {"name"} == set(Config.model_fields)
 
 
-def test_the_resolved_form_is_strict_json() -> None:
+def test_the_section_that_decodes_end_to_end_is_written_as_validate(tmp_path: Path) -> None:
+    config = load_config("quickstart")
+    assert "\nvalidate: {gamma: recommended, " in config_to_yaml(config)
+    assert Config.model_validate(config.model_dump()) == config
     content = load_config("gpu").model_dump(mode="json")
+    assert "validation" not in content
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
 
@@ -176,13 +184,13 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> Non
 def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_bytes(MINIMAL.encode() + b"# caf\xe9\n")
-    assert error_of(path) == "file.yaml:4: found bytes that are not UTF-8, allowed: a UTF-8 text file"
+    assert error_of(path) == "file.yaml:4: expected a UTF-8 text file, got bytes that are not UTF-8"
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     path.write_bytes(b"#" * ((1 << 20) + 1))
-    assert error_of(path) == "weights.safetensors: found a file of over 1 MiB, allowed: a YAML config"
+    assert error_of(path) == "weights.safetensors: expected a YAML config, got a file of over 1 MiB"
 
 
 class TestPaths:
@@ -224,8 +232,8 @@ class TestPaths:
         path = self.config(tmp_path, target="./big")
         assert load_config(path).workload.prompts == "mine.jsonl"
         assert error_of(path, require_files=True) == (
-            f"file.yaml:5: pairs[0].target: found './big', allowed: embedded or one that exists"
-            f" (looked in {tmp_path}) (and 1 more fault)"
+            f"file.yaml:5: pairs[0].target: expected embedded or one that exists (looked in {tmp_path}), got './big'"
+            " (and 1 more fault)"
         )
 
     def test_hub_ids_need_not_exist(self, tmp_path: Path) -> None:
@@ -265,5 +273,69 @@ def test_a_spoilt_file_loads_or_gives_one_line(
     assert message is None or re.fullmatch(rf"{re.escape(str(path))}:\d+: [^\n]+", message)
 
 
-def test_errors_are_value_errors() -> None:
-    assert issubclass(ConfigError, ValueError)
+SHIPPED = "gpu, proof, quickstart, wide"
+EXPECTED = f"expected the path of a YAML file, or a shipped name: {SHIPPED}"
+
+
+def error(source: str | Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(source)
+    return str(caught.value)
+
+
+def test_the_shipped_names() -> None:
+    assert shipped_configs() == ["gpu", "proof", "quickstart", "wide"]
+    assert [load_config(name).name for name in shipped_configs()] == ["gpu", "proof", "quickstart", "wide"]
+
+
+def test_shipped_text_keeps_its_comments() -> None:
+    assert shipped_text("quickstart").startswith("# ")
+    with pytest.raises(ConfigError) as caught:
+        shipped_text("quick")
+    assert str(caught.value) == f"no shipped config 'quick'; did you mean 'quickstart'? shipped: {SHIPPED}"
+
+
+def test_the_quickstart_is_small_enough_to_try() -> None:
+    config = load_config("quickstart")
+    assert [pair.target.model for pair in config.pairs] == ["embedded"]
+    assert [(one.name, one.temperature) for one in config.sampling] == [("greedy", 0.0), ("t1", 1.0)]
+    assert config.grid.batch_size == (1, 4)
+    assert config.grid.context == (128, 256)
+    assert config.grid.gamma == (1, 2, 3, 4, 5, 6)
+    assert config.precision.max_seconds is not None
+    assert config.precision.max_seconds * len(config.grid.batch_size) <= 120
+
+
+def test_a_missing_file_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert error("quikstart") == f"quikstart: no such file; did you mean 'quickstart'? {EXPECTED}"
+    assert error("configs/quickstart.yaml") == (
+        f"configs/quickstart.yaml: no such file; did you mean 'quickstart'? {EXPECTED}"
+    )
+    assert error("zzz.yaml") == f"zzz.yaml: no such file, {EXPECTED}"
+    write(tmp_path, MINIMAL, "mine.yaml")
+    assert error("mime.yaml") == f"mime.yaml: no such file; did you mean 'mine.yaml'? {EXPECTED}"
+
+
+def test_a_directory_is_told_apart(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert error(run) == f"{run}: is a directory, {EXPECTED}"
+    write(run, MINIMAL, "config.yaml")
+    assert error(run) == f"{run}: is a directory; did you mean '{run}/config.yaml'? {EXPECTED}"
+
+
+def test_a_directory_does_not_hide_a_shipped_name_but_a_file_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert load_config("quickstart").name == "quickstart"
+    write(tmp_path, MINIMAL, "wide")
+    assert load_config("wide").name == "x"
+
+
+def test_an_unreadable_file_is_an_os_error(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    with pytest.raises(OSError, match="too long"):
+        load_config(path)

@@ -1,33 +1,104 @@
+"""Models and drafts, as written, kept and set: names alone, mappings, lookups and the target's first layers."""
+
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.loader import config_hash, config_to_yaml, json_schema, load_config
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
+from specgauge.configs.yaml_reader import Source, read_yaml
+from tests.configs.texts import write
+
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:15"])
-def test_devices(device: str) -> None:
-    assert ModelConfig(model="o/m", device=device).device == device
+def text(draft: str) -> str:
+    return f"name: x\npairs:\n  - name: a\n    target: embedded\n    draft: {draft}\n"
 
 
-@pytest.mark.parametrize("device_map", ["auto", {"": 0}, {"lm_head": "cpu", "model": 1}])
-def test_device_maps_are_handed_on(device_map: str | dict[str, int | str]) -> None:
-    assert ModelConfig(model="o/m", device_map=device_map).device_map == device_map
+@pytest.mark.parametrize(
+    ("draft", "kept"),
+    [
+        ("ngram", NgramDraft()),
+        ("{ngram: {}}", NgramDraft()),
+        ("{ngram: {longest: 4}}", NgramDraft(ngram=NgramConfig(longest=4, shortest=1))),
+        ("{ngram: {longest: 5, shortest: 2}}", NgramDraft(ngram=NgramConfig(longest=5, shortest=2))),
+        ("{layers: 8}", LayersDraft(layers=8)),
+        ("ngrm", ModelConfig(model="ngrm")),
+        ("NGRAM", ModelConfig(model="NGRAM")),
+        ("./ngram", ModelConfig(model="./ngram")),
+        ("{model: ngram}", ModelConfig(model="ngram")),
+        ("{model: embedded, dtype: float32}", ModelConfig(model="embedded", dtype="float32")),
+    ],
+)
+def test_every_form_is_kept_in_full_and_comes_back(tmp_path: Path, draft: str, kept: Any) -> None:
+    config = load_config(write(tmp_path, text(draft)))
+    assert config.pairs[0].draft == kept
+    assert load_config(write(tmp_path, config_to_yaml(config))) == config
+    VALIDATOR.validate(read_yaml(text(draft), Source("x")).value)
+    VALIDATOR.validate(config.model_dump(mode="json"))
+    assert config.pairs[0].draft == PairConfig(name="a", target=ModelConfig(model="embedded"), draft=kept).draft
 
 
-def test_quantization_is_handed_on() -> None:
-    mapping = {"quant_method": "fp8", "skip": ["lm_head"], "threshold": 6.0, "nested": {"a": None}}
-    assert ModelConfig.model_validate({"model": "o/m", "quantization": mapping}).quantization == mapping
+def test_drafts_change_the_hash(tmp_path: Path) -> None:
+    drafts = ["embedded", "ngram", "{ngram: {longest: 2}}", "{layers: 1}", "{layers: 2}"]
+    assert len({config_hash(load_config(write(tmp_path, text(draft)))) for draft in drafts}) == len(drafts)
 
 
-@pytest.mark.parametrize("mapping", [{}, {"a": float("nan")}, {1: 2}, {"a": object()}, "int8", ["a"]])
-def test_quantization_that_strict_json_cannot_hold_is_refused(mapping: object) -> None:
-    with pytest.raises(ValidationError, match="allowed: a mapping as transformers'"):
-        ModelConfig.model_validate({"model": "o/m", "quantization": mapping})
+@pytest.mark.parametrize(
+    ("written", "option", "draft"),
+    [
+        ("embedded", "pairs[0].draft=ngram", NgramDraft()),
+        ("embedded", "pairs[0].draft={layers: 2}", LayersDraft(layers=2)),
+        ("ngram", "pairs[0].draft.ngram.longest=5", NgramDraft(ngram=NgramConfig(longest=5))),
+        ("{layers: 2}", "pairs[0].draft.layers=3", LayersDraft(layers=3)),
+        ("ngram", "pairs[0].draft=org/small", ModelConfig(model="org/small")),
+    ],
+)
+def test_a_draft_is_set_on_the_command_line(tmp_path: Path, written: str, option: str, draft: Any) -> None:
+    assert load_config(write(tmp_path, text(written)), [option]).pairs[0].draft == draft
 
 
-@pytest.mark.parametrize("field", ["revision", "gguf_file", "attention"])
-def test_text_with_a_line_break_is_refused(field: str) -> None:
-    with pytest.raises(ValidationError, match="allowed: "):
-        ModelConfig.model_validate({"model": "o/m", field: "a\nb"})
+@pytest.mark.parametrize(
+    ("draft", "label"),
+    [
+        (ModelConfig(model="org/small"), "org/small"),
+        (NgramDraft(), "lookups of 3 down to 1 tokens"),
+        (LayersDraft(layers=1), "the target's first 1 layer"),
+        (LayersDraft(layers=8), "the target's first 8 layers"),
+    ],
+)
+def test_every_draft_has_a_label(draft: Any, label: str) -> None:
+    assert draft.label == label
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("device", device) for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:15")),
+        *(("device_map", one) for one in ("auto", {"": 0}, {"lm_head": "cpu", "model": 1})),
+        ("quantization", {"quant_method": "fp8", "skip": ["lm_head"], "threshold": 6.0, "nested": {"a": None}}),
+    ],
+)
+def test_placements_and_quantization_are_handed_on(field: str, value: object) -> None:
+    assert getattr(ModelConfig.model_validate({"model": "o/m", field: value}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("quantization", one) for one in ({}, {"a": float("nan")}, {1: 2}, {"a": object()}, "int8", ["a"])),
+        *(("device_map", one) for one in ("", {}, {"a": 0.5}, {"a": None}, {1: 0}, 0)),
+        *((field, "a\nb") for field in ("revision", "gguf_file", "attention", "device_map")),
+        ("device", "cuda:0\n"),
+    ],
+)
+def test_what_strict_json_or_one_line_cannot_hold_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ModelConfig.model_validate({"model": "o/m", field: value})
+    assert {detail["loc"][0] for detail in caught.value.errors()} == {field}

@@ -1,11 +1,26 @@
+"""Sections and what holds between them: defaults, γ written as a search, what is decoded end to end, contexts."""
+
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from specgauge.configs.loader import config_hash, config_to_yaml, load_config
 from specgauge.configs.pairs import ModelConfig
-from specgauge.configs.sampling import SamplingConfig
-from specgauge.configs.schema import Config
+from specgauge.configs.schema import (
+    Config,
+    LimitsConfig,
+    SamplingConfig,
+    ValidateConfig,
+    WorkloadConfig,
+    check_context,
+    check_text_context,
+)
+from specgauge.model.policies.tuning import MAKERS
+from tests.configs.texts import MINIMAL, write
 
 PAIR = {"name": "a", "target": "embedded", "draft": {"model": "org/name"}}
 
@@ -24,16 +39,14 @@ def test_defaults_are_filled_in_and_shorthands_resolved() -> None:
     assert made.acceptance_rule == ("ratio",)
     assert made.sampling == (SamplingConfig(name="greedy", temperature=0.0),)
     assert made.precision.max_seconds == 120.0
+    assert made.mode == "eager"
+    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
+    assert made.validation is None
+    assert made.limits == LimitsConfig(run_seconds=None, memory=None)
 
 
-def test_several_words_keep_the_rules_order_without_repeats() -> None:
+def test_several_words_keep_their_own_order_without_repeats() -> None:
     assert config(acceptance_rule=["match", "ratio", "match"]).acceptance_rule == ("ratio", "match")
-
-
-@pytest.mark.parametrize("mode", ["eager", "compile", "cuda_graph"])
-def test_execution_modes(mode: str) -> None:
-    assert config().mode == "eager"
-    assert config(mode=mode).mode == mode
 
 
 def test_a_configuration_cannot_be_changed() -> None:
@@ -41,25 +54,92 @@ def test_a_configuration_cannot_be_changed() -> None:
         config().seed = 1
 
 
-@pytest.mark.parametrize("name", ["a", "A_b-1.5", "_x", "a" * 100, "qwen2.5-7b-with-0.5b"])
-def test_names_fit_for_files(name: str) -> None:
-    assert config(name=name).name == name
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("pairs", [PAIR, PAIR], "expected a name that pairs[0] does not have already, got 'a'"),
+        ("grid", {"gamma": "6:1"}, "expected a range that ends where it starts or later, such as 1:8, got '6:1:1'"),
+    ],
+)
+def test_messages_read_well_without_a_file(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        config(**{field: value})
+    (detail,) = caught.value.errors()
+    assert detail["msg"] == message
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", ".hidden", "-a", "a-", "a.", "a b", "a/b", "a\\b", "a\n", "ä", "a--b", "a" * 101]
+    ("grid", "overrides", "gammas", "how"),
+    [
+        ("gamma: {max: 16, search: adaptive}", (), tuple(range(1, 17)), "adaptive"),
+        ("gamma: {search: adaptive, max: 1}", (), (1,), "adaptive"),
+        ("gamma: 1:3", (), (1, 2, 3), "all"),
+        ("gamma: {from: 1, to: 3}", (), (1, 2, 3), "all"),
+        ("gamma_search: adaptive", (), (1, 2, 3, 4, 5, 6), "adaptive"),
+        ("{gamma: [2, 4, 8], gamma_search: adaptive}", (), (2, 4, 8), "adaptive"),
+        ("{gamma: {max: 3, search: adaptive}, gamma_search: adaptive}", (), (1, 2, 3), "adaptive"),
+        ("gamma: {max: 16, search: adaptive}", ("grid.gamma=1:2",), (1, 2), "all"),
+        ("gamma: {max: 16, search: adaptive}", ("grid.gamma.max=2",), (1, 2), "adaptive"),
+        ("gamma: 1:3", ("grid.gamma={max: 2, search: adaptive}",), (1, 2), "adaptive"),
+    ],
 )
-def test_names_unfit_for_files(name: str) -> None:
-    with pytest.raises(ValidationError, match="a name for files"):
-        config(name=name)
+def test_each_way_to_write_a_search(
+    tmp_path: Path, grid: str, overrides: tuple[str, ...], gammas: tuple[int, ...], how: str
+) -> None:
+    found = load_config(write(tmp_path, f"{MINIMAL}grid:\n  {grid}\n"), overrides)
+    assert (found.grid.gamma, found.grid.gamma_search) == (gammas, how)
+    assert load_config(write(tmp_path, config_to_yaml(found), "config.yaml")) == found
 
 
-def test_an_embedded_target_may_have_a_draft_from_elsewhere() -> None:
-    assert config().pairs[0].draft == ModelConfig(model="org/name")
+def test_a_search_is_another_configuration_than_every_gamma() -> None:
+    searched, every = config(grid={"gamma": {"max": 6, "search": "adaptive"}}), config(grid={"gamma": "1:6"})
+    assert searched != every
+    assert config_hash(searched) != config_hash(every)
 
 
-def test_messages_read_well_without_a_file() -> None:
-    with pytest.raises(ValidationError) as caught:
-        config(seed=-1)
-    (detail,) = caught.value.errors()
-    assert detail["msg"] == "found -1, allowed: an integer from 0 to 9223372036854775807"
+@pytest.mark.parametrize(
+    ("written", "field", "value"),
+    [
+        ({}, "gamma", "recommended"),
+        ({"gamma": "recommended"}, "gamma", "recommended"),
+        ({"gamma": "1:3"}, "gamma", (1, 2, 3)),
+        ({"gamma": [4, 2]}, "gamma", (2, 4)),
+        ({"context": 128}, "context", (128,)),
+        ({"batch_size": None}, "batch_size", None),
+        ({"acceptance": 1}, "acceptance", 1.0),
+        ({"gamma": 2, "acceptance": [0.9, 0]}, "acceptance", (0.9, 0.0)),
+        ({"policies": ["renewal", "heuristic", "renewal"]}, "policies", ("heuristic", "renewal")),
+        ({"policies": "svip"}, "policies", ("svip",)),
+        ({"policies": None}, "policies", None),
+    ],
+)
+def test_what_is_decoded_end_to_end(written: dict[str, Any], field: str, value: object) -> None:
+    assert getattr(config(validate=written, grid={"context": 128}).validation, field) == value
+
+
+def test_nothing_is_decoded_unless_asked() -> None:
+    assert load_config("quickstart", ["validate=null"]).validation is None
+    assert load_config("quickstart", ["validate={}"]).validation == ValidateConfig()
+
+
+def test_every_policy_that_is_tuned_may_be_asked_for() -> None:
+    made = config(validate={"policies": list(MAKERS.keys() - {"fixed"})})
+    assert made.validation is not None
+    assert made.validation.policies == tuple(name for name in MAKERS if name != "fixed")
+    assert "\n  policies: [heuristic, gammatune, svip, adaedl, ucb, exp3, goodput, renewal]\n" in config_to_yaml(made)
+
+
+def test_a_round_fits_exactly_and_not_with_one_token_more() -> None:
+    check_context("m", context=93, gamma_max=6, max_context=100)
+    check_context("m", context=10**9, gamma_max=64, max_context=None)
+    with pytest.raises(ValueError, match=r"^m: grid\.context 94 .* need 101 positions, the model takes 100; .* is 93$"):
+        check_context("m", context=94, gamma_max=6, max_context=100)
+    with pytest.raises(ValueError, match=r"lower grid\.gamma$"):
+        check_context("m", context=1, gamma_max=6, max_context=7)
+
+
+def test_a_whole_text_fits_exactly_and_not_with_one_token_more() -> None:
+    check_text_context("m", context=36, new_tokens=64, max_context=100)
+    check_text_context("m", context=10**9, new_tokens=64, max_context=None)
+    with pytest.raises(ValueError, match=r"^validate: expected contexts of at most 36, since texts of 64 .* got 37;"):
+        check_text_context("m", context=37, new_tokens=64, max_context=100)

@@ -1,3 +1,5 @@
+"""Variants of pairs that lists make, and rules that take cells out of the grid."""
+
 from __future__ import annotations
 
 from itertools import product
@@ -9,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specgauge.configs.drafts import NgramDraft
+from specgauge.configs.fields import is_name
 from specgauge.configs.loader import load_config
-from specgauge.configs.names import NAME, part_of_name
-from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.pairs import ModelConfig, NgramDraft, PairConfig
 from specgauge.configs.schema import Config
-from specgauge.configs.variants import MOST_VARIANTS, spread
-from tests.configs.texts import error_of, write
+from specgauge.configs.variants import CellRule, GridPoint, is_measured, spread
+from tests.configs.texts import RULED, VARIANTS, write
 
-ONE = "name: x\npairs:\n  - name: qwen\n    target: {model: o/m, dtype: [bfloat16, float32]}\n    draft: o/s\n"
-TWO = ONE + "  - {name: e, target: embedded, draft: ngram}\n"
+TWO = VARIANTS + "  - {name: e, target: embedded, draft: ngram}\n"
 
 
 def pairs(folder: Path, text: str, *options: str) -> list[tuple[str, str, int | None, str]]:
@@ -71,7 +71,7 @@ def test_what_is_the_drafts_own_is_marked(tmp_path: Path) -> None:
         "pairs[0].target.attention=[sdpa, org/fa3]", "pairs[0].target.dtype=float32",
         "pairs[0].draft={model: o/s, dtype: [float32, float16]}",
     ]  # fmt: skip
-    config = load_config(write(tmp_path, ONE), options)
+    config = load_config(write(tmp_path, VARIANTS), options)
     found = [(p.name, p.target.attention, p.draft.dtype) for p in config.pairs if isinstance(p.draft, ModelConfig)]
     assert found == [
         ("qwen-sdpa-draft-float32", "sdpa", "float32"),
@@ -82,7 +82,7 @@ def test_what_is_the_drafts_own_is_marked(tmp_path: Path) -> None:
 
 
 def test_a_list_of_one_value_is_that_value(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path, ONE), ["pairs[0].target.dtype=[float32, float32]", "mode=[compile]"])
+    config = load_config(write(tmp_path, VARIANTS), ["pairs[0].target.dtype=[float32, float32]", "mode=[compile]"])
     assert (config.pairs[0].name, config.pairs[0].target.dtype, config.mode) == ("qwen", "float32", "compile")
     assert config.pairs[0].mode is None
 
@@ -108,59 +108,10 @@ def test_pairs_made_in_python_have_variants_too() -> None:
 
 def test_a_model_alone_has_no_variants() -> None:
     assert ModelConfig.model_validate({"model": "m", "dtype": ["float32"]}).dtype == "float32"
-    with pytest.raises(ValidationError, match="found a list, allowed: one value, where no pair"):
+    with pytest.raises(
+        ValidationError, match="expected one value, where no pair of a configuration has its variants, got a list"
+    ):
         ModelConfig.model_validate({"model": "m", "dtype": ["float32", "float16"]})
-
-
-LONG = "q" * 90
-MANY = "[" + ", ".join(map(str, range(1, MOST_VARIANTS + 2))) + "]"
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "line"),
-    [
-        (ONE, ["mode=[eager, compil]"], "--set mode=[eager, compil]: mode[1]: found 'compil', allowed: eager | compile"
-                                        " | cuda_graph"),
-        (ONE, ["mode=[]"], "--set mode=[]: mode: found an empty list, allowed: at least one value: eager | compile |"
-                           " cuda_graph, or a list of these"),
-        (ONE, ["threads=[1, null]"], "--set threads=[1, null]: threads[1]: found nothing, allowed: an integer from 1 to"
-                                     " 4096"),
-        (ONE.replace("float32", "fp8"), ["mode=[eager, compile]"],
-         "file.yaml:4: pairs[0].target.dtype[1]: found 'fp8', allowed: auto | float32 | bfloat16 | float16 | float64"),
-        (ONE.replace("]", "], revison: a"), ["mode=[eager, compile]"],
-         "file.yaml:4: unknown key 'revison' in pairs[0].target; did you mean 'revision'? allowed: model, revision,"
-         " gguf_file, dtype, device, device_map, quantization, attention, trust_remote_code"),
-        (ONE.replace("]", "], device: cpu, device_map: auto"), [],
-         "file.yaml:4: pairs[0].target.device: found 'cpu', allowed: auto, since device_map places the model"),
-        (ONE + "  - {name: Qwen-float32, target: embedded, draft: ngram}\n", [],
-         "file.yaml:6: pairs[1].name: found 'Qwen-float32', allowed: a name without the variant Qwen-float32, which"
-         " pairs[0] has already"),
-        (ONE.replace("  - name: qwen", "  - {name: q-bfloat16, target: embedded, draft: ngram}\n  - name: q"), [],
-         "file.yaml:4: pairs[1].name: found 'q', allowed: a name without the variant q-bfloat16, which pairs[0] has"
-         " already"),
-        (ONE + "  - {name: qwen, target: embedded, draft: ngram}\n", [],
-         "file.yaml:6: pairs[1].name: found 'qwen', allowed: a name that pairs[0] does not have already"),
-        (TWO + "  - {name: e, target: embedded, draft: {layers: 2}}\n", [],
-         "file.yaml:7: pairs[2].name: found 'e', allowed: a name that pairs[1] does not have already"),
-        (ONE.replace("name: qwen", "name: q--"), [],
-         "file.yaml:3: pairs[0].name: found 'q--', allowed: a name for files: up to 100 of A-Z a-z 0-9 . _ - with no --"
-         " in it and no . or - at an end"),
-        (ONE.replace("qwen", LONG), ["mode=[eager, compile]"],
-         f"file.yaml:3: pairs[0].name: found '{LONG[:60]}…', allowed: a name whose variants, such as"
-         f" {LONG}-bfloat16-eager, have at most 100 characters"),
-        (ONE, [f"threads={MANY}"],
-         "file.yaml:3: pairs[0]: found '2002 variants', allowed: at most 1000 of one pair"),
-        (ONE.replace("o/s", "./no").replace("o/m", "./no"), ["mode=[eager, compile]"],
-         "file.yaml:4: pairs[0].target.model: found './no', allowed: embedded or one that exists (looked in FOLDER)"
-         " (and 1 more fault)"),
-    ],
-)  # fmt: skip
-def test_faults_are_told_once_and_where_they_are_written(
-    text: str, options: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = write(tmp_path, text)
-    assert error_of(path, *options, require_files=True).replace(str(tmp_path), "FOLDER") == line
 
 
 AXES = st.lists(st.integers(1, 30), min_size=1, max_size=4)
@@ -185,11 +136,60 @@ def test_every_combination_once_under_a_name_of_its_own(threads: list[int], atte
     assert sorted(combinations) == sorted(product(set(attentions), set(threads)))
     names = [pair["name"] for pair in found.value["pairs"]]
     assert len(set(names)) == len(names)
-    assert all(NAME.accepts(name) for name in names)
-    assert not found.faults
+    assert all(is_name(name) for name in names)
+    assert not found.errors
     assert spread(found.value).value == found.value
 
 
-@given(st.text(min_size=1, max_size=30))
-def test_any_value_is_a_part_of_a_name(value: str) -> None:
-    assert NAME.accepts(f"p-{part_of_name(value)}") or part_of_name(value) == "_"
+def measured(folder: Path, rules: str) -> set[tuple[str, int, int]]:
+    config = load_config(write(folder, RULED + rules))
+    return {(p.pair, p.batch_size, p.context) for p in config.places() if config.is_measured(p)}
+
+
+GRID = {(pair, b, s) for pair in ("qwen-bfloat16", "qwen-float32", "small") for b in (1, 4, 8) for s in (64, 128)}
+
+
+def test_without_rules_every_combination_is_measured(tmp_path: Path) -> None:
+    assert measured(tmp_path, "") == GRID
+
+
+def test_a_cell_matches_some_rule_of_include_and_none_of_exclude(tmp_path: Path) -> None:
+    rules = "  include: [{batch_size: 1}, {mode: compile, context: 64}]\n  exclude: [{pair: qwen-float32}]\n"
+    assert measured(tmp_path, rules) == {
+        ("qwen-bfloat16", 1, 64), ("qwen-bfloat16", 1, 128), ("small", 1, 64), ("small", 1, 128), ("small", 4, 64),
+        ("small", 8, 64),
+    }  # fmt: skip
+
+
+def test_values_are_one_several_or_a_range_and_a_pair_is_all_its_variants(tmp_path: Path) -> None:
+    rules = "  exclude: [{pair: [qwen, small], batch_size: [4, 8], context: '64:128:64'}]\n"
+    assert measured(tmp_path, rules) == {place for place in GRID if place[1] == 1}
+
+
+PLACES = st.builds(
+    GridPoint,
+    pair=st.sampled_from("ab"),
+    mode=st.sampled_from(["eager", "compile"]),
+    batch_size=st.integers(1, 3),
+    context=st.integers(1, 3),
+)
+RULES = st.lists(
+    st.builds(
+        CellRule,
+        pair=st.sampled_from(["a", ["a", "b"]]),
+        batch_size=st.none() | st.integers(1, 3),
+        context=st.none() | st.lists(st.integers(1, 3), min_size=1),
+    ),
+    max_size=3,
+)
+
+
+@given(PLACES, RULES, RULES)
+def test_exclusion_wins_and_inclusion_only_narrows(
+    place: GridPoint, include: list[CellRule], exclude: list[CellRule]
+) -> None:
+    kept = is_measured(place, include, exclude)
+    assert is_measured(place, [], [])
+    assert kept == (is_measured(place, include, []) and is_measured(place, [], exclude))
+    if any(rule.matches(place) for rule in exclude):
+        assert not kept

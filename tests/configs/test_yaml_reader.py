@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.configs.faults import ConfigError
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.yaml_reader import MOST_VALUES, Dumper, Source, read_yaml
 
 FILE = Source("file.yaml")
@@ -111,14 +111,16 @@ def test_aliases_are_copies() -> None:
 def test_aliases_that_multiply_are_refused() -> None:
     levels = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(ConfigError, match=rf"^file\.yaml:\d+: found over {MOST_VALUES} values once its aliases are"):
+    with pytest.raises(ConfigError, match=rf"^file\.yaml:\d+: expected at most {MOST_VALUES} values, got"):
         read_yaml("\n".join(levels), FILE)
 
 
 def test_endless_nesting_is_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
         read_yaml("[" * 1_000, FILE)
-    assert str(caught.value) == "file.yaml: lists or mappings are nested too deeply, allowed: some hundred levels"
+    assert (
+        str(caught.value) == "file.yaml: expected lists and mappings nested some hundred levels deep at most, got more"
+    )
 
 
 def test_a_source_without_lines_names_itself_only() -> None:

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.configs.loader import ConfigError, load_config
+from specgauge.configs.errors import ConfigError
+from specgauge.configs.loader import load_config
 
 PAIRS = "pairs:\n  - {name: embedded, target: embedded, draft: embedded}\n"
 MINIMAL = "name: x\n" + PAIRS
-TOP_KEYS = (
-    "name, pairs, workload, sampling, draft_sampling, acceptance_rule, grid, precision, mode, threads, seed, "
-    "acceptance, verify, limits"
+TWO_PAIRS = MINIMAL + "  - {name: other, target: org/big, draft: {model: org/small, dtype: float16}}\n"
+VARIANTS = "name: x\npairs:\n  - name: qwen\n    target: {model: o/m, dtype: [bfloat16, float32]}\n    draft: o/s\n"
+RULED = (
+    "name: x\npairs:\n"
+    "  - {name: qwen, target: {model: o/m, dtype: [bfloat16, float32]}, draft: o/s}\n"
+    "  - {name: small, target: embedded, draft: ngram, mode: compile}\n"
+    "grid:\n  batch_size: [1, 4, 8]\n  context: [64, 128]\n"
 )
-MODEL_KEYS = "model, revision, gguf_file, dtype, device, device_map, quantization, attention, trust_remote_code"
-NAME_RULE = "a name for files: up to 100 of A-Z a-z 0-9 . _ - with no -- in it and no . or - at an end"
 
 
 def write(folder: Path, text: str, name: str = "file.yaml") -> Path:

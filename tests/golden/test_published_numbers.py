@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specgauge.cli.prediction_table import predict_table
+from specgauge.cli.predict import predict_table
 from specgauge.model.acceptance.profiles import (
     profile_from_histogram,
     profile_from_tokens_per_round,

@@ -17,9 +17,9 @@ def machine(name: str) -> Hardware:
     return Hardware(**load_hardware(name).plain())
 
 
-def deployed(name: str, hardware: Hardware | str = "a100-80gb-sxm", *, devices: int = 1) -> Deployment:
+def deployed(name: str, hardware: Hardware | str = "a100-80gb-sxm", *, tensor_parallel: int = 1) -> Deployment:
     card = machine(hardware) if isinstance(hardware, str) else hardware
-    return Deployment(architecture=shape(name), hardware=card, precision=HALF, devices=devices)
+    return Deployment(architecture=shape(name), hardware=card, precision=HALF, tensor_parallel=tensor_parallel)
 
 
 def tiny(**changes: Any) -> Architecture:

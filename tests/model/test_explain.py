@@ -1,18 +1,15 @@
-"""Explained positions: paths, tree, document and drawing."""
+"""Explained positions: paths, tree and document."""
 
 import json
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.cli.explain_svg import ACCEPTED, DEFICIT, SURPLUS, explanation_svg
-from specgauge.model.explain import explain, explanation_document, explanation_text, tree
+from specgauge.model.explain import explain, explanation_document, tree
 from tests.model.enumeration import round_distribution
 
 TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_one_position_document() -> None:
@@ -57,40 +54,10 @@ def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
         assert leaf["probability"] == pytest.approx(mass, abs=1e-12)
 
 
-def test_text_shows_both_paths_and_the_tree() -> None:
-    text = explanation_text(explain([TARGET] * 3, [DRAFT] * 2, names=["A", "B", "C"]))
-    assert "  B: 0.1 + 0.4 x 0.75 = 0.4" in text
-    assert "overlap (accepted mass) 0.6, rejected mass 0.4" in text
-    assert "├─ draft 1 rejected (0.4): 0.4, commits 1 token from the residual (A 0.25, B 0.75)" in text
-    assert "   └─ draft 2 accepted (0.6): 0.36" in text
-    assert "      └─ bonus: 0.36, commits 3 tokens, the last from the target (A 0.2, B 0.4, C 0.4)" in text
-    assert text.endswith("tokens per round 1.96, bonus or replacement included")
-
-
-def test_nothing_to_reject_and_a_token_never_proposed() -> None:
-    text = explanation_text(explain([[0.5, 0.5, 0.0]], [[0.5, 0.5, 0.0]]))
-    assert "draft 1 rejected (0): 0, commits 1 token from the residual\n" in text
-    assert text.splitlines()[6].split() == ["2", "0", "0", "-", "0", "0", "0", "0"]
-
-
 def test_a_greedy_draft_is_shown_as_its_argmax() -> None:
     document = explanation_document(explain([[0.6, 0.4]], [[0.8, 0.2]], draft_sampling="greedy"))
     assert [t["draft_prob"] for t in document["positions"][0]["tokens"]] == [1.0, 0.0]
     assert [t["output"] for t in document["positions"][0]["tokens"]] == pytest.approx([0.6, 0.4])
-
-
-def test_svg_draws_every_part_to_scale_and_keeps_names_text() -> None:
-    explanation = explain([TARGET, TARGET], [DRAFT, DRAFT], names=["<b>A</b>", "B&B", "a very long token name"])
-    root = ElementTree.fromstring(explanation_svg(explanation))
-    groups = root.findall(f"{SVG}g")
-    assert len(groups) == 6
-    heights = [{r.get("fill"): float(r.get("height") or 0) for r in g.findall(f"{SVG}rect")} for g in groups[:3]]
-    assert heights[0] == pytest.approx({ACCEPTED: 25, DEFICIT: 25})
-    assert heights[1] == pytest.approx({ACCEPTED: 25, DEFICIT: 75})
-    assert heights[2] == pytest.approx({ACCEPTED: 100, SURPLUS: 100})
-    texts = [node.text for node in root.findall(f"{SVG}text")]
-    assert {"<b>A</b>", "B&B", "a very long…"} <= set(texts)
-    assert "http" not in explanation_svg(explanation).replace("http://www.w3.org/2000/svg", "")
 
 
 @pytest.mark.parametrize(

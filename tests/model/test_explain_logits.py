@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from specgauge.cli.explain_logits_text import logits_text
+from specgauge.cli.explain import logits_text
 from specgauge.model.explain_logits import explain_logits, logits_document
 from specgauge.model.sampling import SamplingSettings, processed_probs
 

@@ -1,13 +1,17 @@
-"""A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, and the visible text."""
+"""A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, the text, and marks by class."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
-BLOCKS = {"p", "li", "td", "th", "dt", "dd", "h1", "h2", "h3", "figcaption", "summary", "title", "desc", "text", "div"}
+BLOCKS = {
+    *("p", "li", "td", "th", "dt", "dd", "h1", "h2", "h3", "figcaption", "summary", "title", "desc", "text", "div"),
+    *("nav", "tr"),
+}
 LOADING = ("src", "srcset", "data", "action", "poster", "background", "xlink:href", "formaction", "ping")
 
 
@@ -17,9 +21,14 @@ class Page:
 
     text: str = ""
     """Visible text, runs of blanks made one."""
+    lines: list[str] = field(default_factory=list)
+    """The same outside figures and preformatted text, a line a block; the cells of a table's row on one line."""
+    marks: Counter[str] = field(default_factory=Counter)
+    """Number of elements by class."""
     ids: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
+    """Of anchors, and within figures."""
     labelled_by: list[str] = field(default_factory=list)
     css: str = ""
 
@@ -30,6 +39,7 @@ class _Reader(HTMLParser):
         self.page = Page()
         self.open: list[str] = []
         self.words: list[str] = []
+        self.outside = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         names = [name for name, _ in attrs]
@@ -38,7 +48,9 @@ class _Reader(HTMLParser):
         for name, value in attrs:
             assert not name.startswith("on"), f"event handler {name} in <{tag}>"
             assert name not in LOADING, f"<{tag} {name}={value!r}> would load something"
-            assert "url(" not in (value or ""), f"<{tag} {name}={value!r}>"
+            self.page.links.extend(re.findall(r"url\(([^)]*)\)", value or ""))
+            if name == "class":
+                self.page.marks[value or ""] += 1
             if name == "id":
                 self.page.ids.append(value or "")
             if name == "href":
@@ -47,6 +59,7 @@ class _Reader(HTMLParser):
                 self.page.labelled_by.extend((value or "").split())
         if tag in BLOCKS:
             self.words.append(" ")
+            self.outside += " | " if tag in ("td", "th") else "\n"
         if tag not in VOID:
             self.open.append(tag)
 
@@ -63,6 +76,8 @@ class _Reader(HTMLParser):
             self.page.css += data
         else:
             self.words.append(data)
+            if not {"svg", "pre"} & set(self.open):
+                self.outside += data.replace("\n", " ")
 
 
 def read_page(html: str) -> Page:
@@ -73,10 +88,12 @@ def read_page(html: str) -> Page:
     assert not reader.open, f"never closed: {reader.open}"
     page = reader.page
     page.text = re.sub("[ \\t\\n]+", " ", "".join(reader.words))
+    lines = (re.sub("[ \\t]+", " ", line).strip(" |") for line in reader.outside.split("\n"))
+    page.lines = [line for line in lines if line]
     assert html.startswith("<!DOCTYPE html>\n")
     assert len(set(page.ids)) == len(page.ids), sorted(one for one in page.ids if page.ids.count(one) > 1)
     assert set(page.labelled_by) <= set(page.ids)
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links), page.links
-    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image", "use"} & set(page.tags)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image"} & set(page.tags)
     assert not re.search(r"url\(|@import|@font-face|expression\(|//", page.css)
     return page

@@ -29,8 +29,8 @@ BLOCKS = 3
 OPTIMISTIC = "optimistic: overhead not measured"
 KEYS = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 NEEDS_TIMES = (
-    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s",
-    "t_round_s", "speedup", "speedup_low", "speedup_high", "p_best", "label",
+    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_round_s",
+    "speedup", "speedup_low", "speedup_high", "p_best", "label",
 )  # fmt: skip
 PAYS = {"speculate": 1.0, "undecided": 0.6, "do not speculate": 0.0}
 
@@ -50,7 +50,7 @@ class Shape:
     t_decode_s: float = 0.010
     draft_share: float = 0.15
     verify_slope: Mapping[int, float] = field(default_factory=lambda: {1: 0.06, 4: 0.2})
-    doubt: float = 0.03
+    uncertainty: float = 0.03
     """Half-width of the made-up speed-up intervals, relative."""
     overhead_s: float | None = None
     broken: Mapping[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Shape:
     environment: Mapping[str, Any] = field(
         default_factory=lambda: {
             "collected_at": "2026-01-02T03:04:05Z",
-            "device": "2 CPU cores",
+            "device": "cpu",
             "packages": {"torch": "2.13.0", "transformers": "5.24.0"},
             "driver": None,
         }
@@ -256,13 +256,13 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
                 "t_overhead_s": shape.overhead_s,
                 "t_round_s": t_round_s,
                 "tokens_per_round": omega,
-                "tokens_per_round_low": omega * (1 - shape.doubt / 2),
-                "tokens_per_round_high": omega * (1 + shape.doubt / 2),
+                "tokens_per_round_low": omega * (1 - shape.uncertainty / 2),
+                "tokens_per_round_high": omega * (1 + shape.uncertainty / 2),
                 "accepted_draft_tokens": omega - 1,
                 "drafts_per_round": gamma,
                 "speedup": speedup,
-                "speedup_low": speedup * (1 - shape.doubt),
-                "speedup_high": speedup * (1 + shape.doubt),
+                "speedup_low": speedup * (1 - shape.uncertainty),
+                "speedup_high": speedup * (1 + shape.uncertainty),
                 "full_acceptance": alpha**gamma,
                 "cost_known": "measured",
                 "acceptance_known": "measured" if context >= 32 else "extrapolated",

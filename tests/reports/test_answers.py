@@ -1,18 +1,33 @@
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from specgauge.reports.answers import AnswerGroup, answer_groups, headline, merged, strategy_words
-from specgauge.reports.records import Answer, Place, Strategy, answer, curves, measured, prediction
+from specgauge.model.settings import Point, Setting
+from specgauge.reports.answers import AnswerGroup, Answers, merged, setting_words
+from specgauge.reports.records import (
+    Curves,
+    PredictionRow,
+    RecommendationRow,
+    Validated,
+    curves,
+    flat_recommendation,
+    record,
+    validated,
+)
 from tests.reports.synthetic import Shape, prediction_rows, recommendation_rows
-from tests.reports.verified_rows import a_record
+from tests.reports.validation_rows import a_record
 
-GREEDY = Strategy("embedded", "eager", "greedy", "same", "ratio")
+GREEDY = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+NO_CURVES: Curves = {}
 
 
-def an_answer(batch_size: int, context: int, decision: str = "speculate", gamma: int | None = 3, **more: Any) -> Answer:
+def an_answer(
+    batch_size: int, context: int, decision: str = "speculate", gamma: int | None = 3, **more: Any
+) -> RecommendationRow:
     values: dict[str, Any] = {
-        "strategy": GREEDY,
+        "setting": GREEDY,
         "best_gamma": gamma,
         "recommended_gamma": gamma or 1,
         "speedup": 1.42,
@@ -23,38 +38,57 @@ def an_answer(batch_size: int, context: int, decision: str = "speculate", gamma:
         "p_speculation_pays": 1.0,
         "reason": "",
     }
-    return Answer(place=Place(batch_size, context), decision=decision, gamma=gamma, **(values | more))
+    point = Point(batch_size=batch_size, context=context)
+    return RecommendationRow(point=point, decision=decision, gamma=gamma, **(values | more))
 
 
-def groups_of(shape: Shape) -> list[AnswerGroup]:
-    rows = prediction_rows(shape)
-    answers = [answer(entry) for entry in recommendation_rows(shape, rows)]
-    found = answer_groups(
-        answers, curves(prediction(row) for row in rows), shape.batch_sizes, shape.contexts, confidence=0.9
+def answers_of(
+    rows: Sequence[RecommendationRow], curves: Curves = NO_CURVES, measured: Validated | None = None
+) -> Answers:
+    return Answers(recommendations=rows, curves=curves, validated=measured or {}, confidence=0.9)
+
+
+def groups(
+    *rows: RecommendationRow, curves: Curves = NO_CURVES, measured: Validated | None = None
+) -> list[AnswerGroup]:
+    return answers_of(rows, curves, measured).groups([], [])[GREEDY]
+
+
+def shape_answers(shape: Shape, **changes: Any) -> Answers:
+    """Of a made-up run, with `changes` in its predictions."""
+    rows = [row | changes for row in prediction_rows(shape)]
+    entries = recommendation_rows(shape, rows)
+    return answers_of(
+        [record(RecommendationRow, flat_recommendation(entry)) for entry in entries],
+        curves(record(PredictionRow, row) for row in rows),
     )
-    return [group for groups in found.values() for group in groups]
+
+
+def shape_groups(shape: Shape, **changes: Any) -> list[AnswerGroup]:
+    found = shape_answers(shape, **changes).groups(shape.batch_sizes, shape.contexts)
+    return [group for own in found.values() for group in own]
 
 
 def test_a_single_answer_is_one_sentence() -> None:
-    (group,) = answer_groups([an_answer(1, 64)], {}, [1], [64], 0.9)[GREEDY]
-    assert f"{group.where}: {group.what}: {group.gain}." == (
-        "At batch 1 and 64 tokens of context: speculate with γ = 3: 1.42\u202f× (90\u202f% interval 1.38–1.46)."
-    )
-    assert group.following == "Set the engine's number of speculative tokens to 3."
-    assert group.doubt == (
-        "P(speculation pays) 100\u202f%; P(this γ is the best) 80\u202f%; expected loss against the best 0.4\u202f%"
-    )
+    (group,) = groups(an_answer(1, 64))
+    assert (group.where, group.what) == ("At batch 1 and 64 tokens of context", "speculate with γ = 3")
+    assert group.gain == "1.42\u202f× (90\u202f% interval 1.38–1.46)"
+    assert group.following.endswith(" tokens to 3.")
+    assert [words.rpartition(" ")[2] for words in group.uncertainty.split("; ")] == [
+        "100\u202f%", "80\u202f%", "0.4\u202f%",
+    ]  # fmt: skip
 
 
-def test_places_with_one_answer_are_told_once() -> None:
-    answers = [an_answer(b, c, speedup=1 + b / 10, speedup_low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024)]
-    (group,) = answer_groups(answers, {}, [1, 4], [64, 256, 1024], 0.9)[GREEDY]
+def test_points_with_one_answer_are_told_once() -> None:
+    rows = [an_answer(b, c, speedup=1 + b / 10, speedup_low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024)]
+    (group,) = groups(*rows)
     assert group.where == "At batch 1 or 4, with 64 to 1024 tokens of context"
     assert group.gain == "1.10 to 1.40\u202f× (90\u202f% intervals within 1.05–1.46)"
+    assert groups(an_answer(1, 1))[0].where == "At batch 1 and 1 token of context"
 
 
 def test_merged_groups_are_rectangles_and_lose_nothing() -> None:
-    answers = [
+    rows = [
         an_answer(1, 64),
         an_answer(1, 256),
         an_answer(4, 64),
@@ -62,8 +96,7 @@ def test_merged_groups_are_rectangles_and_lose_nothing() -> None:
         an_answer(8, 64, gamma=2),
         an_answer(8, 256, gamma=2),
     ]
-    groups = merged(answers)
-    assert [[tuple(one.place) for one in group] for group in groups] == [
+    assert [[(one.point.batch_size, one.point.context) for one in group] for group in merged(rows)] == [
         [(1, 64), (1, 256)],
         [(4, 64)],
         [(4, 256)],
@@ -71,199 +104,159 @@ def test_merged_groups_are_rectangles_and_lose_nothing() -> None:
     ]
 
 
-def test_one_token_of_context_is_singular() -> None:
-    (group,) = answer_groups([an_answer(1, 1)], {}, [1], [1], 0.9)[GREEDY]
-    assert group.where == "At batch 1 and 1 token of context"
-
-
 def test_a_smaller_gamma_within_one_per_cent_says_so() -> None:
-    (group,) = answer_groups([an_answer(1, 64, gamma=2, best_gamma=3)], {}, [1], [64], 0.9)[GREEDY]
-    assert group.following.endswith("γ = 3 has the largest S; γ = 2 is within 1\u202f% of it and drafts less.")
+    (group,) = groups(an_answer(1, 64, gamma=2, best_gamma=3))
+    assert "γ = 3 has the largest S; γ = 2 is within 1\u202f% of it" in group.following
 
 
 def test_do_not_speculate_says_what_is_missing() -> None:
     shape = Shape(alphas={"t1": 0.4}, draft_share=0.4, batch_sizes=(1,), contexts=(64,), gammas=(1, 2))
-    (group,) = groups_of(shape)
+    (group,) = shape_groups(shape)
     # γ = 1: drafts 0.4, verification 1.06, catch-up 0.4 · 0.04 = 0.016 of T_decode; Ω = 1.4; S = 1.4 / 1.476
     assert group.what == "do not speculate"
     assert group.gain == "γ = 1 would give 0.95\u202f× (90\u202f% interval 0.92–0.98)"
     assert "(batch 1, context 64, γ = 1): a round costs 1.48 plain steps and commits 1.40 tokens." in group.following
-    assert group.following.startswith("Decode plainly here.")
-    assert group.doubt == "P(speculation pays) 0\u202f%"
+    assert group.uncertainty.endswith(" 0\u202f%")
 
 
 def test_a_round_that_can_never_pay_says_so() -> None:
-    shape = Shape(alphas={"t1": 0.9}, draft_share=1.2, batch_sizes=(1,), contexts=(64,), gammas=(1,))
-    (group,) = groups_of(shape)
     # a round costs 1.2 + 1.06 + 0.9 · 0.12 = 2.37 plain steps and commits 2 tokens at most
-    assert group.following.endswith(
-        "Even perfect acceptance would not pay for that: only a cheaper draft or a smaller batch can."
-    )
+    shape = Shape(alphas={"t1": 0.9}, draft_share=1.2, batch_sizes=(1,), contexts=(64,), gammas=(1,))
+    assert "Even perfect acceptance" in shape_groups(shape)[0].following
 
 
-def test_undecided_says_where_the_doubt_comes_from() -> None:
-    shape = Shape(alphas={"t1": 0.55}, doubt=0.15, batch_sizes=(4,), contexts=(64,), gammas=(1,))
-    (group,) = groups_of(shape)
-    # the fixture's Ω is known half as widely as S: a quarter of the variance is acceptance's
+@pytest.mark.parametrize(
+    ("changes", "remedy", "share"),
+    [
+        # the fixture's Ω is known half as widely as S: a quarter of the variance is acceptance's
+        ({}, "precision.max_blocks", "75\u202f% of the variance comes from the timings."),
+        (
+            {"tokens_per_round_low": 1.2, "tokens_per_round_high": 1.9},
+            "workload.prompts",
+            "100\u202f% of the variance comes from acceptance.",
+        ),
+    ],
+)
+def test_undecided_says_where_the_uncertainty_comes_from(changes: Mapping[str, Any], remedy: str, share: str) -> None:
+    shape = Shape(alphas={"t1": 0.55}, uncertainty=0.15, batch_sizes=(4,), contexts=(64,), gammas=(1,))
+    (group,) = shape_groups(shape, **changes)
     assert group.what == "undecided"
-    assert group.following == (
-        "Decode plainly until more is measured: run the same command again with larger precision.max_blocks and "
-        "precision.max_seconds, since 75\u202f% of the variance comes from the timings."
-    )
-
-
-def test_undecided_by_acceptance_asks_for_prompts() -> None:
-    shape = Shape(alphas={"t1": 0.55}, doubt=0.15, batch_sizes=(4,), contexts=(64,), gammas=(1,))
-    rows = prediction_rows(shape)
-    for row in rows:
-        row["tokens_per_round_low"], row["tokens_per_round_high"] = 1.2, 1.9
-    answers = [answer(entry) for entry in recommendation_rows(shape, rows)]
-    (group,) = next(iter(answer_groups(answers, curves(prediction(row) for row in rows), [4], [64], 0.9).values()))
-    assert "start a new run with more prompts (workload.prompts" in group.following
-    assert group.following.endswith("since 100\u202f% of the variance comes from acceptance.")
+    assert remedy in group.following
+    assert group.following.endswith(share)
 
 
 def test_undecided_without_intervals_names_both_remedies() -> None:
-    (group,) = answer_groups([an_answer(1, 64, "undecided", None)], {}, [1], [64], 0.9)[GREEDY]
-    assert "more prompts" in group.following
-    assert "larger precision.max_blocks" in group.following
+    (group,) = groups(an_answer(1, 64, "undecided", None))
+    assert "workload.prompts" in group.following
+    assert "precision.max_blocks" in group.following
 
 
 NOTHING = {"speedup": None, "speedup_low": None, "speedup_high": None, "p_speculation_pays": None, "best_gamma": None}
 
 
-def test_a_place_without_a_number_says_why() -> None:
-    answers = [an_answer(b, 64, "undecided", None, reason=f"oom: {b} GiB", **NOTHING) for b in (4, 16)]
-    first, second = answer_groups([an_answer(1, 64), *answers], {}, [1, 4, 16], [64], 0.9)[GREEDY][1:]
-    assert (first.what, first.gain, first.doubt, first.following) == ("no answer", "oom: 4 GiB", "", "")
+def test_a_point_without_a_number_says_why() -> None:
+    rows = [an_answer(b, 64, "undecided", None, reason=f"oom: {b} GiB", **NOTHING) for b in (4, 16)]
+    first, second = groups(an_answer(1, 64), *rows)[1:]
+    assert (first.what, first.gain, first.uncertainty, first.following) == ("no answer", "oom: 4 GiB", "", "")
     assert second.where == "At batch 16 and 64 tokens of context"
 
 
 def test_an_answer_without_an_interval_says_so() -> None:
-    one = an_answer(
-        1, 64, "undecided", None, speedup_low=None, speedup_high=None, p_speculation_pays=None, reason="one block only"
-    )
-    (group,) = answer_groups([one], {}, [1], [64], 0.9)[GREEDY]
+    nothing = dict.fromkeys(("speedup_low", "speedup_high", "p_speculation_pays"))
+    (group,) = groups(an_answer(1, 64, "undecided", None, reason="one block only", **nothing))
     assert group.gain == "γ = 1 would give 1.42\u202f× (its interval is not known)"
-    assert group.doubt == "one block only"
+    assert group.uncertainty == "one block only"
 
 
 def test_where_plain_decoding_is_best_the_largest_speedup_is_the_one_shown() -> None:
     rows = prediction_rows(Shape(alphas={"greedy": 0.3}, batch_sizes=(1,), contexts=(64,)))
     one = an_answer(1, 64, "do not speculate", None, best_gamma=None, recommended_gamma=None)
-    (group,) = answer_groups([one], curves(prediction(row) for row in rows), [1], [64], 0.9)[GREEDY]
+    (group,) = groups(one, curves=curves(record(PredictionRow, row) for row in rows))
     assert group.gain.startswith("γ = 1 would give 1.42")
 
 
+PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
+
+
 @pytest.mark.parametrize(
-    ("answers", "tone", "sentence"),
+    ("answers", "tone", "start", "end"),
     [
-        (
-            [an_answer(1, 64), an_answer(4, 64, "undecided", None, **NOTHING)],
-            "speculate",
-            "Speculate with γ = 3: 1.42\u202f× plain decoding is predicted in the one setting.",
-        ),
-        ([], "none", "No answer yet: no setting of this run has both timings and acceptance."),
-        (
-            [an_answer(1, 64)],
-            "speculate",
-            "Speculate with γ = 3: 1.42\u202f× plain decoding is predicted in the one setting.",
-        ),
-        (
-            [an_answer(1, 64), an_answer(4, 64, gamma=2, speedup=1.1)],
-            "speculate",
-            "Speculate with γ = 2 or 3: 1.10 to 1.42\u202f× plain decoding is predicted in all 2 settings.",
-        ),
-        (
-            [an_answer(b, 64, gamma=b) for b in (1, 2, 4)],
-            "speculate",
-            "Speculate with γ from 1 to 4: 1.42\u202f× plain decoding is predicted in all 3 settings.",
-        ),
-        (
-            [an_answer(1, 64), an_answer(4, 64, "do not speculate", None)],
-            "speculate",
-            "Speculative decoding pays in 1 of 2 settings: 1.42\u202f× plain decoding is predicted there.",
-        ),
-        (
-            [an_answer(1, 64, "do not speculate", None)],
-            "do not speculate",
-            "Do not speculate: plain decoding is as fast or faster in the one setting.",
-        ),
-        (
-            [an_answer(1, 64, "do not speculate", None), an_answer(4, 64, "undecided", None)],
-            "do not speculate",
-            "Do not speculate in 1 of 2 settings; the others are undecided.",
-        ),
-        (
-            [an_answer(1, 64, "undecided", None)],
-            "undecided",
-            "Undecided: the data do not say whether speculation pays in the one setting.",
-        ),
+        ([], "none", "No answer yet:", "."),
+        ([(PAYS, 3, 1.42)], PAYS, "Speculate with γ = 3: 1.42\u202f× ", "in the one cell."),
+        ([(PAYS, 3, 1.42), (OPEN, None, None)], PAYS, "Speculate with γ = 3: 1.42\u202f× ", "in the one cell."),
+        ([(PAYS, 3, 1.42), (PAYS, 2, 1.1)], PAYS, "Speculate with γ = 2 or 3: 1.10 to 1.42\u202f×", "all 2 cells."),
+        ([(PAYS, gamma, 1.42) for gamma in (1, 2, 4)], PAYS, "Speculate with γ from 1 to 4: 1.42", "all 3 cells."),
+        ([(PAYS, 3, 1.42), (NOT, None, 0.9)], PAYS, "Speculative decoding pays in 1 of 2 cells: 1.42", "there."),
+        ([(NOT, None, 0.9)], NOT, "Do not speculate: ", "in the one cell."),
+        ([(NOT, None, 0.9), (OPEN, None, 1.0)], NOT, "Do not speculate in 1 of 2 cells;", "undecided."),
+        ([(OPEN, None, 1.0)], OPEN, "Undecided: ", "in the one cell."),
     ],
 )
-def test_the_headline_is_the_run_in_one_sentence(answers: list[Answer], tone: str, sentence: str) -> None:
-    found = headline(answers, {}, 0, 0.9)
-    assert (found.tone, found.sentence) == (tone, sentence)
-    assert sum(found.counts.values()) == len([one for one in answers if one.is_known])
+def test_the_headline_is_the_run_in_one_sentence(
+    answers: list[tuple[str, int | None, float | None]], tone: str, start: str, end: str
+) -> None:
+    rows = [an_answer(2**at, 64, *one[:2], speedup=one[2]) for at, one in enumerate(answers)]
+    found = answers_of(rows).headline(0)
+    assert found.tone == tone
+    assert found.sentence.startswith(start)
+    assert found.sentence.endswith(end)
+    assert sum(found.counts.values()) == sum(one[2] is not None for one in answers)
 
 
 def test_the_headline_tells_the_best_and_what_is_left_out() -> None:
-    found = headline([an_answer(1, 64), an_answer(4, 64, "undecided", None, speedup=1.01)], {}, 2, 0.9)
+    found = answers_of([an_answer(1, 64), an_answer(4, 64, "undecided", None, speedup=1.01)]).headline(2)
     assert found.detail == (
         "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context. "
-        "1 is undecided. 2 settings of the grid have no answer."
+        "1 is undecided. 2 cells of the grid have no answer."
     )
 
 
 def test_a_label_of_every_speedup_is_said_once() -> None:
     shape = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64, 256))
-    rows = prediction_rows(shape)
-    answers = [answer(entry) for entry in recommendation_rows(shape, rows)]
-    alike = curves(prediction(row) for row in rows)
-    assert headline(answers, alike, 0, 0.9).detail.endswith("Every speed-up is optimistic: overhead not measured.")
-    assert all("optimistic" not in group.doubt for group in groups_of(shape))
-    mixed = curves(prediction(row | ({"label": ""} if row["context"] == 64 else {})) for row in rows)
-    assert "optimistic" not in headline(answers, mixed, 0, 0.9).detail
-    (group,) = next(iter(answer_groups(answers, mixed, [1], [64, 256], 0.9).values()))
-    assert group.doubt.endswith("; optimistic: overhead not measured")
+    alike = shape_answers(shape)
+    label = "optimistic: overhead not measured"
+    assert label in alike.headline(0).detail
+    assert all(label not in group.uncertainty for group in shape_groups(shape))
+    rows = [
+        record(PredictionRow, row | ({"label": ""} if row["context"] == 64 else {})) for row in prediction_rows(shape)
+    ]
+    mixed = replace(alike, curves=curves(rows))
+    assert label not in mixed.headline(0).detail
+    ((group,),) = mixed.groups([1], [64, 256]).values()
+    assert group.uncertainty.endswith(f"; {label}")
 
 
-def test_a_strategy_is_named_by_what_tells_it_apart() -> None:
-    match = GREEDY._replace(acceptance_rule="match")
-    assert strategy_words(GREEDY, [GREEDY]) == "sampling greedy"
-    assert strategy_words(GREEDY, [GREEDY, match]) == "sampling greedy, ratio rule"
-    assert strategy_words(match, [match]) == "sampling greedy, match rule"
-    other = GREEDY._replace(pair="b", draft_sampling="greedy", mode="compile")
-    assert strategy_words(other, [GREEDY, other]) == ("pair b, sampling greedy, draft takes its argmax, mode compile")
+def test_a_setting_is_named_by_what_tells_it_apart() -> None:
+    match = replace(GREEDY, acceptance_rule="match")
+    assert setting_words(GREEDY, [GREEDY]) == "sampling greedy"
+    assert setting_words(GREEDY, [GREEDY, match]) == "sampling greedy, ratio rule"
+    assert setting_words(match, [match]) == "sampling greedy, match rule"
+    other = replace(GREEDY, pair="b", draft_sampling="greedy", mode="compile")
+    assert setting_words(other, [GREEDY, other]) == "pair b, sampling greedy, draft takes its argmax, mode compile"
 
 
 def test_what_was_measured_stands_beside_what_was_predicted() -> None:
-    found = measured([a_record(gamma=3)])
-    (group,) = answer_groups([an_answer(1, 64)], {}, [1], [64], 0.9, found)[GREEDY]
+    found = validated([a_record(gamma=3)])
+    (group,) = groups(an_answer(1, 64), measured=found)
     words = "measured end to end: 1.50\u202f× (90\u202f% interval 1.40–1.60)"
     assert group.measured == words
-    assert headline([an_answer(1, 64)], {}, 0, 0.9, found).detail == (
-        "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context; "
-        f"{words}."
-    )
-    (other,) = answer_groups([an_answer(1, 64, gamma=2)], {}, [1], [64], 0.9, found)[GREEDY]
+    assert answers_of([an_answer(1, 64)], {}, found).headline(0).detail.endswith(f"; {words}.")
+    (other,) = groups(an_answer(1, 64, gamma=2), measured=found)
     assert other.measured == "γ = 3 measured end to end: 1.50\u202f×", "another γ was decoded"
-    answers = [an_answer(1, context, gamma=2) for context in (64, 256)]
-    (both,) = answer_groups(answers, {}, [1], [64, 256], 0.9, found)[GREEDY]
+    (both,) = groups(*(an_answer(1, context, gamma=2) for context in (64, 256)), measured=found)
     assert both.measured == ""
 
 
-def test_measured_places_of_a_group_are_told_together() -> None:
-    answers = [an_answer(1, context) for context in (64, 256, 1024)]
-    two = [a_record(gamma=3), a_record(gamma=3, context=256, speedup_measured=1.31)]
-    (group,) = answer_groups(answers, {}, [1], [64, 256, 1024], 0.9, measured(two))[GREEDY]
-    assert group.measured == "measured end to end: 1.31 to 1.50\u202f× in 2 of these 3 places"
-    (both,) = answer_groups(answers[:2], {}, [1], [64, 256], 0.9, measured(two))[GREEDY]
+def test_measured_points_of_a_group_are_told_together() -> None:
+    rows = [an_answer(1, context) for context in (64, 256, 1024)]
+    two = validated([a_record(gamma=3), a_record(gamma=3, context=256, speedup_measured=1.31)])
+    (group,) = groups(*rows, measured=two)
+    assert group.measured == "measured end to end: 1.31 to 1.50\u202f× in 2 of these 3 points"
+    (both,) = groups(*rows[:2], measured=two)
     assert both.measured == "measured end to end: 1.31 to 1.50\u202f×"
 
 
 def test_a_measured_speedup_without_an_interval_stands_alone() -> None:
-    found = measured([a_record(gamma=1, speedup_measured_low=None, speedup_measured_high=None)])
-    one = an_answer(1, 64, "do not speculate", None)
-    (group,) = answer_groups([one], {}, [1], [64], 0.9, found)[GREEDY]
+    found = validated([a_record(gamma=1, speedup_measured_low=None, speedup_measured_high=None)])
+    (group,) = groups(an_answer(1, 64, "do not speculate", None), measured=found)
     assert group.measured == "measured end to end: 1.50\u202f×"

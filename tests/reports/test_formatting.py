@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specgauge.model.settings import Point
 from specgauge.reports.formatting import (
     change,
     change_interval,
@@ -11,6 +12,8 @@ from specgauge.reports.formatting import (
     listed,
     number,
     percent,
+    point_words,
+    printable,
     ranges,
     sentence,
     speedup,
@@ -76,7 +79,9 @@ def test_numbers_and_intervals() -> None:
 
 
 def test_words() -> None:
-    assert [count(1, "token"), count(2, "token"), count(2, "query", "queries")] == ["1 token", "2 tokens", "2 queries"]
+    assert [count(1, "token"), count(2, "token")] == ["1 token", "2 tokens"]
+    assert point_words(Point(batch_size=4, context=256)) == "batch 4, 256 tokens of context"
+    assert printable("a\x00b\n\ud800é") == "a\ufffdb\n\ufffdé"
     assert [sentence("a b"), sentence("A!"), sentence("")] == ["A b.", "A!", ""]
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")] == ["a", "a and b", "a, b or c"]
 

@@ -1,17 +1,14 @@
-"""The picture of a run: formats, labels that say what differs, and honest refusals."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from specgauge.reports.data import ReportData, read_report_data
-from specgauge.reports.plot import line_labels, plot_format, speedup_figure, write_plot
-from specgauge.reports.records import SPECULATE, Strategy
+from specgauge.model.settings import Setting
+from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
+from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from tests.reports.synthetic import Shape, build_run
+from tests.reports.validation_rows import a_row, decode
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -37,7 +34,7 @@ def test_the_same_run_gives_the_same_bytes(run: Path, written: dict[str, bytes],
 
 
 def test_another_format_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"found ending '\.gif'; allowed: \.png, \.svg, \.pdf$"):
+    with pytest.raises(ValueError, match=r"expected ending \.png, \.svg, \.pdf, got '\.gif'$"):
         write_plot(run, tmp_path / "speedup.gif")
 
 
@@ -49,9 +46,9 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_drawn(tmp_
 
 
 def test_labels_say_only_what_differs() -> None:
-    one = Strategy("p", "eager", "greedy", "same", "ratio")
+    one = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
     assert line_labels([one]) == {one: "greedy"}
-    two = one._replace(sampling="t1", acceptance_rule="match")
+    two = replace(one, sampling="t1", acceptance_rule="match")
     assert line_labels([one, two]) == {one: "greedy, ratio", two: "t1, match"}
 
 
@@ -71,24 +68,35 @@ def rings(data: ReportData) -> list[tuple[str, float]]:
         (axes.get_title(), gamma)
         for axes in speedup_figure(data).axes
         for line in axes.lines
-        if line.get_markersize() == 9
+        if line.get_gid() == "ring"
         for gamma in np.asarray(line.get_xdata()).tolist()
     ]
 
 
 def test_the_legend_says_what_is_drawn(data: ReportData) -> None:
-    samplings = sorted({row.strategy.sampling for row in data.predictions})
-    assert any(one.decision == SPECULATE for one in data.answers)
+    samplings = sorted({row.setting.sampling for row in data.predictions})
+    assert any(one.decision == SPECULATE for one in data.recommendations)
     assert legend(data) == ["plain decoding", *samplings, "90\u202f% interval", "γ to use"]
-    undecided = replace(data, answers=[replace(one, decision="undecided") for one in data.answers])
+    undecided = replace(data, recommendations=[replace(one, decision="undecided") for one in data.recommendations])
     assert legend(undecided) == ["plain decoding", *samplings, "90\u202f% interval"]
 
 
 def test_a_ring_is_where_the_answer_is_to_speculate(data: ReportData) -> None:
-    pays = [one for one in data.answers if one.decision == SPECULATE]
+    pays = [one for one in data.recommendations if one.decision == SPECULATE]
     assert sorted(rings(data)) == sorted(
-        (f"batch {one.place.batch_size}, context {one.place.context}", one.gamma) for one in pays
+        (f"batch {one.point.batch_size}, context {one.point.context}", one.gamma) for one in pays
     )
-    first = replace(data, answers=pays[:1])
+    first = replace(data, recommendations=pays[:1])
     assert len(rings(first)) == 1
-    assert rings(replace(data, answers=[replace(one, decision="undecided") for one in data.answers])) == []
+    assert (
+        rings(replace(data, recommendations=[replace(one, decision="undecided") for one in data.recommendations])) == []
+    )
+
+
+def test_what_was_measured_is_drawn_and_told(data: ReportData, tmp_path: Path) -> None:
+    assert MEASURED not in legend(data)
+    run = decode(build_run(tmp_path / "run", Shape(contexts=(64,), gammas=(1, 2, 3))), a_row(), a_row(gamma=3))
+    decoded = read_report_data(run)
+    assert MEASURED in legend(decoded)
+    markers = [line for axes in speedup_figure(decoded).axes for line in axes.lines if line.get_gid() == "measured s0"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in markers] == [[1.5, 1.5]]

@@ -49,7 +49,7 @@ class FakeEndToEnd:
     bench: FakeBench
     settings: Any
     options: dict[str, Any]
-    takes_turns: bool = True
+    interleaves: bool = True
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         assert (gamma_max > 0) == arm.startswith("adaptive:")

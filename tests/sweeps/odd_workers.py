@@ -1,7 +1,7 @@
 """Workers that meet with an accident, as processes of their own.
 
-    isolation.WORKER = worker("little memory", f"pause in {cell.id}")
-    subprocess.run([sys.executable, *command_line("pause in …"), "run", "config.yaml"])
+    worker.WORK = odd_workers.with_accidents("little memory", f"pause in {cell.id}")
+    subprocess.run([sys.executable, "-P", "-m", "tests.sweeps.odd_workers", "fake,pause in …", "run", "config.yaml"])
 
 Those named `fake …` measure with the fake bench and import no torch.
 """
@@ -14,13 +14,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from specgauge.cli import main as cli
-from specgauge.sweeps.run import isolation
-from specgauge.sweeps.run import worker as real_worker
+from specgauge.sweeps.run import worker
+from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.store.checkpoint import Checkpoint
+from tests.sweeps import odd_workers
 from tests.sweeps.fake_bench import Decoding, FakeBench, install
 
 ROOT = Path(__file__).parents[2]
@@ -29,17 +32,18 @@ PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 SPARE_BYTES = 200 << 20
 """What `little memory` leaves once the models are loaded."""
 JOURNAL_BYTES = 20_000
-"""What a file may hold on the `full` disk."""
+"""What a file may hold on the `full disk`."""
 
 
-def worker(*accidents: str) -> tuple[str, ...]:
-    """What Python is told to run for a worker with these accidents."""
-    return ("-P", "-m", "tests.sweeps.odd_workers", "worker", ",".join(accidents))
+def with_accidents(*accidents: str) -> Callable[..., None]:
+    return partial(work, accidents)
 
 
-def command_line(*accidents: str) -> tuple[str, ...]:
-    """What Python is told to run for `specgauge` whose workers have these accidents."""
-    return ("-P", "-m", "tests.sweeps.odd_workers", "specgauge", ",".join(accidents))
+def work(accidents: tuple[str, ...], *arguments: Any) -> None:
+    for accident in accidents:
+        name, *where = accident.split(" in ")
+        ACCIDENTS[name](*where)
+    worker.work_apart(*arguments)
 
 
 def pause_in(cell: str) -> None:
@@ -56,8 +60,6 @@ def pause_in(cell: str) -> None:
 
 def little_memory() -> None:
     """Once the models are loaded, leave SPARE_BYTES of address space."""
-    from specgauge.sweeps.run.pair import PairRun
-
     time_cells = PairRun._time
 
     def limited(self: PairRun, *loaded: Any) -> None:
@@ -78,10 +80,8 @@ def fake(bench: FakeBench | None = None) -> dict[str, Any]:
 def fake_deaths() -> None:
     """The pair `loads` dies while it loads, the pair `writes` while it writes texts."""
     modules = fake()
-    load_pair, write = (
-        modules["specgauge.bench.models.pair"].load_pair,
-        modules["specgauge.bench.decoding.plain"].generate_plain,
-    )
+    pair_module, plain = modules["specgauge.bench.models.pair"], modules["specgauge.bench.decoding.plain"]
+    load_pair, write = pair_module.load_pair, plain.generate_plain
 
     def load(pair: Any) -> Any:
         if pair.name == "loads":
@@ -93,8 +93,7 @@ def fake_deaths() -> None:
             os.kill(os.getpid(), signal.SIGSEGV)
         return write(model, *rest, **options)
 
-    modules["specgauge.bench.models.pair"].load_pair = load
-    modules["specgauge.bench.decoding.plain"].generate_plain = generate
+    pair_module.load_pair, plain.generate_plain = load, generate
 
 
 def fake_decoding_dies(place: str) -> None:
@@ -109,13 +108,18 @@ def fake_decoding_dies(place: str) -> None:
 
 
 def full_disk() -> None:
-    """No file grows beyond JOURNAL_BYTES."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (JOURNAL_BYTES, JOURNAL_BYTES))
 
 
 def deaf() -> None:
     """As what a script starts in the background."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def refuse(module: str) -> None:
+    """End where that module can be found."""
+    if find_spec(module) is not None:
+        sys.exit(3)
 
 
 ACCIDENTS: dict[str, Callable[..., object]] = {
@@ -126,20 +130,15 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
     "fake deaths": fake_deaths,
     "fake decoding dies": fake_decoding_dies,
     "full disk": full_disk,
+    "refuse": refuse,
 }
 
 
-def main(what: str, accidents: str, *arguments: str) -> int:
-    """A worker to which the accidents happen, or the command that starts such workers."""
-    if what == "specgauge":
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are born deaf to it
-        isolation.WORKER, isolation.GRACE_S = worker(*accidents.split(",")), 0.1
-        return cli.main(arguments)
-    for accident in accidents.split(","):
-        name, *where = accident.split(" in ")
-        ACCIDENTS[name](*where)
-    real_worker.end_with_parent()
-    return real_worker.main(arguments)
+def main(accidents: str, *arguments: str) -> int:
+    """`specgauge` whose workers have these accidents."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are born deaf to it
+    worker.WORK, worker.GRACE_S = odd_workers.with_accidents(*accidents.split(",")), 0.1
+    return cli.main(arguments)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 from specgauge.configs.canonical import short_hash
-from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs, settings_of
-from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import made
 
 SAMPLING = [
@@ -42,15 +39,6 @@ def test_a_cell_is_named_by_the_hash_of_its_axes() -> None:
     (cell,) = plan_cells(made.config())
     assert cell.axes == made.axes()
     assert cell.id == short_hash(made.axes())
-
-
-def test_arms_follow_the_gammas_and_are_the_journals() -> None:
-    names = arm_names((2, 5))
-    assert names == ("decode", "draft", "draft_catch_up", "verify:2", "verify:5", "prefill_target", "prefill_draft")
-    axes = made.axes()
-    for arm in names:
-        line = {"config": "c", "cell": short_hash(axes), **made.line(arm, [[1.0]])}
-        assert row_of(JournalLine, line, "line").arm == arm
 
 
 PAIRS = [

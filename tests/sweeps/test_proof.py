@@ -137,7 +137,7 @@ def test_cells_without_a_comparison_are_told() -> None:
         "these prompts to ± 1.50 % (at most 1.5)"
     )
     assert verdicts([none])[2].label == (
-        "recommended γ: compared in 0 of 1 cells; decode it beside others, verify.gamma: recommended"
+        "recommended γ: compared in 0 of 1 cells; decode it beside others, validate.gamma: recommended"
     )
     assert holds(none) == [True, True, False]
 
@@ -150,7 +150,7 @@ def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
         "arm"
     )
     unknown = proof_text([choosing(half_width=None, half_width_of_others=None)])
-    assert "known on these prompts to unknown: raise verify.repetitions (at most 1.5)" in unknown
+    assert "known on these prompts to unknown: raise validate.repetitions (at most 1.5)" in unknown
     assert "no block has every γ; 6144" in proof_text([replace(GOOD, choice=None, no_choice="no block has every γ")])
     assert "98.5 % of γ = 3 (an unknown error on these prompts, an unknown error on others like them)" in unknown
     assert [line.split(":")[0] for line in lines[2:]] == ["holds"] * 3

@@ -24,19 +24,9 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 READER_LEFT = 141
 
-_BAD_INPUT_ERRNOS = frozenset(
-    {
-        errno.ENOENT,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EEXIST,
-        errno.EISDIR,
-        errno.ENOTDIR,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-        errno.EROFS,
-        errno.EINVAL,
-    }
+_BAD_INPUT_ERRNOS = (
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG),
+    *(errno.ELOOP, errno.EROFS, errno.EINVAL),
 )
 
 

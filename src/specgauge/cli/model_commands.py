@@ -1,17 +1,13 @@
-"""The commands of the analytic model, `predict` and `explain`: no torch, and the model imported when they run."""
+"""The commands of the analytic model, `predict`, `plan` and `explain`: no torch, the model imported when they run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
-
-if TYPE_CHECKING:
-    from specgauge.cli.prediction_rows import RoundTimes
-    from specgauge.model.costs import DraftKind
 
 
 def _option(flag: str, help_text: str, metavar: str | None = None) -> Any:
@@ -63,30 +59,34 @@ Penalty = Annotated[float, _option("--repetition-penalty", "Weakens the tokens o
 History = Annotated[str | None, _option("--history", "Ids of tokens seen before, counted from 0.", "ID,…")]
 Keep = Annotated[int, _option("--min-tokens-to-keep", "Tokens that no filter may remove.")]
 
+Target = Annotated[str | None, _option("--target", "A shipped shape, a config.json or its folder.", "SHAPE")]
+Draft = Annotated[str | None, _option("--draft", "The same; without it drafts cost nothing.", "SHAPE")]
+Machine = Annotated[str | None, _option("--hardware", "A shipped entry, or a YAML file of your own.", "ENTRY")]
+TensorParallel = Annotated[int, _option("--tensor-parallel", "Devices that share every layer.", "N")]
+Dtype = Annotated[str | None, _option("--dtype", "Of weights, cache and arithmetic; default: the config's.", "DTYPE")]
+BatchSizes = Annotated[str, _option("--batch-size", "Batch sizes, such as 1,8,64.", "N,…")]
+Contexts = Annotated[str, _option("--context", "Tokens in the cache, such as 1000 or 1k,8k (1k is 1024).", "N,…")]
+Calibrate = Annotated[Path | None, _option("--calibrate", "Held-out errors on a CSV of measured times.", "FILE")]
+HoldOut = Annotated[str, _option("--hold-out", "What --calibrate leaves out: batch_size or context.", "AXIS")]
+Forms = Annotated[bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")]
+Alias = Annotated[
+    list[str] | None, _option("--alias", "With --calibrate: what a target or gpu of the table is.", "NAME=ENTRY")
+]
+
 TABLE_OPTIONS = ("table", "fit_overhead", "as_json")
+CALIBRATE_OPTIONS = ("calibrate", "hold_out", "forms", "alias", "dtype")
+PLAN_OPTIONS = (
+    *("target", "draft", "hardware", "tensor_parallel", "dtype", "alpha", "batch_size", "context", "gamma", "as_json"),
+)
 LOGITS_OPTIONS = (
-    "logits",
-    "names",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "history",
-    "min_tokens_to_keep",
-    "as_json",
+    *("logits", "names", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history"),
+    *("min_tokens_to_keep", "as_json"),
 )
 PROBS_OPTIONS = ("target_probs", "draft_probs", "names", "gamma", "acceptance_rule", "draft_sampling", "svg", "as_json")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `predict` and `explain` to the command line."""
-    app.command()(predict)
-    app.command()(explain)
-
-
 def predict(
-    context: typer.Context,
+    line: typer.Context,
     alpha: Alpha = None,
     rates: Rates = None,
     conditional_rates: Conditional = None,
@@ -114,39 +114,104 @@ def predict(
     t_draft_s or t_draft_total_s, tokens_per_round or acceptance_rate, and where known t_overhead_s,
     t_draft_catch_up_s, batch_size, speedup_measured.
     """
-    from specgauge.cli.prediction_text import rows_text, table_text
+    from specgauge.cli.parsing import parse_acceptance, parse_duration_s, parse_durations_s
+    from specgauge.cli.predict import costs_from_options, predict_rows, predict_table, rows_text, table_text
 
     if table is not None:
-        _refuse_others(context, "--table", TABLE_OPTIONS)
-        from specgauge.cli.prediction_table import predict_table
-
+        _refuse_others(line, "--table", TABLE_OPTIONS)
         _print(predict_table(table, fit_overhead_by=fit_overhead), as_json, table_text)
         return
     if fit_overhead is not None:
-        raise ValueError("--fit-overhead: found without --table, allowed: beside a table with measured speed-ups")
-    from specgauge.cli.parsing import AcceptanceFlags, acceptance_from_flags
-    from specgauge.cli.prediction_rows import predict_rows
-
-    flags = AcceptanceFlags(
-        alpha=alpha,
-        rates=rates,
-        conditional_rates=conditional_rates,
-        counts=counts,
-        histogram=histogram,
-        tokens_per_round=tokens_per_round,
+        raise ValueError("--fit-overhead: expected --table FILE with measured speed-ups beside it, got none")
+    acceptance = parse_acceptance(
+        {
+            "alpha": alpha,
+            "rates": rates,
+            "conditional_rates": conditional_rates,
+            "counts": counts,
+            "histogram": histogram,
+            "tokens_per_round": tokens_per_round,
+        },
+        gamma,
+    )
+    for flag, text in (("--t-decode", t_decode), ("--t-verify", t_verify)):
+        if text is None:
+            raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
+    costs = costs_from_options(
+        acceptance.gammas,
+        t_decode_s=parse_duration_s(t_decode or "", "--t-decode"),
+        t_verify_s=parse_durations_s(t_verify or "", "--t-verify"),
+        t_draft_s=None if t_draft is None else parse_durations_s(t_draft, "--t-draft"),
+        draft_kind_name=draft_kind,
+        t_draft_total_s=None if t_draft_total is None else parse_durations_s(t_draft_total, "--t-draft-total"),
+        t_draft_catch_up_s=0.0
+        if t_draft_catch_up is None
+        else parse_duration_s(t_draft_catch_up, "--t-draft-catch-up"),
+        t_overhead_s=None if t_overhead is None else parse_duration_s(t_overhead, "--t-overhead"),
     )
     document = predict_rows(
-        acceptance_from_flags(flags, gamma),
-        _round_times(t_decode, t_draft, t_draft_total, t_verify, t_overhead, t_draft_catch_up, draft_kind),
+        acceptance,
+        costs,
         batch_size=batch,
-        max_itl_s=_duration(max_itl, "--max-itl"),
+        max_itl_s=None if max_itl is None else parse_duration_s(max_itl, "--max-itl"),
         wanted_speedup=wanted_speedup,
     )
     _print(document, as_json, rows_text)
 
 
+def plan(
+    line: typer.Context,
+    target: Target = None,
+    draft: Draft = None,
+    hardware: Machine = None,
+    tensor_parallel: TensorParallel = 1,
+    dtype: Dtype = None,
+    alpha: Alpha = None,
+    batch_size: BatchSizes = "1,8,64",
+    context: Contexts = "1k",
+    gamma: Gammas = None,
+    calibrate: Calibrate = None,
+    hold_out: HoldOut = "batch_size",
+    forms: Forms = False,
+    alias: Alias = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict a pair on a machine by the roofline, nothing measured.
+
+    For every batch size and context: the best gamma and its speed-up, what bounds each part, the largest batch that
+    fits.  --calibrate FILE says instead how well a roofline fitted to measured times predicts those left out; columns
+    target, gpu (such as 8xA100), batch_size, context, gamma, t_decode_s, t_verify_s.
+    """
+    from specgauge.cli.parsing import DEFAULT_GAMMAS, parse_counts, parse_gammas, parse_pairs
+    from specgauge.cli.plan import calibration_text, compare_groups, plan_pair, plan_text, read_groups
+
+    if calibrate is not None:
+        _refuse_others(line, "--calibrate", CALIBRATE_OPTIONS)
+        groups = read_groups(calibrate, aliases=parse_pairs(alias or (), "--alias"), dtype=dtype or "bfloat16")
+        compared = compare_groups(
+            groups, calibrate, by=_chosen("--hold-out", hold_out, Literal["batch_size", "context"])
+        )
+        print(calibration_text(compared, groups, forms=forms))
+        return
+    if target is None or hardware is None or alpha is None:
+        raise ValueError("plan: expected --target, --hardware and --alpha, or --calibrate FILE, got too little")
+    _refuse_others(line, "--target", PLAN_OPTIONS)
+    document = plan_pair(
+        target,
+        draft,
+        hardware,
+        tensor_parallel=tensor_parallel,
+        dtype=dtype,
+        alpha=alpha,
+        batch_sizes=parse_counts(batch_size, "--batch-size", minimum=1),
+        contexts=parse_counts(context, "--context"),
+        gammas=parse_gammas(gamma or DEFAULT_GAMMAS, "--gamma"),
+    )
+    _print(document, as_json, plan_text)
+
+
 def explain(
-    context: typer.Context,
+    line: typer.Context,
     target_probs: TargetProbs = None,
     draft_probs: DraftProbs = None,
     names: Names = None,
@@ -164,20 +229,24 @@ def explain(
     min_tokens_to_keep: Keep = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Explain how one position is judged, or what settings do.
+    """Explain how drafts are accepted, or what sampling settings do.
 
     From --target-probs and --draft-probs: overlap, surplus, deficit, residual, both paths to every token, and the
     probability tree of a round.  From --logits: what each sampling setting does, in order, and whether the whole is
     greedy in disguise.
     """
+    from specgauge.cli.explain import draw_explanation, explanation_text, logits_text
+    from specgauge.cli.parsing import parse_counts, parse_numbers
+    from specgauge.model.exact import AcceptanceRule
+    from specgauge.model.exact import DraftSampling as Drawn
+    from specgauge.model.explain import MOST_POSITIONS, explanation_document
+    from specgauge.model.explain import explain as explain_positions
+    from specgauge.model.explain_logits import explain_logits, logits_document
+    from specgauge.model.sampling import SamplingSettings
+
     labels = None if names is None else [name.strip() for name in names.split(",")]
     if logits is not None:
-        _refuse_others(context, "--logits", LOGITS_OPTIONS)
-        from specgauge.cli.explain_logits_text import logits_text
-        from specgauge.cli.parsing import parse_counts, parse_numbers
-        from specgauge.model.explain_logits import explain_logits, logits_document
-        from specgauge.model.sampling import SamplingSettings
-
+        _refuse_others(line, "--logits", LOGITS_OPTIONS)
         settings = SamplingSettings(
             temperature=temperature,
             top_k=top_k,
@@ -191,17 +260,13 @@ def explain(
         _print(logits_document(settled), as_json, lambda _: logits_text(settled))
         return
     if target_probs is None or draft_probs is None:
-        raise ValueError("explain: found too little, allowed: --target-probs and --draft-probs, or --logits")
-    _refuse_others(context, "--target-probs", PROBS_OPTIONS)
-    from specgauge.model.exact import AcceptanceRule
-    from specgauge.model.exact import DraftSampling as Drawn
-    from specgauge.model.explain import MOST_POSITIONS, explanation_document, explanation_text
-    from specgauge.model.explain import explain as explain_positions
-
-    target, draft = _positions(target_probs, "--target-probs"), _positions(draft_probs, "--draft-probs")
+        raise ValueError("explain: expected --target-probs and --draft-probs, or --logits, got too little")
+    _refuse_others(line, "--target-probs", PROBS_OPTIONS)
+    target = [parse_numbers(position, "--target-probs") for position in target_probs.split(";")]
+    draft = [parse_numbers(position, "--draft-probs") for position in draft_probs.split(";")]
     if gamma is not None:
         if len(target) != 1 or len(draft) != 1 or not 1 <= gamma <= MOST_POSITIONS:
-            raise ValueError(f"--gamma: found {gamma}, allowed: 1 to {MOST_POSITIONS}, beside a single position")
+            raise ValueError(f"--gamma: expected 1 to {MOST_POSITIONS}, beside a single position, got {gamma}")
         target, draft = target * (gamma + 1), draft * gamma
     explanation = explain_positions(
         target,
@@ -211,72 +276,24 @@ def explain(
         draft_sampling=_chosen("--draft-sampling", draft_sampling, Drawn),
     )
     if svg is not None:
-        from specgauge.cli.explain_svg import explanation_svg
-
-        svg.write_text(explanation_svg(explanation), encoding="utf-8")
+        draw_explanation(explanation, svg)
     _print(explanation_document(explanation), as_json, lambda _: explanation_text(explanation))
-
-
-def _round_times(
-    t_decode: str | None,
-    t_draft: str | None,
-    t_draft_total: str | None,
-    t_verify: str | None,
-    t_overhead: str | None,
-    t_draft_catch_up: str | None,
-    kind: str,
-) -> RoundTimes:
-    from specgauge.cli.parsing import parse_duration_s, parse_durations_s
-    from specgauge.cli.prediction_rows import RoundTimes
-
-    for flag, text in (("--t-decode", t_decode), ("--t-verify", t_verify)):
-        if text is None:
-            raise ValueError(f"{flag}: found none, allowed: a time such as 19.05ms (or --table FILE for many cases)")
-    return RoundTimes(
-        t_decode_s=parse_duration_s(t_decode or "", "--t-decode"),
-        t_verify_s=parse_durations_s(t_verify or "", "--t-verify"),
-        draft=_draft(t_draft, kind),
-        t_draft_total_s=None if t_draft_total is None else parse_durations_s(t_draft_total, "--t-draft-total"),
-        t_draft_catch_up_s=_duration(t_draft_catch_up, "--t-draft-catch-up") or 0.0,
-        t_overhead_s=_duration(t_overhead, "--t-overhead"),
-    )
-
-
-def _draft(t_draft: str | None, kind: str) -> DraftKind | None:
-    from specgauge.cli.parsing import parse_durations_s
-    from specgauge.model.costs import draft_kind
-
-    steps = [] if t_draft is None else parse_durations_s(t_draft, "--t-draft")
-    drafter = draft_kind(kind, steps[0] if len(steps) == 1 else steps or 0.0)
-    return None if t_draft is None else drafter
-
-
-def _duration(text: str | None, flag: str) -> float | None:
-    from specgauge.cli.parsing import parse_duration_s
-
-    return None if text is None else parse_duration_s(text, flag)
-
-
-def _positions(text: str, flag: str) -> list[list[float]]:
-    from specgauge.cli.parsing import parse_numbers
-
-    return [parse_numbers(position, flag) for position in text.split(";")]
 
 
 def _chosen(flag: str, text: str, allowed: Any) -> Any:
     if text not in get_args(allowed):
-        raise ValueError(f"{flag}: found {text!r}, allowed: {', '.join(get_args(allowed))}")
+        raise ValueError(f"{flag}: expected one of {', '.join(get_args(allowed))}, got {text!r}")
     return text
 
 
-def _refuse_others(context: typer.Context, with_flag: str, allowed: Iterable[str]) -> None:
+def _refuse_others(line: typer.Context, with_flag: str, allowed: Iterable[str]) -> None:
     """Refuse options typed beside `with_flag` that it would ignore."""
-    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    names = {parameter.name: parameter.opts[0] for parameter in line.command.params}
     for name, flag in names.items():
-        source = context.get_parameter_source(name or "")
+        source = line.get_parameter_source(name or "")
         if name not in allowed and source is not None and source.name == "COMMANDLINE":
             options = ", ".join(names[each] for each in allowed if names[each] != with_flag)
-            raise ValueError(f"{flag}: found beside {with_flag}, which does not use it, allowed: {options}")
+            raise ValueError(f"{flag}: expected only {options} beside {with_flag}, got {flag}")
 
 
 def _print(document: Mapping[str, Any], as_json: bool, to_text: Callable[[Mapping[str, Any]], str]) -> None:

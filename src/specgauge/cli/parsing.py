@@ -1,30 +1,28 @@
-"""What people type on the command line: durations, numbers, ranges, and acceptance in its many spellings.
+"""What people write, read: durations, numbers, ranges and acceptance on the command line, rows of CSV files.
 
-    >>> parse_duration_s("19.05ms"), parse_gammas("1:7:2"), parse_numbers(".2,.4,.4")
-    (0.01905, [1, 3, 5, 7], [0.2, 0.4, 0.4])
+    >>> parse_duration_s("19.05ms"), parse_gammas("1:7:2"), parse_counts("1,8k")
+    (0.01905, [1, 3, 5, 7], [1, 8192])
 
-Every fault is a ValueError of one line that says what was found, what is allowed, and the nearest unit.
-
-From the acceptance options of a command line to a profile: exactly one of them, each with its own meaning.
-
---alpha .8                     one rate for every position
---rates .8,.6,.4               marginal, per position: A_1, A_2, … (what vLLM's counters over drafts give)
---conditional-rates .8,.75     per position, given that the drafts before it were accepted
---counts 56:16,12,12,12        ROUNDS:drafts accepted at position 1, 2, …
---counts 208/260/52            ACCEPTED/DRAFTED/ROUNDS, nothing else known
---histogram 10,5,3,2           rounds that accepted 0, 1, 2, … gamma drafts
---tokens-per-round 2.4,3.1     Omega at each gamma
+Every mistake is a ValueError of one line: the place, what is expected, what was got, the nearest valid name.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from specgauge.configs.errors import explain, nearest
 from specgauge.model.acceptance.profiles import (
     AcceptanceProfile,
     profile_from_alpha,
@@ -35,29 +33,34 @@ from specgauge.model.acceptance.profiles import (
     profile_from_tokens_per_round,
     profile_from_totals,
 )
-from specgauge.model.checks import LARGEST_GAMMA
+from specgauge.model.checks import LARGEST_GAMMA, FloatArray
 
 UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+DEFAULT_GAMMAS = "1:8"
+"""What one alpha, which knows no gamma of its own, is shown at."""
 _MICRO_SIGNS = str.maketrans({"µ": "u", "μ": "u"})
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` where one of the known names is like `name`, else nothing."""
+    guess = nearest(name, known)
+    return f"; did you mean {guess!r}?" if guess else ""
+
+
 def parse_duration_s(text: str, name: str = "duration") -> float:
     """Seconds from "19.05ms", "0.5 s", "120us", "80 ns", or a plain number of seconds; negative ones are refused."""
     match = _DURATION.fullmatch(text.translate(_MICRO_SIGNS))
+    units = ", ".join(UNITS_PER_S)
     if match is None:
-        raise ValueError(
-            f"{name}: found {text!r}, allowed: a number and a unit ({', '.join(UNITS_PER_S)}), such as 19.05ms"
-        )
+        raise ValueError(f"{name}: expected a number and a unit ({units}), such as 19.05ms, got {text!r}")
     number, unit = match.groups()
     if unit and unit not in UNITS_PER_S:
-        near = get_close_matches(unit.lower(), UNITS_PER_S, n=1, cutoff=0.4)
-        hint = f" (nearest: {near[0]})" if near else ""
-        raise ValueError(f"{name}: found unit {unit!r} in {text!r}, allowed: {', '.join(UNITS_PER_S)}{hint}")
+        raise ValueError(f"{name}: expected one of {units} as unit, got {text!r}{did_you_mean(unit, UNITS_PER_S)}")
     value = float(number) / UNITS_PER_S[unit or "s"]
     if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name}: found {text!r}, allowed: a time of at least 0")
+        raise ValueError(f"{name}: expected a time of at least 0, got {text!r}")
     return value
 
 
@@ -77,75 +80,59 @@ def parse_durations_s(text: str, name: str = "duration") -> list[float]:
 def parse_numbers(text: str, name: str = "numbers") -> list[float]:
     """A comma-separated list of finite numbers."""
     numbers = []
-    for place, part in enumerate(_parts(text, name), start=1):
+    for position, part in enumerate(_parts(text, name), start=1):
         value = parse_number(part)
         if value is None:
-            raise ValueError(f"{name} (item {place}): found {part.strip()!r}, allowed: a finite number")
+            raise ValueError(f"{name} (item {position}): expected a finite number, got {part.strip()!r}")
         numbers.append(value)
     return numbers
 
 
-def parse_counts(text: str, name: str = "counts", *, allowed: str = "a whole number, at least 0") -> list[int]:
-    """A comma-separated list of whole numbers, none negative; `allowed` says so to who wrote something else."""
+def parse_counts(text: str, name: str = "counts", *, minimum: int = 0, maximum: int | None = None) -> list[int]:
+    """A comma-separated list of integers within the bounds; a k after one multiplies it by 1024."""
+    bounds = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
     counts = []
-    for place, part in enumerate(_parts(text, name), start=1):
-        if not re.fullmatch(r"\s*\d{1,100}\s*", part, flags=re.ASCII):
-            raise ValueError(f"{name} (item {place}): found {part.strip()!r}, allowed: {allowed}")
-        counts.append(int(part))
+    for position, part in enumerate(_parts(text, name), start=1):
+        match = re.fullmatch(r"\s*(\d{1,100})(k?)\s*", part, flags=re.ASCII)
+        count = -1 if match is None else int(match[1]) * (1024 if match[2] else 1)
+        if count < minimum or (maximum is not None and count > maximum):
+            raise ValueError(f"{name} (item {position}): expected an integer {bounds}, got {part.strip()!r}")
+        counts.append(count)
     return counts
 
 
 def parse_gammas(text: str, name: str = "gamma") -> list[int]:
     """Rising gammas from "4", "1,2,4", "1:8" or "1:8:2" (both ends included), each from 1 to `LARGEST_GAMMA`."""
-    whole = f"a whole number, from 1 to {LARGEST_GAMMA}"
-    if ":" in text:
-        ends = [parse_counts(part, name, allowed=whole)[0] if part.strip() else -1 for part in text.split(":")]
-        first, last, step = (*ends, 1)[:3]
-        if len(ends) > 3 or -1 in ends or step < 1 or first > last:
-            raise ValueError(f"{name}: found {text!r}, allowed: FIRST:LAST or FIRST:LAST:STEP, such as 1:8")
-        gammas = [*range(first, min(last, LARGEST_GAMMA) + 1, step), *([last] if last > LARGEST_GAMMA else [])]
+    if ":" not in text:
+        gammas = parse_counts(text, name, minimum=1, maximum=LARGEST_GAMMA)
     else:
-        gammas = parse_counts(text, name, allowed=whole)
-    if max(gammas) > LARGEST_GAMMA:
-        raise ValueError(f"{name}: found {max(gammas)}, allowed: at most {LARGEST_GAMMA} drafts a round")
-    if gammas[0] < 1:
-        raise ValueError(f"{name}: found {gammas[0]}, allowed: at least 1 (gamma 0 is plain decoding, speed-up 1)")
-    if any(b <= a for a, b in pairwise(gammas)):
-        raise ValueError(f"{name}: found {text!r}, allowed: values that rise, each once")
+        ends = text.split(":")
+        if len(ends) > 3 or "" in map(str.strip, ends):
+            raise ValueError(f"{name}: expected FIRST:LAST or FIRST:LAST:STEP, such as 1:8, got {text!r}")
+        first, last, *rest = parse_counts(",".join(ends), name, minimum=1, maximum=LARGEST_GAMMA)
+        gammas = list(range(first, last + 1, *rest))
+    if not gammas or any(b <= a for a, b in pairwise(gammas)):
+        raise ValueError(f"{name}: expected values that rise, each once, got {text!r}")
     return gammas
+
+
+def parse_pairs(texts: Sequence[str], name: str) -> dict[str, str]:
+    """NAME=VALUE, any number of them, by name."""
+    pairs = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        if not (key and value):
+            raise ValueError(f"{name}: expected NAME=VALUE, got {text!r}")
+        pairs[key] = value
+    return pairs
 
 
 def _parts(text: str, name: str) -> list[str]:
     parts = text.split(",")
     if any(not part.strip() for part in parts):
-        what = "nothing" if not text.strip() else f"an empty entry in {text!r}"
-        raise ValueError(f"{name}: found {what}, allowed: values separated by single commas")
+        got = f"an empty entry in {text!r}" if text.strip() else "nothing"
+        raise ValueError(f"{name}: expected values separated by single commas, got {got}")
     return parts
-
-
-DEFAULT_GAMMAS = "1:8"
-"""What one alpha, which knows no gamma of its own, is shown at."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcceptanceFlags:
-    """The options as typed; None where not given."""
-
-    alpha: float | None = None
-    rates: str | None = None
-    conditional_rates: str | None = None
-    counts: str | None = None
-    histogram: str | None = None
-    tokens_per_round: str | None = None
-
-    def given(self) -> tuple[str, Any]:
-        """Name and value of the one option given; ValueError for none and for several."""
-        found = {name: value for name, value in vars(self).items() if value is not None}
-        if len(found) != 1:
-            names = ", ".join(_flag(name) for name in found) or "none"
-            every = ", ".join(_flag(name) for name in vars(self))
-            raise ValueError(f"acceptance: found {names}, allowed: exactly one of {every}")
-        return next(iter(found.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,40 +144,56 @@ class GivenAcceptance:
     inputs: dict[str, Any]
 
 
-def acceptance_from_flags(flags: AcceptanceFlags, gamma: str | None) -> GivenAcceptance:
-    """Parse the one acceptance option; `gamma` defaults to 1 … the gamma the rates were taken at (1:8 for an alpha)."""
-    name, text = flags.given()
-    where = _flag(name)
-    if name == "tokens_per_round":
-        if gamma is None:
-            raise ValueError("--gamma: found none beside --tokens-per-round, allowed: the gamma of each value")
-        drafts, values = parse_gammas(gamma, "--gamma"), parse_numbers(text, where)
-        if len(values) != len(drafts):
-            raise ValueError(f"{where}: found {len(values)} values for {len(drafts)} gammas, allowed: one for each")
-        profile = profile_from_tokens_per_round(drafts, values)
-        return GivenAcceptance(profile=profile, gammas=drafts, inputs={})
+def parse_acceptance(options: Mapping[str, Any], gamma: str | None) -> GivenAcceptance:
+    """Acceptance from the one option that is given, each with its own meaning (None: not given).
+
+    alpha .8                     one rate for every position
+    rates .8,.6,.4               marginal, per position: A_1, A_2, … (what vLLM's counters over drafts give)
+    conditional_rates .8,.75     per position, given that the drafts before it were accepted
+    counts 56:16,12,12,12        ROUNDS:drafts accepted at position 1, 2, …
+    counts 208/260/52            ACCEPTED/DRAFTED/ROUNDS, nothing else known
+    histogram 10,5,3,2           rounds that accepted 0, 1, 2, … gamma drafts
+    tokens_per_round 2.4,3.1     Omega at each gamma
+
+    `gamma` defaults to 1 … the gamma the rates were taken at, and to 1:8 for an alpha.
+
+    Raises:
+        ValueError: none or several are given, or the one cannot be read.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if len(given) != 1:
+        found = ", ".join(option_name(name) for name in given) or "none"
+        every = ", ".join(option_name(name) for name in options)
+        raise ValueError(f"acceptance: expected exactly one of {every}, got {found}")
+    ((name, text),) = given.items()
+    where = option_name(name)
+    inputs: dict[str, Any]
     if name == "alpha":
         profile, inputs = profile_from_alpha(text), {"alpha": float(text)}
-        default = DEFAULT_GAMMAS
+    elif name == "tokens_per_round":
+        if gamma is None:
+            raise ValueError(f"--gamma: expected the gamma of each value of {where}, got none")
+        drafts, values = parse_gammas(gamma, "--gamma"), parse_numbers(text, where)
+        if len(values) != len(drafts):
+            raise ValueError(f"{where}: expected one value for each of the {len(drafts)} gammas, got {len(values)}")
+        profile, inputs = profile_from_tokens_per_round(drafts, values), {}
+    elif name == "counts":
+        profile, inputs = _counts(text, where)
     else:
-        profile, inputs = _per_position(name, text, where)
-        default = f"1:{profile.gamma_drafted}"
+        parse, make = _PER_POSITION[name]
+        values = parse(text, where)
+        profile, inputs = make(values), {name: values}
+    default = DEFAULT_GAMMAS if name == "alpha" else f"1:{profile.gamma_drafted}"
     return GivenAcceptance(
         profile=profile, gammas=parse_gammas(default if gamma is None else gamma, "--gamma"), inputs=inputs
     )
 
 
-def _per_position(name: str, text: str, where: str) -> tuple[AcceptanceProfile, dict[str, Any]]:
-    if name == "rates":
-        rates = parse_numbers(text, where)
-        return profile_from_marginal(rates), {"rates": rates}
-    if name == "conditional_rates":
-        rates = parse_numbers(text, where)
-        return profile_from_conditional(rates), {"conditional_rates": rates}
-    if name == "histogram":
-        histogram = parse_counts(text, where)
-        return profile_from_histogram(histogram), {"histogram": histogram}
-    return _counts(text, where)
+_PER_POSITION: dict[str, tuple[Callable[[str, str], list[Any]], Callable[[list[Any]], AcceptanceProfile]]] = {
+    "rates": (parse_numbers, profile_from_marginal),
+    "conditional_rates": (parse_numbers, profile_from_conditional),
+    "histogram": (parse_counts, profile_from_histogram),
+}
 
 
 def _counts(text: str, where: str) -> tuple[AcceptanceProfile, dict[str, Any]]:
@@ -198,15 +201,120 @@ def _counts(text: str, where: str) -> tuple[AcceptanceProfile, dict[str, Any]]:
         left, right = text.split(":")
         (rounds,), accepted = parse_counts(left, f"{where}, rounds"), parse_counts(right, f"{where}, accepted")
         return profile_from_counts(accepted, rounds=rounds), {"rounds": rounds, "accepted_per_position": accepted}
-    if re.fullmatch(r"\s*\d{1,100}\s*/\s*\d{1,100}\s*/\s*\d{1,100}\s*", text, flags=re.ASCII):
-        accepted_sum, drafted, rounds = (int(part) for part in text.split("/"))
-        profile = profile_from_totals(accepted=accepted_sum, drafted=drafted, rounds=rounds)
-        return profile, {"accepted": accepted_sum, "drafted": drafted, "rounds": rounds}
+    if text.count("/") == 2:
+        total, drafted, rounds = parse_counts(text.replace("/", ","), where)
+        profile = profile_from_totals(accepted=total, drafted=drafted, rounds=rounds)
+        return profile, {"accepted": total, "drafted": drafted, "rounds": rounds}
     raise ValueError(
-        f"{where}: found {text!r}, allowed: ROUNDS:A1,A2,… (drafts accepted at each position) or "
-        "ACCEPTED/DRAFTED/ROUNDS; rounds by accepted length go to --histogram"
+        f"{where}: expected ROUNDS:A1,A2,… (accepted at each position) or ACCEPTED/DRAFTED/ROUNDS, got {text!r}; "
+        "rounds by accepted length go to --histogram"
     )
 
 
-def _flag(name: str) -> str:
+def option_name(name: str) -> str:
+    """``--t-decode`` for t_decode."""
     return "--" + name.replace("_", "-")
+
+
+class Row(BaseModel):
+    """A row of a CSV file: its fields are the columns, of numbers or text, None where a cell may be empty."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+RowModel = TypeVar("RowModel", bound=Row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Generic[RowModel]):
+    """The rows of a CSV file, checked, beside their text."""
+
+    path: str
+    header: Sequence[str]
+    rows: Sequence[RowModel]
+    texts: Sequence[Sequence[str]]
+    """The cells of each row as they stand in the file."""
+
+    def column(self, name: str) -> FloatArray:
+        """A numeric column, (N,); NaN where a cell is empty or there is no such column."""
+        return np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
+
+    def plain(self, name: str) -> list[float | int | str | None]:
+        """A column as it should stand in JSON: numbers where every filled cell is one, else text; None if empty."""
+        at = self.header.index(name)
+        cells = [row[at].strip() for row in self.texts]
+        values = [parse_number(cell) if cell else None for cell in cells]
+        if any(value is None and cell for value, cell in zip(values, cells, strict=True)):
+            return [cell or None for cell in cells]
+        if all(cell.lstrip("+-").isdigit() for cell in cells if cell):
+            return [int(cell) if cell else None for cell in cells]
+        return list(values)
+
+
+def read_table(path: str | Path, row_model: type[RowModel]) -> Table[RowModel]:
+    """Read a comma-separated file with a header, each row checked as a `row_model`.
+
+    Columns that the model does not have are kept as text, unless they look like one that is missing (`t_decode_ms`).
+
+    Raises:
+        ValueError: the file is empty or no text, lacks a needed column or has one twice, or a row or cell is wrong;
+            the message names file, line and column.
+        OSError: it cannot be read.
+    """
+    name = str(path)
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            records = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except UnicodeDecodeError:
+        raise ValueError(f"{name}: expected comma-separated text, got bytes that are no UTF-8") from None
+    except csv.Error as error:
+        raise ValueError(f"{name}: expected comma-separated text, got something else: {error}") from None
+    if len(records) < 2:
+        got = "a header without rows" if records else "an empty file"
+        raise ValueError(f"{name}: expected a header and at least one row, got {got}")
+    (line, first), *rest = records
+    header = [cell.strip() for cell in first]
+    _check_header(f"{name}:{line}", header, row_model)
+    rows = []
+    for line, cells in rest:
+        if len(cells) != len(header):
+            raise ValueError(f"{name}:{line}: expected {len(header)} cells, one a column, got {len(cells)}")
+        values = {
+            column: _value(text, row_model.model_fields.get(column)) for column, text in zip(header, cells, strict=True)
+        }
+        try:
+            rows.append(row_model.model_validate(values))
+        except ValidationError as error:
+            words = explain(error, row_model, values)[0].words.replace("or null", "or an empty cell")
+            raise ValueError(f"{name}:{line}: {words}") from None
+    return Table(path=name, header=header, rows=rows, texts=[cells for _, cells in rest])
+
+
+def _check_header(where: str, header: list[str], row_model: type[Row]) -> None:
+    fields = row_model.model_fields
+    doubled = next((column for column in header if header.count(column) > 1), None)
+    if doubled is not None:
+        raise ValueError(f"{where}: expected every column once, got {doubled!r} {header.count(doubled)} times")
+    needed = [name for name, field in fields.items() if field.is_required()]
+    missing = [name for name in needed if name not in header]
+    if missing:
+        comma = "; columns need commas between them" if len(header) == 1 else ""
+        raise ValueError(
+            f"{where}: expected the columns {', '.join(needed)}, got no {missing[0]} among "
+            f"{', '.join(header)}{did_you_mean(missing[0], header)}{comma}"
+        )
+    for column in set(header) - set(fields):
+        meant = get_close_matches(column, sorted(set(fields) - set(header)), n=1, cutoff=0.85)
+        if meant:
+            raise ValueError(f"{where}: expected {meant[0]}, which is the name and its unit, got {column!r}; rename it")
+
+
+def _value(text: str, field: FieldInfo | None) -> object:
+    """A cell as a number where its column has numbers (the model refuses other text), None where it is empty."""
+    if field is None or field.annotation is str:
+        return text
+    number = parse_number(text)
+    if number is None:
+        return text.strip() or None
+    return int(number) if number.is_integer() else number

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from specgauge.bench.acceptance.lookups import LOOKUP_COLUMNS, measure_lookups, pair_acceptance, starts_of
 from specgauge.bench.acceptance.teacher_forced import FLOAT_COLUMNS, INTEGER_COLUMNS, measure_acceptance
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.ngram import NgramDrafter
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.decoding.drafters import NgramDrafter
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.end_to_end.end_to_end import drafter_for
-from specgauge.bench.end_to_end.round_check import expected_counts
+from specgauge.bench.end_to_end.text_checks import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.scripted import broken_at, scripted
+from tests.bench.scripted import broken_at, scripted, written
 
 GREEDY, DRAWN = SamplingSettings(temperature=0.0), SamplingSettings(temperature=0.7)
 PENALISED = SamplingSettings(temperature=0.7, repetition_penalty=1.3)
@@ -33,13 +33,7 @@ Make = Callable[..., LoadedModel]
 
 
 def text(prompt: Sequence[int], tokens: Sequence[int], number: int = 0, *, eos: bool = False) -> Text:
-    return Text(
-        prompt=number,
-        repetition=0,
-        prompt_tokens=tuple(prompt),
-        tokens=tuple(tokens),
-        end_reason="eos" if eos else "length",
-    )
+    return written(tokens, number, prompt=prompt, eos=eos)
 
 
 def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:
@@ -205,8 +199,5 @@ def test_the_drafter_of_a_pair(tiny_model: Make) -> None:
         LoadedPair(name="m", target=target, draft=tiny_model(layers=1, name="small")),
         DRAWN,
         draft_sampling="greedy",
-        signals=True,
-        prefill_takes_first_token=True,
     )
-    assert (model.name, vars(model)["certain"], vars(model)["signals"]) == ("small", True, True)
-    assert vars(model)["prefill_takes_first_token"]
+    assert (model.name, vars(model)["certain"]) == ("small", True)

@@ -1,4 +1,4 @@
-"""Rollouts: the law of the rejected draft, signals of a plain forward, reproducible draws, ends of contexts."""
+"""Rollouts: the distribution of rejected drafts, signals of a plain forward, reproducible draws, ends of contexts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from specgauge.bench.acceptance.rollouts import Drafting, measure_rollouts, rejected_law
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.acceptance.rollouts import Drafting, measure_rollouts, rejected_draft_masses
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import lowest_argmax, probabilities, processed_logits, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.scripted import always, law, scripted
+from tests.bench.scripted import always, scripted, spread, written
 
 Make = Callable[..., LoadedModel]
 GREEDY = SamplingSettings(temperature=0.0)
@@ -27,7 +27,7 @@ WAYS = [("ratio", "same"), ("match", "same"), ("ratio", "greedy")]
 
 
 def text(tokens: tuple[int, ...], prompt: int = 0) -> Text:
-    return Text(prompt=prompt, repetition=0, prompt_tokens=(0,), tokens=tokens, end_reason="length")
+    return written(tokens, prompt, prompt=(0,))
 
 
 def texts_of(target: LoadedModel, settings: SamplingSettings, new: int = 12) -> list[Text]:
@@ -53,25 +53,27 @@ def rollouts(
         ("match", "greedy", 1, None),
     ],
 )
-def test_the_law_of_the_rejected_draft(rule: Any, sampling: Any, token: int, expected: list[float] | None) -> None:
+def test_the_distribution_of_the_rejected_draft(
+    rule: Any, sampling: Any, token: int, expected: list[float] | None
+) -> None:
     target = torch.tensor([0.5, 0.3, 0.1, 0.1])
     draft = torch.tensor([0.2, 0.4, 0.4, 0.0]) if sampling == "same" else torch.tensor([0.0, 1.0, 0.0, 0.0])
     drafting = Drafting(settings=DRAWN, acceptance_rule=rule, draft_sampling=sampling)
-    masses, can_be = rejected_law(target, draft, torch.tensor(token), drafting)
+    masses, can_be = rejected_draft_masses(target, draft, torch.tensor(token), drafting)
     assert bool(can_be) == (expected is not None)
     if expected is not None:
         np.testing.assert_allclose(masses.numpy(), expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("rule", ["ratio", "match"])
-def test_rejected_and_accepted_drafts_together_have_the_drafts_law(rule: Any) -> None:
-    """Over all y of the target: P(draft x kept) + P(rejected) · law of the rejected = P(draft x)."""
+def test_rejected_and_accepted_drafts_together_are_distributed_as_the_draft(rule: Any) -> None:
+    """Over all y of the target: P(draft x kept) + P(rejected) · P(draft x is the rejected one) = P(draft x)."""
     generator = torch.Generator().manual_seed(0)
     target, draft = torch.rand(2, 6, generator=generator, dtype=torch.float64).softmax(dim=-1)
     drafting = Drafting(settings=DRAWN, acceptance_rule=rule, draft_sampling="same")
     total = torch.zeros(6, dtype=torch.float64)
     for token in range(6):
-        masses, can_be = rejected_law(target, draft, torch.tensor(token), drafting)
+        masses, can_be = rejected_draft_masses(target, draft, torch.tensor(token), drafting)
         kept = draft[token] if rule == "match" else (draft[token] / target[token]).clamp(max=1.0)
         total[token] += target[token] * kept
         if can_be:
@@ -80,8 +82,11 @@ def test_rejected_and_accepted_drafts_together_have_the_drafts_law(rule: Any) ->
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("ratio", [0.0, 0.25, 0.75, 0.0]), ("match", [0.0, 0.5, 0.5, 0.0])])
-def test_chains_begin_and_go_on_with_these_laws(rule: Any, expected: list[float]) -> None:
-    target, draft = scripted(law(0.5, 0.3, 0.1, 0.1), vocabulary=4), scripted(law(0.2, 0.4, 0.4, 0.0), vocabulary=4)
+def test_chains_begin_and_go_on_with_these_distributions(rule: Any, expected: list[float]) -> None:
+    target, draft = (
+        scripted(spread(0.5, 0.3, 0.1, 0.1), vocabulary=4),
+        scripted(spread(0.2, 0.4, 0.4, 0.0), vocabulary=4),
+    )
     texts = [text((0,) * 101, prompt) for prompt in range(20)]
     frame = rollouts(target, draft, texts, DRAWN, acceptance_rule=rule, depth=2, starts_per_text=100, batch_size=200)
     for depth, probs in ((1, expected), (2, [0.2, 0.4, 0.4, 0.0])):
@@ -150,7 +155,7 @@ def test_a_chain_is_a_function_of_its_start_alone(tiny_model: Make, rule: Any, s
 
 
 def test_starts_are_distinct_and_spread_over_the_text() -> None:
-    target, draft = scripted(law(0.9, 0.1), vocabulary=2), scripted(law(0.1, 0.9), vocabulary=2)
+    target, draft = scripted(spread(0.9, 0.1), vocabulary=2), scripted(spread(0.1, 0.9), vocabulary=2)
     texts = [text((0,) * 41, prompt) for prompt in range(30)]
     frame = rollouts(target, draft, texts, DRAWN, starts_per_text=10, depth=1, batch_size=30)
     assert (frame.groupby("prompt")["start"].nunique() == 10).all()
@@ -183,8 +188,8 @@ def test_a_chain_ends_where_the_drafts_context_does(depth: int) -> None:
 
 
 def test_ids_that_only_the_target_has_are_never_fed_and_start_nothing() -> None:
-    target = scripted(law(0.2, 0.2, 0.6), vocabulary=3)
-    draft = scripted(law(0.5, 0.5), vocabulary=2)
+    target = scripted(spread(0.2, 0.2, 0.6), vocabulary=3)
+    draft = scripted(spread(0.5, 0.5), vocabulary=2)
     frame = rollouts(target, draft, [text((0, 2, 2, 0, 1))], DRAWN, starts_per_text=9, depth=2)
     assert sorted(frame["start"].unique()) == [0]  # after 2 nothing is drafted; 1 is never rejected after 0
     assert frame["token"].isin([0, 1]).all()
@@ -194,9 +199,9 @@ def test_bad_input_is_one_line(tiny_model: Make) -> None:
     target, draft = tiny_model(scale=0.3), tiny_model(seed=1, max_context=20, name="small")
     texts = texts_of(target, DRAWN)
     for options, message in (
-        ({"acceptance_rule": "coin"}, "acceptance_rule: found 'coin'; allowed are ratio and match"),
-        ({"draft_sampling": "cold"}, "draft_sampling: found 'cold'; allowed are same and greedy"),
-        ({"depth": 0}, r"rollouts: found starts_per_text 4, depth 0, batch_size 2, chunk 128; allowed are 1 or more"),
+        ({"acceptance_rule": "coin"}, "acceptance_rule: expected ratio or match, got 'coin'"),
+        ({"draft_sampling": "cold"}, "draft_sampling: expected same or greedy, got 'cold'"),
+        ({"depth": 0}, "rollouts: expected 1 or more each, got starts_per_text 4, depth 0, batch_size 2, chunk 128"),
         ({}, "small: prompt 4 has 9 tokens and 12 more are asked for, but the model takes 20"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -212,7 +217,7 @@ def test_logits_that_are_no_numbers_are_an_error(first_bad: int, token: int, val
         lambda _, places: torch.where(places[..., None] >= first_bad, value, torch.zeros(2)), vocabulary=2
     )
     with pytest.raises(NonFiniteLogitsError, match=f"scripted: prompt 0: the logits of token {token} of its text"):
-        rollouts(scripted(law(1.0, 0.0), vocabulary=2), broken, [text((0, 0, 0))], DRAWN, depth=4)
+        rollouts(scripted(spread(1.0, 0.0), vocabulary=2), broken, [text((0, 0, 0))], DRAWN, depth=4)
 
 
 def test_progress_is_told_by_batch(tiny_model: Make) -> None:

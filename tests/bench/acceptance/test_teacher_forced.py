@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
-from specgauge.bench.decoding.plain import Text, generate_plain
+from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.scripted import broken_at, scripted, text_of
+from tests.bench.scripted import broken_at, scripted, text_of, written
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 7]
 CHAINS = [
@@ -73,7 +73,7 @@ def test_a_draft_equal_to_the_target_is_always_accepted(tiny_model: Callable[...
 
 
 def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., LoadedModel]) -> None:
-    """Loaded in turn, the target is gone before the draft comes."""
+    """Loaded one after the other, the target is gone before the draft comes."""
     texts = generate_plain(
         tiny_model(seed=1), PROMPTS, SamplingSettings(), max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2]
     )
@@ -97,7 +97,7 @@ def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., Load
 
 def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Callable[..., LoadedModel]) -> None:
     target, draft = tiny_model(seed=1, vocabulary=14), tiny_model(seed=2, vocabulary=11)
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 13, 2), tokens=(3, 12, 4, 5), end_reason="length")
+    text = written((3, 12, 4, 5), 0, prompt=(1, 13, 2))
     frame = measure_acceptance(target, draft, [text], SamplingSettings(), batch_size=1, chunk=8)
     proposed, after_it, later = frame["draft_prob"].tolist()
     assert proposed == 0.0
@@ -113,22 +113,22 @@ def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[...
     greedy = SamplingSettings(temperature=0.0)
     (own,) = generate_plain(target, [[1, 2]], greedy, max_new_tokens=3, seed=0, prompt_numbers=[0])
     other = (own.tokens[0], (own.tokens[1] + 1) % 11, 5)
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=other, end_reason="length")
+    text = written(other, 0, prompt=(1, 2))
     frame = measure_acceptance(target, tiny_model(seed=2), [text], greedy, batch_size=1, chunk=8)
     assert frame["target_prob"].isna().tolist()[0]
     assert frame["draft_prob"].isna().tolist()[0]
     assert frame["overlap_ratio"].notna().all()
 
 
-def test_texts_of_one_token_have_no_judged_position(tiny_model: Callable[..., LoadedModel]) -> None:
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1, 2), tokens=(3,), end_reason="eos")
+def test_texts_of_one_token_have_no_position(tiny_model: Callable[..., LoadedModel]) -> None:
+    text = written((3,), 0, prompt=(1, 2), eos=True)
     frame = measure_acceptance(tiny_model(), tiny_model(), [text], SamplingSettings(), batch_size=1, chunk=8)
     assert len(frame) == 0
     assert "overlap_ratio" in frame
 
 
 def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
-    text = Text(prompt=7, repetition=0, prompt_tokens=(1,) * 30, tokens=(3, 4, 5), end_reason="length")
+    text = written((3, 4, 5), 7, prompt=(1,) * 30)
     with pytest.raises(ValueError, match=r"draft: prompt 7 has 30 tokens and 3 more .* takes 32"):
         measure_acceptance(
             tiny_model(), tiny_model(max_context=32, name="draft"), [text], SamplingSettings(), batch_size=1, chunk=8
@@ -139,15 +139,12 @@ def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., L
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [1, 5, 8])
 @pytest.mark.parametrize("who", ["target", "draft"])
-@pytest.mark.parametrize("in_turn", [False, True], ids=["side by side", "in turn"])
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["side by side", "one by one"])
 def test_logits_that_are_no_numbers_are_named(
-    settings: SamplingSettings, value: float, place: int, who: str, in_turn: bool
+    settings: SamplingSettings, value: float, place: int, who: str, one_by_one: bool
 ) -> None:
     """Filling after a shorter text is not looked at: text 4 ends before the place."""
-    texts = [
-        Text(prompt=number, repetition=0, prompt_tokens=(1, 2), tokens=tuple(range(3, 3 + count)), end_reason="length")
-        for number, count in ((4, place), (9, 9), (11, 9))
-    ]
+    texts = [written(range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
     models = {
         name: scripted(
             broken_at(place, value) if name == who else text_of(range(3, 12), 2, 12),
@@ -158,8 +155,8 @@ def test_logits_that_are_no_numbers_are_named(
     }
     target, draft = models["target"], models["draft"]
     options: Any = {"batch_size": 2, "chunk": 3}
-    first: Any = (lambda: target) if in_turn else target
-    second: Any = (lambda: draft) if in_turn else draft
+    first: Any = (lambda: target) if one_by_one else target
+    second: Any = (lambda: draft) if one_by_one else draft
     with pytest.raises(NonFiniteLogitsError) as caught:
         measure_acceptance(first, second, texts, settings, **options)
     assert str(caught.value) == (

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES, attention_forward, for_all_layers
+from specgauge.bench.cache.adapter import ATTENTION_NAMES, attention_forward, for_all_layers
 
 MODULE = torch.nn.Identity()
 BATCH, WIDTH = 3, 8
@@ -69,56 +69,34 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("written_out", [False, True])
+def masks(kind: str, new: int) -> tuple[int, Tensor | None, Tensor]:
+    """(tokens cached, the mask given, the mask that is meant)."""
+    if kind == "rows of their own length":
+        return new + 9, ragged_mask(new, new + 9), ragged_mask(new, new + 9)
+    if kind == "one mask for all rows":
+        return new + 8, ragged_mask(new, new + 8)[1:2], ragged_mask(new, new + 8)[1:2]
+    cached = new if kind == "a first block" else new + 12
+    return cached, None, torch.ones(new, cached, dtype=torch.bool).tril(cached - new)[None, None]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"written_out": True}, {"softcap": 0.7}], ids=["fused", "written out", "capped"]
+)
 @pytest.mark.parametrize(("heads", "shared"), [(4, 4), (4, 2), (6, 1)])
-@pytest.mark.parametrize("new", [1, 4, 64, 65, 80])
-def test_rows_of_their_own_length(new: int, heads: int, shared: int, written_out: bool) -> None:
-    query, key, value = states(new, new + 9, heads=heads, shared=shared)
-    mask = ragged_mask(new, new + 9)
-    assert_equal(attend(query, key, value, mask, written_out=written_out), formula(query, key, value, mask))
-
-
-@pytest.mark.parametrize("written_out", [False, True])
-@pytest.mark.parametrize("shared", [4, 2])
-def test_one_mask_for_all_rows(shared: int, written_out: bool) -> None:
-    query, key, value = states(4, 12, shared=shared)
-    mask = ragged_mask(4, 12)[1:2]
-    assert mask.shape == (1, 1, 4, 12)
-    assert_equal(attend(query, key, value, mask, written_out=written_out), formula(query, key, value, mask))
-
-
-@pytest.mark.parametrize("written_out", [False, True])
-@pytest.mark.parametrize("shared", [4, 2])
-def test_a_single_token_without_a_mask_sees_the_whole_cache(shared: int, written_out: bool) -> None:
-    query, key, value = states(1, 13, shared=shared)
-    everything = torch.ones(1, 1, 1, 13, dtype=torch.bool)
-    assert_equal(attend(query, key, value, None, written_out=written_out), formula(query, key, value, everything))
-
-
-@pytest.mark.parametrize("written_out", [False, True])
-@pytest.mark.parametrize("shared", [4, 2])
-@pytest.mark.parametrize("new", [2, 5, 80])
-def test_a_first_block_without_a_mask_is_causal(new: int, shared: int, written_out: bool) -> None:
-    query, key, value = states(new, new, shared=shared)
-    triangle = torch.ones(new, new, dtype=torch.bool).tril()[None, None]
-    assert_equal(attend(query, key, value, None, written_out=written_out), formula(query, key, value, triangle))
-
-
-@pytest.mark.parametrize("shared", [4, 2])
-@pytest.mark.parametrize("new", [1, 4, 80])
-def test_capped_scores(new: int, shared: int) -> None:
-    query, key, value = states(new, new + 9, shared=shared)
-    mask = ragged_mask(new, new + 9)
-    expected = formula(query, key, value, mask, softcap=0.7)
-    assert not torch.allclose(expected, formula(query, key, value, mask), atol=1e-3)
-    assert_equal(attend(query, key, value, mask, softcap=0.7), expected)
-
-
-@pytest.mark.parametrize("shared", [4, 2])
-def test_capped_scores_of_a_first_block(shared: int) -> None:
-    query, key, value = states(5, 5, shared=shared)
-    triangle = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    assert_equal(attend(query, key, value, None, softcap=0.7), formula(query, key, value, triangle, softcap=0.7))
+@pytest.mark.parametrize(
+    ("kind", "new"),
+    [
+        *(("rows of their own length", new) for new in (1, 4, 64, 65, 80)),
+        ("one mask for all rows", 4),
+        ("a single token over the whole cache", 1),
+        *(("a first block", new) for new in (2, 5, 80)),
+    ],
+)
+def test_it_is_the_formula(kind: str, new: int, heads: int, shared: int, options: dict[str, Any]) -> None:
+    cached, given, meant = masks(kind, new)
+    query, key, value = states(new, cached, heads=heads, shared=shared)
+    expected = formula(query, key, value, meant, softcap=options.get("softcap"))
+    assert_equal(attend(query, key, value, given, **options), expected)
 
 
 @pytest.mark.parametrize("written_out", [False, True])

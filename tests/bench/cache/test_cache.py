@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
-from specgauge.bench.cache.cache import capacity_bucket, forward, new_cache, refuse_cache_that_cannot_roll_back
+from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
+from specgauge.bench.cache.cache import capacity_bucket, forward, new_cache
+from tests.bench.decoding.test_decoder_families import FAMILIES, VOCABULARY, network
 
-VOCABULARY = 50
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
-WINDOW = 6
-FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, SHAPE),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, SHAPE),
-    "mistral, sliding window": (MistralConfig, MistralForCausalLM, {**SHAPE, "sliding_window": WINDOW}),
-    "gemma2, capped scores": (Gemma2Config, Gemma2ForCausalLM, {**SHAPE, "head_dim": 8, "sliding_window": WINDOW}),
-    "gemma3, full and sliding": (
-        Gemma3TextConfig,
-        Gemma3ForCausalLM,
-        {
-            **SHAPE,
-            "head_dim": 8,
-            "sliding_window": WINDOW,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        },
-    ),
-    "gpt2": (
-        GPT2Config,
-        GPT2LMHeadModel,
-        {
-            "vocab_size": VOCABULARY,
-            "n_embd": 32,
-            "n_layer": 2,
-            "n_head": 4,
-            "n_positions": 128,
-            "bos_token_id": None,
-            "eos_token_id": None,
-        },
-    ),
-}
-TOLERANCE = 2e-6
+TOLERANCE = 1e-5
 """Models compute rotary angles and norms partly in float32, whatever the weights' type."""
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
-def model(request: pytest.FixtureRequest) -> Any:
-    config_class, model_class, settings = FAMILIES[request.param]
-    torch.manual_seed(1)
-    return model_class(config_class(**settings)).double().eval().requires_grad_(False)
+def model(request: pytest.FixtureRequest) -> Iterator[Any]:
+    model = network(request.param, 1).model
+    yield model
+    model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
 
 
 @pytest.fixture(scope="module")
@@ -178,13 +123,12 @@ def test_capacity_follows_the_context(tokens: int, capacity: int) -> None:
     ],
 )
 def test_state_that_cannot_roll_back_is_refused(config: dict[str, Any], stateful: bool, words: str) -> None:
-    settings = SimpleNamespace(is_encoder_decoder=False, **{k: v for k, v in config.items() if k == "layer_types"})
-    settings.is_encoder_decoder = config.get("is_encoder_decoder", False)
+    settings = SimpleNamespace(**config)
     settings.get_text_config = lambda: settings
-    model: Any = SimpleNamespace(config=settings, _is_stateful=stateful)
+    model: Any = SimpleNamespace(_is_stateful=stateful)
     with pytest.raises(ValueError, match=words):
-        refuse_cache_that_cannot_roll_back(model, "pair 'x' target")
+        refuse_cache_that_cannot_roll_back(settings, "pair 'x' target", model)
 
 
 def test_attention_layers_are_accepted(model: Any) -> None:
-    refuse_cache_that_cannot_roll_back(model, "pair 'x' target")
+    refuse_cache_that_cannot_roll_back(model.config, "pair 'x' target")

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.decoded import Decoded
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice
 
@@ -50,15 +48,12 @@ def decode(
 
 @pytest.mark.parametrize("rule", ["ratio", "match"])
 @pytest.mark.parametrize("settings", [GREEDY, PENALISED, DRAWN, FILTERED], ids=["greedy", "penalty", "draw", "filters"])
-@pytest.mark.parametrize("takes_first", [False, True])
-def test_every_row_equals_its_own_batch_of_one(
-    tiny_model: Make, settings: SamplingSettings, rule: Any, takes_first: bool
-) -> None:
+def test_every_row_equals_its_own_batch_of_one(tiny_model: Make, settings: SamplingSettings, rule: Any) -> None:
     target, draft = tiny_model(eos=(4,), scale=0.3), tiny_model(seed=1, scale=0.3)
     options: Any = {"gamma": 3, "acceptance_rule": rule}
 
     def drafter() -> ModelDrafter:
-        return ModelDrafter(draft, settings, signals=True, prefill_takes_first_token=takes_first)
+        return ModelDrafter(draft, settings, signals=True)
 
     together = decode(target, drafter(), settings, **options)
     for number, prompt in zip(NUMBERS, PROMPTS, strict=True):
@@ -89,16 +84,6 @@ def test_under_the_match_rule_the_drawn_text_is_the_plain_one(tiny_model: Make, 
     found = decode(target, ModelDrafter(draft, settings), settings, acceptance_rule="match")
     assert found.texts == plain
     assert found.lossless
-
-
-def test_a_policy_sees_every_round_and_starts_anew_in_the_next_call(tiny_model: Make) -> None:
-    model = tiny_model(scale=0.4, max_context=512)
-    policy = HeuristicPolicy(start=2, cap=6)
-    decoder = SpeculativeDecoder(model, ModelDrafter(model, GREEDY), GREEDY, seed=0)
-    for _ in range(2):
-        found = decoder.run(PROMPTS[:1], gamma=policy, max_new_tokens=40, prompt_numbers=[0])
-        assert [row.gamma_asked for row in found.rows] == [2, 4, 6, 6, 6, 6, 6]
-        assert [row.gamma for row in found.rows[:6]] == [row.drafted for row in found.rows[:6]] == [2, 4, 6, 6, 6, 6]
 
 
 def test_phases_of_all_rounds_add_up_to_the_time_of_decoding(tiny_model: Make) -> None:

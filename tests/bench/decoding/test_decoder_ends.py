@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.decoded import Decoded
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import generate_plain
+from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.scripted import FAR, GivenDrafter, always, scripted, text_of
@@ -154,14 +153,13 @@ def test_a_draft_with_a_shorter_context_ends_in_plain_decoding_and_says_so() -> 
     assert found.texts[0].tokens == tuple(script[:20])
     assert [row.gamma for row in found.rows[:3]] == [4, 2, 0]
     assert [row.gamma_limit for row in found.rows[:3]] == ["asked", "draft_context", "draft_context"]
-    assert found.plain_rounds() == {"draft_context": 10, "tokens_left": 1}
+    assert [row.gamma_limit for row in found.rows if row.gamma == 0] == ["draft_context"] * 10 + ["tokens_left"]
 
 
-@pytest.mark.parametrize("takes_first", [False, True])
-def test_a_prompt_longer_than_the_drafts_context_decodes_plainly_beside_one_that_drafts(takes_first: bool) -> None:
+def test_a_prompt_longer_than_the_drafts_context_decodes_plainly_beside_one_that_drafts() -> None:
     script = list(range(3, 15))
     draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY, max_context=16)
-    drafter = ModelDrafter(draft, GREEDY, prefill_takes_first_token=takes_first)
+    drafter = ModelDrafter(draft, GREEDY)
     found = run(writes(script), drafter, gamma=3, new=9, prompts=[[1] * 20, PROMPT])
     long, short = (max(row.gamma for row in found.rows if row.prompt == prompt) for prompt in (0, 1))
     assert (long, short) == (0, 3)
@@ -209,17 +207,21 @@ def test_gamma_in_force_is_the_smallest_of_four() -> None:
 @pytest.mark.parametrize(
     ("prompts", "options", "words"),
     [
-        ([], {}, "prompts: found none"),
+        ([], {}, "prompts: expected one or more to decode, got none"),
         ([[]], {}, "prompt 0 has no token"),
         ([[1] * 30], {"new": 20}, "prompt 0 has 30 tokens and 20 more .* takes 40"),
-        ([[1]], {"new": 0}, "max_new_tokens: found 0; allowed is 1 or more"),
+        ([[1]], {"new": 0}, "max_new_tokens: expected 1 or more, got 0"),
         ([[1]], {"gamma": -1}, "gamma: found -1; allowed is 0"),
-        ([[1, 30]], {}, "prompt 0 has the id 30; allowed are 0 to 29"),
-        ([[1, -2]], {}, "prompt 0 has the id -2; allowed are 0 to 29"),
-        ([[1]], {"forced_rates": 1.5}, "verify.acceptance: found 1.5; allowed are rates from 0 to 1"),
-        ([[1]], {"forced_rates": []}, "verify.acceptance: found .*; allowed are rates"),
-        ([[1]], {"forced_rates": [0.5, 0.4]}, "found 2 rates for gamma 4; give one, or one for each draft"),
-        ([[1]], {"acceptance_rule": "rati"}, "acceptance_rule: found 'rati'; allowed are ratio and match"),
+        ([[1, 30]], {}, "prompt 0: expected ids from 0 to 29, got 30"),
+        ([[1, -2]], {}, "prompt 0: expected ids from 0 to 29, got -2"),
+        ([[1]], {"forced_rates": 1.5}, "validate.acceptance: expected rates from 0 to 1, got 1.5"),
+        ([[1]], {"forced_rates": []}, "validate.acceptance: expected rates from 0 to 1"),
+        (
+            [[1]],
+            {"forced_rates": [0.5, 0.4]},
+            "validate.acceptance: expected one rate, or one for each of 4 drafts, got 2",
+        ),
+        ([[1]], {"acceptance_rule": "rati"}, "acceptance_rule: expected ratio or match, got 'rati'"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(prompts: list[list[int]], options: dict[str, Any], words: str) -> None:

@@ -1,7 +1,7 @@
 """Every adaptive policy at work in the decoder: the text stays the target's, and the rounds are those of its replay.
 
-A draft whose law depends on the place alone says the same on the path and off it, so that a replay knows exactly what
-the policy will be shown, and every round of the decoder can be foretold.
+A draft whose distribution depends on the place alone says the same on the path and off it, so that a replay knows
+exactly what the policy will be shown, and every round of the decoder can be foretold.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoding.test_decoder_law import DRAFT, PASSES, PROMPT, SETTINGS, TARGET, exact_law, network, p_value
+from tests.bench.decoding.test_decoder_distribution import (
+    DRAFT,
+    PASSES,
+    PROMPT,
+    SETTINGS,
+    TARGET,
+    exact_distribution,
+    network,
+    p_value,
+)
 from tests.bench.scripted import scripted, text_of
 
 GREEDY = SamplingSettings(temperature=0.0)
@@ -120,7 +129,7 @@ def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["heuristic", "gammatune", "ucb", "exp3", "goodput", "renewal"])
-def test_the_law_stays_the_targets_under_every_policy(name: str) -> None:
+def test_the_distribution_stays_the_targets_under_every_policy(name: str) -> None:
     """Five rows a call; policies that stop by signals alone have tests of their own."""
     target: LoadedModel = network(TARGET)
     decoder = SpeculativeDecoder(target, ModelDrafter(network(DRAFT), SETTINGS), SETTINGS, seed=11)
@@ -129,5 +138,5 @@ def test_the_law_stays_the_targets_under_every_policy(name: str) -> None:
         numbers = range(5 * call, 5 * call + 5)
         found = decoder.run([PROMPT] * 5, gamma=POLICIES[name](), max_new_tokens=6, prompt_numbers=numbers)
         texts += [text.tokens for text in found.texts]
-    law = exact_law(6)
-    assert min(p_value(texts, law, True), p_value(texts, law, False)) > PASSES
+    chances = exact_distribution(6)
+    assert min(p_value(texts, chances, True), p_value(texts, chances, False)) > PASSES

@@ -1,4 +1,4 @@
-"""Policies at work in the decoder: exact traces of what they are asked and told, and the law of what is written."""
+"""Policies at work in the decoder: exact traces of what they are asked and told, and what is written under them."""
 
 from __future__ import annotations
 
@@ -14,32 +14,29 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from specgauge.bench.decoding import early_stop as looks
-from specgauge.bench.decoding.decoded import Decoded
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.draws import Draws
-from specgauge.bench.decoding.ngram import NgramDrafter
+from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter, confidence
 from specgauge.bench.decoding.plain import generate_plain
-from specgauge.bench.models.early_exit import EarlyExitDrafter
-from specgauge.bench.models.pair import LoadedModel
+from specgauge.bench.decoding.records import Decoded
+from specgauge.bench.decoding.sampling import Draws
+from specgauge.bench.models.pair import LoadedModel, first_layers
 from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoding.test_decoder_law import (
+from tests.bench.decoding.test_decoder_distribution import (
     CAUGHT,
     DRAFT,
     PASSES,
     PROMPT,
     SETTINGS,
     TARGET,
-    exact_law,
+    exact_distribution,
     network,
     p_value,
 )
 from tests.bench.decoding.test_drafters import Watcher
-from tests.bench.scripted import FAR, always, law, scripted, text_of
+from tests.bench.scripted import FAR, always, scripted, spread, text_of
 
 GREEDY = SamplingSettings(temperature=0.0)
 DRAWN = SamplingSettings()
@@ -104,9 +101,11 @@ def test_the_signals_asked_about_are_those_recorded() -> None:
     probs = (0.625, 0.25, 0.125)
     policy = Trace(3)
     found = decode(
-        scripted(law(0.5, 0.25, 0.25), vocabulary=3), ModelDrafter(scripted(law(*probs), vocabulary=3), DRAWN), policy,
+        scripted(spread(0.5, 0.25, 0.25), vocabulary=3),
+        ModelDrafter(scripted(spread(*probs), vocabulary=3), DRAWN),
+        policy,
         settings=DRAWN,
-    )  # fmt: skip
+    )
     entropy = -sum(p * math.log(p) for p in probs)
     assert all(tops == pytest.approx([0.625]) and h == pytest.approx([entropy]) for _, tops, h in policy.asked)
     asked = iter(policy.asked)
@@ -192,7 +191,7 @@ def test_rows_without_a_match_are_not_asked_about() -> None:
 
 def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[..., LoadedModel]) -> None:
     target, policy = tiny_model(scale=0.4), Trace(6, lambda depth: depth < 2)
-    found = decode(target, EarlyExitDrafter(target, GREEDY, layers=1), policy, prompts=[[1, 2, 3]], new=12)
+    found = decode(target, ModelDrafter(first_layers(target, 1), GREEDY), policy, prompts=[[1, 2, 3]], new=12)
     assert found.texts == generate_plain(target, [[1, 2, 3]], GREEDY, max_new_tokens=12, seed=0, prompt_numbers=[0])
     assert [row.gamma for row in found.rows] == [row.drafted for row in found.rows]
     assert {row.gamma_asked for row in found.rows if row.gamma_limit == "asked"} == {2}
@@ -200,7 +199,7 @@ def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[
 
 
 def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:
-    class Turns(Trace):
+    class Alternating(Trace):
         @property
         def gamma(self) -> int:
             return 2 * (len(self.told) % 2)
@@ -208,12 +207,11 @@ def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:
         @gamma.setter
         def gamma(self, value: int) -> None: ...
 
-    policy = Turns(0)
+    policy = Alternating(0)
     found = decode(writer(), ModelDrafter(writer(), GREEDY), policy, new=9)
     assert found.texts[0].tokens == tuple(SCRIPT[:9])
     assert [(row.gamma_asked, row.gamma, row.drafted) for row in found.rows] == [(0, 0, 0), (2, 2, 2)] * 2
     assert policy.told == [([0], [0]), ([2], [2])] * 2
-    assert found.plain_rounds() == {"asked": 2}
 
 
 def test_the_heuristic_grows_to_its_cap_and_the_next_call_starts_anew() -> None:
@@ -227,7 +225,7 @@ def test_the_heuristic_grows_to_its_cap_and_the_next_call_starts_anew() -> None:
 
 
 def test_what_is_learnt_while_drafting_is_forgotten_in_the_next_call() -> None:
-    pair = scripted(law(0.5, 0.25, 0.25), vocabulary=3), scripted(law(0.3, 0.4, 0.3), vocabulary=3)
+    pair = scripted(spread(0.5, 0.25, 0.25), vocabulary=3), scripted(spread(0.3, 0.4, 0.3), vocabulary=3)
     decoder = SpeculativeDecoder(pair[0], ModelDrafter(pair[1], DRAWN), DRAWN, seed=0)
     policy = AdaEdlPolicy(cap=5, start=0.53)
     one, two = (decoder.run([[1]], gamma=policy, max_new_tokens=40, prompt_numbers=[0]) for _ in range(2))
@@ -235,15 +233,14 @@ def test_what_is_learnt_while_drafting_is_forgotten_in_the_next_call() -> None:
     assert len({row.gamma_asked for row in one.rows}) > 1
 
 
-def test_signals_are_read_for_policies_that_look_and_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_are_read_for_policies_that_read_them_and_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count()
-    right = looks.read_signals
 
-    def counted(*arguments: Any) -> Any:
+    def counted(logits: Tensor) -> Any:
         next(calls)
-        return right(*arguments)
+        return confidence(logits)
 
-    monkeypatch.setattr("specgauge.bench.decoding.drafters.read_signals", counted)
+    monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", counted)
     drafter = ModelDrafter(writer(), GREEDY)
     decode(writer(), drafter, HeuristicPolicy(start=3, cap=4))
     decode(writer(), drafter, Watcher([3], drafter, [drafter.cache]))
@@ -271,11 +268,11 @@ def written(
     [SvipPolicy(threshold=0.97, cap=3), AdaEdlPolicy(start=0.56, step=0.3, threshold_memory=0.5, cap=3)],
     ids=["svip", "adaedl"],
 )
-def test_the_law_stays_the_targets_where_drafting_stops_by_signals(policy: GammaPolicy) -> None:
+def test_the_distribution_stays_the_targets_where_drafting_stops_by_signals(policy: GammaPolicy) -> None:
     """Five rows a call, so that the policy stops them now here and now there."""
     texts, asked = written(network(TARGET), network(DRAFT), policy, SETTINGS, rows=5, calls=60)
     assert min(asked[1], asked[3]) > 0.1 * asked.total(), asked
-    found = exact_law(6)
+    found = exact_distribution(6)
     assert min(p_value(texts, found, True), p_value(texts, found, False)) > PASSES
 
 
@@ -297,7 +294,7 @@ class Spy:
 
 
 def shared(draws: Draws, known: Tensor, first: Tensor, drafts: int) -> Tensor:
-    """The fault: by token index alone, as for policies that do not look."""
+    """The fault: by token index alone, as for policies that read no signals."""
     assert draws._index is not None
     return draws._tables["draft"].gather(1, draws._index[:, :drafts])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from specgauge.bench.decoding.draws import ROUND_DRAFT, Draws
+from specgauge.bench.decoding.sampling import ROUND_DRAFT, Draws
 from specgauge.model.sampling import PURPOSES, uniforms
 
 CPU = torch.device("cpu")

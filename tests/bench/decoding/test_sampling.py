@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.generation.logits_process import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers.generation.logits_process import TopPLogitsWarper
 
 from specgauge.bench.decoding.sampling import (
     NO_TOKEN,
@@ -31,26 +22,10 @@ from specgauge.bench.decoding.sampling import (
     seen_along,
     seen_tokens,
 )
+from specgauge.bench.end_to_end.baselines import processor_chain
 from specgauge.model.sampling import SamplingSettings, inverse_cdf, processed_probs
 
 VOCABULARY = 40
-
-
-def transformers_chain(s: SamplingSettings) -> LogitsProcessorList:
-    """The processors that ``generate`` would build, in its order."""
-    keep = s.min_tokens_to_keep
-    chain: list[Any] = []
-    if s.repetition_penalty != 1.0:
-        chain.append(RepetitionPenaltyLogitsProcessor(s.repetition_penalty))
-    if s.temperature not in (0.0, 1.0):
-        chain.append(TemperatureLogitsWarper(s.temperature))
-    if s.top_k:
-        chain.append(TopKLogitsWarper(s.top_k, min_tokens_to_keep=keep))
-    if s.top_p is not None and s.top_p < 1.0:
-        chain.append(TopPLogitsWarper(s.top_p, min_tokens_to_keep=keep))
-    if s.min_p:
-        chain.append(MinPLogitsWarper(s.min_p, min_tokens_to_keep=keep))
-    return LogitsProcessorList(chain)
 
 
 settings_strategy = st.builds(
@@ -73,7 +48,7 @@ def test_equals_transformers_bit_for_bit(chain: SamplingSettings, seed: int, wit
     if with_ties and chain.top_p in (None, 1.0):
         logits = logits.round()
     history = torch.randint(0, VOCABULARY, (4, 9), generator=generator)
-    expected = transformers_chain(chain)(history, logits.clone())  # type: ignore[arg-type]
+    expected = processor_chain(chain)(history, logits.clone())  # type: ignore[arg-type]
     seen = seen_tokens(history, torch.ones_like(history, dtype=torch.bool), VOCABULARY)
     assert torch.equal(processed_logits(logits, chain, seen), expected)
 

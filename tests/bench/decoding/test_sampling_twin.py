@@ -91,22 +91,6 @@ def test_equals_transformers_bit_for_bit_in_float32(
     )
 
 
-@pytest.mark.parametrize("keep", [1, 2, 5])
-@pytest.mark.parametrize("name", ["top_k", "top_p", "min_p"])
-def test_min_tokens_to_keep_equals_transformers(name: str, keep: int) -> None:
-    from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
-
-    logits, history = random_case(3)
-    warper, filters = {
-        "top_k": (TopKLogitsWarper(3, min_tokens_to_keep=keep), {"top_k": 3}),
-        "top_p": (TopPLogitsWarper(0.05, min_tokens_to_keep=keep), {"top_p": 0.05}),
-        "min_p": (MinPLogitsWarper(0.9, min_tokens_to_keep=keep), {"min_p": 0.9}),
-    }[name]
-    expected = warper(torch.from_numpy(history), torch.from_numpy(logits.copy())).numpy()
-    settings = SamplingSettings(min_tokens_to_keep=keep, **filters)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(processed_logits(logits, settings, dtype=np.float32), expected)
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_top_k_ties_equal_transformers(model: GPT2LMHeadModel, k: int) -> None:
     logits = np.random.default_rng(k).integers(0, 4, (ROWS, 16)).astype(np.float32)

@@ -9,12 +9,16 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
-from specgauge.bench.end_to_end.baselines import Generated, assisted_with_transformers, generate_with_transformers
+from specgauge.bench.end_to_end.baselines import (
+    Generated,
+    as_transformers_has_it,
+    assisted_with_transformers,
+    generate_with_transformers,
+)
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.bench.models.transformers_settings import as_transformers_has_it
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice
 
@@ -114,7 +118,7 @@ def test_drawn_texts_follow_the_seed_and_leave_torchs_own_alone(tiny_model: Make
     ],
     ids=str,
 )
-def test_drawn_tokens_have_the_law_of_our_chain(tiny_model: Make, settings: SamplingSettings) -> None:
+def test_drawn_tokens_are_distributed_as_our_chain_says(tiny_model: Make, settings: SamplingSettings) -> None:
     target, count = tiny_model(scale=0.25), 1500
     prompt = [1, 2, 3, 2]
     found = generate_with_transformers(
@@ -155,17 +159,17 @@ def test_tokens_after_the_end_are_not_counted(tiny_model: Make) -> None:
 def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
     target = tiny_model(max_context=20)
     options: Any = {"max_new_tokens": 4, "seed": 0}
-    with pytest.raises(ValueError, match=r"tiny: found prompts of 1, 2 tokens in one batch.*batch those of equal"):
+    with pytest.raises(ValueError, match=r"tiny: expected prompts of one length, got 1, 2 tokens"):
         generate_with_transformers(target, [[1], [2, 3]], GREEDY, prompt_numbers=[0, 1], **options)
-    with pytest.raises(ValueError, match="prompts: found none"):
+    with pytest.raises(ValueError, match="prompts: expected one or more"):
         generate_with_transformers(target, [], GREEDY, prompt_numbers=[], **options)
     with pytest.raises(ValueError, match="prompt 0 has no token"):
         generate_with_transformers(target, [[]], GREEDY, prompt_numbers=[0], **options)
-    with pytest.raises(ValueError, match=r"prompt 2 has ids from 1 to 11; allowed are 0 to 10: encode it"):
+    with pytest.raises(ValueError, match="prompt 2: expected ids from 0 to 10, got 11"):
         generate_with_transformers(target, [[1, 11]], GREEDY, prompt_numbers=[2], **options)
     with pytest.raises(ValueError, match="prompt 5 has 17 tokens"):
         assisted(target, target, GREEDY, [1] * 17, max_new_tokens=4, prompt_number=5)
-    with pytest.raises(ValueError, match="max_new_tokens: found 0"):
+    with pytest.raises(ValueError, match="max_new_tokens: expected 1 or more, got 0"):
         plain(target, max_new_tokens=0)
-    with pytest.raises(ValueError, match="gamma: found 0; allowed is 1 or more"):
+    with pytest.raises(ValueError, match="gamma: expected 1 or more where generation is assisted, got 0"):
         assisted(target, target, gamma=0)

@@ -1,18 +1,131 @@
-"""The command: its ratios, their verdicts, the check of texts, and what it prints; how fast it is it tells itself."""
+"""The benchmark: who ran when, ratios and their verdicts, that every loop writes the same text, and what it prints."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from specgauge.bench.decoding.records import Decoded, RoundTimes, Text
 from specgauge.bench.end_to_end import benchmark
-from specgauge.bench.end_to_end.benchmark import Line, ProcessorClock, gain_split
-from specgauge.bench.end_to_end.side_by_side import Ratio, Split
+from specgauge.bench.end_to_end.benchmark import (
+    Line,
+    LoopRun,
+    ProcessorClock,
+    Ratio,
+    Runs,
+    loops_to_compare,
+    overhead_and_round_s,
+    pooled,
+    rate_ratio,
+    run_side_by_side,
+    seconds_per_token,
+)
+from specgauge.bench.models.pair import LoadedModel
 from specgauge.configs.canonical import strict_loads
+from specgauge.model.sampling import SamplingSettings
+from specgauge.model.stats.bootstrap import draw_prompts
+from tests.bench.conftest import FakeClock, FakeDevice
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
+
+GREEDY = SamplingSettings(temperature=0.0)
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
+WEIGHTS = draw_prompts(2, 200, 0)
+
+
+def run(total_s: float, tokens: int = 2, decoded: Decoded | None = None) -> LoopRun:
+    text = Text(prompt=0, repetition=0, prompt_tokens=(1,), tokens=(1,) * tokens, end_reason="length")
+    return LoopRun(text=text, total_s=total_s, decoded=decoded)
+
+
+def decoded(prefill_draft_s: float, *rounds: tuple[float, float, float, float]) -> Decoded:
+    times = [
+        RoundTimes(round=i, t_draft_s=a, t_verify_s=b, t_accept_s=c, t_rest_s=d, active_rows=1)
+        for i, (a, b, c, d) in enumerate(rounds)
+    ]
+    given: dict[str, Any] = {"texts": [], "rows": [], "why_not_lossless": None}
+    return Decoded(times=times, prefill_target_s=9.0, prefill_draft_s=prefill_draft_s, decode_s=9.0, **given)
+
+
+def test_every_loop_meets_every_prompt_in_every_repeat_and_warms_up_once() -> None:
+    calls: list[tuple[str, int]] = []
+
+    def loop(name: str) -> Callable[[int], LoopRun]:
+        def go(number: int) -> LoopRun:
+            calls.append((name, number))
+            return run(float(len(calls)))
+
+        return go
+
+    told: list[tuple[int, int]] = []
+    loops = {name: loop(name) for name in "abc"}
+    runs = run_side_by_side(
+        loops, prompts=4, repeats=2, seed=3, progress=lambda done, total: told.append((done, total))
+    )
+    assert calls[:3] == [("a", 0), ("b", 0), ("c", 0)]
+    counted = calls[3:]
+    assert Counter(counted) == {(name, number): 2 for name in "abc" for number in range(4)}
+    for block in range(8):
+        trio = counted[3 * block : 3 * block + 3]
+        assert len({number for _, number in trio}) == 1, "all loops of a prompt stand beside each other"
+        assert {name for name, _ in trio} == {"a", "b", "c"}
+    assert len({tuple(name for name, _ in counted[3 * block : 3 * block + 3]) for block in range(8)}) > 1
+    assert told == [(done, 8) for done in range(1, 9)]
+    assert [[len(repeats) for repeats in runs[name]] for name in "abc"] == [[2] * 4] * 3
+
+
+def test_a_rate_ratio_pairs_prompts_and_takes_medians_of_repeats() -> None:
+    ours: Runs = [[run(1.0), run(9.0), run(2.0)], [run(4.0, 4)]]
+    theirs: Runs = [[run(6.0)], [run(6.0, 4)]]
+    assert seconds_per_token(ours).tolist() == [1.0, 1.0]
+    ratio = rate_ratio(ours, theirs, WEIGHTS)
+    assert ratio.value == pytest.approx((3.0 + 1.5) / 2)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < ratio.value < ratio.high
+    assert rate_ratio(ours, ours, WEIGHTS).low == rate_ratio(ours, ours, WEIGHTS).high == 1.0
+
+
+def test_one_prompt_has_no_interval() -> None:
+    found = pooled(np.array([3.0]), np.array([2.0]), draw_prompts(1, 50, 0))
+    assert (found.value, found.low, found.high) == (1.5, None, None)
+
+
+def test_overhead_is_read_off_the_rounds() -> None:
+    first = decoded(1.0, (4.0, 2.0, 0.25, 0.5), (3.0, 2.0, 0.25, 0.0))
+    second = decoded(3.0, (6.0, 2.0, 0.0, 0.0))
+    runs: Runs = [[run(1.0, decoded=first), run(1.0, decoded=second)], [run(1.0, decoded=decoded(2.0))]]
+    overhead, rounds = overhead_and_round_s(runs)
+    assert overhead.tolist() == [1.0, 0.0]
+    assert rounds.tolist() == [20.0, 0.0]
+
+
+def test_all_loops_write_the_same_greedy_text(tiny_model: Callable[..., LoadedModel]) -> None:
+    target, draft = tiny_model(scale=0.3), tiny_model(seed=1, scale=0.3)
+    device = FakeDevice()
+    forwards = Counter[str]()
+
+    def work(*_: object) -> None:
+        device.launch(1.0)
+        forwards.update(["any"])
+
+    for loaded in (target, draft):
+        loaded.model.register_forward_hook(work)
+    clock = FakeClock(device)
+    loops = loops_to_compare(target, draft, PROMPTS, GREEDY, gamma=2, max_new_tokens=6, seed=0, clock=clock)
+    for number in range(2):
+        texts = []
+        for loop in loops.values():
+            forwards.clear()
+            found = loop(number)
+            texts.append(found.text.tokens)
+            assert found.total_s == forwards.total(), "a second a forward, and nothing else takes any"
+        assert texts == [texts[0]] * 5
 
 
 @pytest.mark.parametrize(
@@ -33,13 +146,6 @@ def test_a_verdict_asks_the_whole_interval(low: float | None, high: float | None
     assert Line(what="x", ratio=Ratio(value=1.2, low=low, high=high), **limits).verdict == verdict
 
 
-def test_a_gain_is_split_into_forwards_and_the_rest() -> None:
-    ours = Split(tokens=8, total_s=6.0, target_forwards=1, draft_forwards=1, target_s=3.0, draft_s=2.0)
-    theirs = Split(tokens=8, total_s=10.0, target_forwards=1, draft_forwards=1, target_s=4.0, draft_s=2.0)
-    found = gain_split({"speculative": ours, "assisted": theirs})
-    assert found == {"gain_s": 4.0, "outside_s": 3.0, "outside_share": 0.75}
-
-
 def test_processor_seconds_pass_only_while_this_process_works() -> None:
     clock = ProcessorClock()
     start = clock.mark()
@@ -58,7 +164,7 @@ def folders(tmp_path: Path) -> list[str]:
     return [str(part) for option in given.items() for part in option]
 
 
-def test_the_command_prints_ratios_splits_and_text_checks(
+def test_the_command_prints_ratios_rates_and_text_checks(
     folders: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = ["--gamma", "2", "--tokens", "6", "--repeats", "1", "--limit", "3", "--device", "cpu"]
@@ -66,25 +172,25 @@ def test_the_command_prints_ratios_splits_and_text_checks(
     out = strict_loads(capsys.readouterr().out)
     assert code in (0, 1)
     assert code == any(row["verdict"] == "missed" for row in out["ratios"])
-    assert [row["target"] for row in out["ratios"]] == [">= 1.1", ">= 1", "", "", "", "<= 0.05", ""]
+    assert [row["target"] for row in out["ratios"]] == [">= 1.1", ">= 1", "", "", "", "<= 0.05"]
     assert out["texts"] == {
         name: {"same": 3, "ties": 0, "failures": []} for name in ("speculative", "assisted", "plain", "gamma_0")
     }
-    assert {name: len(runs) for name, runs in out["runs"].items()} == dict.fromkeys(out["splits"], 3)
+    assert [len(runs) for runs in out["runs"].values()] == [3] * 5
 
     benchmark.main([*folders, *sizes, "--processor-seconds", "--temperature", "1"])
     printed = capsys.readouterr().out
     assert "tokens/s, speculative over assisted" in printed
-    assert "gain over assisted with forwards timed:" in printed
+    assert "tokens/s" in printed
     assert "texts are drawn" in printed
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--gamma", "0"], "--gamma: found 0, allowed: from 1 to 64"),
-        (["--gamma", "99999999"], "--gamma: found 99999999, allowed: from 1 to 64"),
-        (["--tokens", "1"], "--tokens: found 1, allowed: from 2 to 16777216"),
+        (["--gamma", "0"], "--gamma: expected from 1 to 64, got 0"),
+        (["--gamma", "99999999"], "--gamma: expected from 1 to 64, got 99999999"),
+        (["--tokens", "1"], "--tokens: expected from 2 to 16777216, got 1"),
         (["--target", "/nowhere/at/all"], "'/nowhere/at/all' is neither a directory nor a hub id"),
     ],
 )

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding import early_stop as looks
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.decoding.drafters import ModelDrafter, confidence
+from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.decoding.verification import Verifier
 from specgauge.bench.end_to_end import arm_runs as arm_caches
 from specgauge.bench.end_to_end import end_to_end as endtoend
@@ -23,7 +22,7 @@ from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_by
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.configs.drafts import NgramConfig
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import adaptive_arm, end_to_end_arms
 from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
@@ -49,38 +48,39 @@ def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
 
 def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
     for record, row_type in ((Request, RequestRow), (Round, RoundRow)):
-        assert [*columns(DecodedKey), "block", *(field.name for field in fields(record))] == list(columns(row_type))
+        own = {field.name for field in fields(record)}
+        assert {*columns(DecodedKey), "block", *own} == set(columns(row_type))
 
 
-def standings(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:
+def against_plain(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:
     return {arm: {request.against_plain for request in run.requests} for arm, run in found.items()}
 
 
-def test_greedy_texts_are_held_against_the_plain_loops(pair: LoadedPair) -> None:
+def test_greedy_texts_are_compared_with_the_plain_loops(pair: LoadedPair) -> None:
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
     ours = {arm: {"same"} for arm in ("loop", "speculate:1", "speculate:3")}
-    assert standings(found) == ours | {"plain": {None}, "generate": {None}}
+    assert against_plain(found) == ours | {"plain": {None}, "generate": {None}}
     assert {request.leaves_plain_at for run in found.values() for request in run.requests} == {None}
     for other in (
         EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0),
         EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=0.5),
     ):
         drawn = other.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-        assert set().union(*standings(drawn).values()) == {None}
+        assert set().union(*against_plain(drawn).values()) == {None}
 
 
 def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = Verifier.judge
+    accept = Verifier.accept
 
     def shifted(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
-        return judge(self, logits.roll(1, dims=-1), *rest)
+        return accept(self, logits.roll(1, dims=-1), *rest)
 
-    monkeypatch.setattr(Verifier, "judge", shifted)
+    monkeypatch.setattr(Verifier, "accept", shifted)
     found = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0).run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-    assert standings(found)["speculate:3"] == {"differs"}
+    assert against_plain(found)["speculate:3"] == {"differs"}
     plain = [request.tokens for request in found["plain"].requests]
     for request, tokens in zip(found["speculate:3"].requests, plain, strict=True):
         at = request.leaves_plain_at
@@ -92,7 +92,7 @@ def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SamplingSettings()], ids=["greedy", "drawn"])
-def test_signals_at_a_fixed_gamma_are_those_of_the_judged_drafts(pair: LoadedPair, settings: SamplingSettings) -> None:
+def test_signals_at_a_fixed_gamma_are_those_of_the_tested_drafts(pair: LoadedPair, settings: SamplingSettings) -> None:
     bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
     kept = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["speculate:3"].rounds
     looking = SpeculativeDecoder(
@@ -101,9 +101,9 @@ def test_signals_at_a_fixed_gamma_are_those_of_the_judged_drafts(pair: LoadedPai
     assert len(kept) == len(looking.rows)
     assert {one.drafted - len(one.top_probs) for one in kept} > {0}, "some end with a rejection, some do not"
     for one, row in zip(kept, looking.rows, strict=True):
-        judged = min(row.accepted + 1, row.drafted)
-        assert one.top_probs == pytest.approx(row.top_probs[:judged], rel=1e-5)
-        assert one.entropies_nats == pytest.approx(row.entropies_nats[:judged], rel=1e-5)
+        tested = min(row.accepted + 1, row.drafted)
+        assert one.top_probs == pytest.approx(row.top_probs[:tested], rel=1e-5)
+        assert one.entropies_nats == pytest.approx(row.entropies_nats[:tested], rel=1e-5)
 
 
 def test_every_block_has_every_arm_in_its_own_order() -> None:
@@ -141,7 +141,7 @@ def test_greedy_texts_are_the_same_under_every_arm(pair: LoadedPair) -> None:
     assert all(found == texts["plain"] for found in texts.values())
 
 
-def test_arms_in_turns_write_what_they_write_alone(pair: LoadedPair) -> None:
+def test_interleaved_arms_write_what_they_write_alone(pair: LoadedPair) -> None:
     for settings in (GREEDY, SamplingSettings(), SamplingSettings(temperature=0.7, repetition_penalty=1.3)):
         bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
         together = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
@@ -155,15 +155,15 @@ def test_arms_in_turns_write_what_they_write_alone(pair: LoadedPair) -> None:
 
 
 def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verdict takes 2 s and nothing else any time: so long are all rounds of each arm, whoever ran in between."""
+    """The accept–reject test takes 2 s and nothing else any time: so long is every round, whoever ran in between."""
     device = FakeDevice()
-    judge = Verifier.judge
+    accept = Verifier.accept
 
     def slowly(*arguments: Any) -> Any:
         device.now_s += 2.0
-        return judge(*arguments)
+        return accept(*arguments)
 
-    monkeypatch.setattr(Verifier, "judge", slowly)
+    monkeypatch.setattr(Verifier, "accept", slowly)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
     found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
     assert {(arm, one.t_round_s) for arm, run in found.items() for one in run.rounds} == {
@@ -192,46 +192,48 @@ def test_arms_whose_caches_are_too_much_together_run_one_after_another(
 
     monkeypatch.setattr(LoadedModel, "new_cache", counted)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
-    assert bench.takes_turns
+    assert bench.interleaves
     for _ in range(2):
         found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-        assert not bench.takes_turns
+        assert not bench.interleaves
         assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
     monkeypatch.setattr(LoadedModel, "new_cache", lambda *_, **__: 1 / 0)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     with pytest.raises(ZeroDivisionError):
         bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-    assert bench.takes_turns
+    assert bench.interleaves
 
 
-def test_arms_do_not_take_turns_where_little_memory_is_free(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arms_are_not_interleaved_where_little_memory_is_free(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(arm_caches, "free_bytes", lambda device: 1000)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-    assert not bench.takes_turns
+    assert not bench.interleaves
     assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
 
 
-def test_arms_do_not_take_turns_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
+def test_arms_are_not_interleaved_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
     caches = cache_bytes(pair.target, batch_size=3, tokens=13) or 0
     caches += cache_bytes(pair.draft_model, batch_size=3, tokens=13) or 0
     needed = weight_bytes(pair) + (len(ARMS) - 1) * caches  # generate runs alone
-    for memory, takes_turns in ((needed, True), (needed - 1, False)):
+    for memory, interleaves in ((needed, True), (needed - 1, False)):
         bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=memory)
         bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-        assert bench.takes_turns is takes_turns
+        assert bench.interleaves is interleaves
 
 
 def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = 0
-    judge = Verifier.judge
+    accept = Verifier.accept
 
     def broken(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
         nonlocal rounds
         rounds += 1
-        return judge(self, logits * torch.nan if rounds == 5 else logits, *rest)
+        return accept(self, logits * torch.nan if rounds == 5 else logits, *rest)
 
-    monkeypatch.setattr(Verifier, "judge", broken)
+    monkeypatch.setattr(Verifier, "accept", broken)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     with pytest.raises(NonFiniteLogitsError, match="target"):
         bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
@@ -268,7 +270,7 @@ def test_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
     assert all(request.expected_rounds is None for request in _run(pair, GREEDY, "loop").requests)
 
 
-def test_forced_acceptance_is_said_to_lose_the_law(pair: LoadedPair) -> None:
+def test_forced_acceptance_is_said_to_lose_the_distribution(pair: LoadedPair) -> None:
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=1.0)
     found = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
     assert [one.accepted for one in found.rounds if one.round < 2] == [3] * 6
@@ -320,7 +322,7 @@ def test_an_adaptive_arm_writes_the_same_greedy_text_and_says_what_it_drafted(
     assert all(one.drafted == one.gamma <= one.gamma_asked <= 3 for one in found.rounds)
 
 
-def test_warming_up_meets_every_gamma_with_a_look_after_every_draft(
+def test_warming_up_meets_every_gamma_with_a_check_after_every_draft(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[ArmRun] = []
@@ -331,20 +333,20 @@ def test_warming_up_meets_every_gamma_with_a_look_after_every_draft(
     assert all(len(one.top_probs) == one.drafted - 1 for one in warm.rounds if one.gamma_limit == "asked")
 
 
-def test_a_machine_that_drifts_makes_no_look_dearer(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain takes as many seconds as there were chains before it; two looks take 3 s each beside that."""
+def test_a_machine_that_drifts_makes_no_check_dearer(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain takes as many seconds as there were chains before it; two checks take 3 s each beside that."""
     device, chains = FakeDevice(), count()
-    read, propose = looks.read_signals, ModelDrafter.propose
+    propose = ModelDrafter.propose
 
-    def slowly_read(*arguments: Any) -> Any:
+    def slowly_read(logits: torch.Tensor) -> Any:
         device.now_s += 3.0
-        return read(*arguments)
+        return confidence(logits)
 
     def ever_slower(self: ModelDrafter, *arguments: Any) -> Any:
         device.now_s += next(chains)
         return propose(self, *arguments)
 
-    monkeypatch.setattr("specgauge.bench.decoding.drafters.read_signals", slowly_read)
+    monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", slowly_read)
     monkeypatch.setattr(ModelDrafter, "propose", ever_slower)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
     assert bench.host_costs(PROMPTS, gamma=3).t_look_s == pytest.approx(3.0, rel=1e-12)
@@ -353,22 +355,22 @@ def test_a_machine_that_drifts_makes_no_look_dearer(pair: LoadedPair, monkeypatc
 def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals take 3 s to read, where lookups draft a question to the policy takes 1 s.
 
-    Verdicts take a second a place, of which the middle γ of a round, 2 of 3 and 1 of 1, has one more.
+    Accept–reject tests take a second a place, of which the middle γ of a round, 2 of 3 and 1 of 1, has one more.
     """
     device = FakeDevice()
     clock = FakeClock(device)
-    read, judge = looks.read_signals, Verifier.judge
+    accept = Verifier.accept
 
-    def slowly_read(*arguments: Any) -> Any:
+    def slowly_read(logits: torch.Tensor) -> Any:
         device.now_s += 3.0
-        return read(*arguments)
+        return confidence(logits)
 
-    def slowly_judge(*arguments: Any) -> Any:
+    def slowly_accept(*arguments: Any) -> Any:
         device.now_s += arguments[1].shape[1]
-        return judge(*arguments)
+        return accept(*arguments)
 
-    monkeypatch.setattr("specgauge.bench.decoding.drafters.read_signals", slowly_read)
-    monkeypatch.setattr(Verifier, "judge", slowly_judge)
+    monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", slowly_read)
+    monkeypatch.setattr(Verifier, "accept", slowly_accept)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=clock)
     assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=3.0)
     assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import nn
 
-from specgauge.bench.cache.attention import ATTENTION_NAMES
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.agreement import take_over_attention
 from tests.bench.tiny_checkpoints import llama
 

@@ -1,4 +1,4 @@
-"""Forwards over fixed shapes: what they compute, that nothing moves or is read back, and when they are built."""
+"""Forwards over static shapes: what they compute, that nothing moves or is read back, and when they are compiled."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.end_to_end.end_to_end import EndToEnd
-from specgauge.bench.models import static_graphs as fixed
-from specgauge.bench.models.compilation import CompileInsideError, built, count_build, nothing_built
-from specgauge.bench.models.early_exit import first_layers
+from specgauge.bench.models import static_graphs as static
 from specgauge.bench.models.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
-from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.bench.models.static_graphs import FixedCache, FixedForward
+from specgauge.bench.models.pair import LoadedModel, LoadedPair, first_layers
+from specgauge.bench.models.static_graphs import (
+    CompileInsideError,
+    StaticCache,
+    StaticForward,
+    compiled_so_far,
+    no_compilation,
+)
 from specgauge.bench.timing.arms import Workbench
 from specgauge.bench.timing.blocks import TimingCell
 from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.bench.timing.clock import HostClock
+from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.precision import PrecisionConfig
-from specgauge.configs.variants import Mode
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoding.test_decoder_families import FAMILIES, NEW, PROMPTS, nearly, network
 
@@ -49,33 +53,33 @@ Make = Callable[..., LoadedModel]
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fixed shapes' computation as it stands, at once."""
-    monkeypatch.setattr(FixedForward, "_compile", FixedForward._plain)
+    """The static shapes' computation as it stands, at once."""
+    monkeypatch.setattr(StaticForward, "_compile", StaticForward._plain)
 
 
 @pytest.fixture(autouse=True)
 def backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trace as ever, but run what was traced without generating code."""
-    monkeypatch.setattr(fixed, "BACKEND", "eager")
+    monkeypatch.setattr(static, "BACKEND", "eager")
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[LoadedPair]:
     """A Llama and a disturbed copy, compiled."""
-    before, fixed.BACKEND = fixed.BACKEND, "eager"
+    before, static.BACKEND = static.BACKEND, "eager"
     target = network("llama", 1, layers=1)
     yield pair_in_mode(LoadedPair(name="p", target=target, draft=nearly(target, 2)), "compile")
-    fixed.BACKEND = before
+    static.BACKEND = before
 
 
 def eager(pair: LoadedPair) -> LoadedPair:
     return pair_in_mode(pair, "eager")
 
 
-def ragged(model: LoadedModel, new: int) -> tuple[FixedCache, Tensor, Tensor]:
+def ragged(model: LoadedModel, new: int) -> tuple[StaticCache, Tensor, Tensor]:
     """A cache of rows of 3, 7 and 12 tokens, new tokens for them, and the logits of an eager forward over those."""
-    assert model.fixed is not None
-    cache = model.fixed.new_cache(batch_size=3, tokens=40)
+    assert model.static is not None
+    cache = model.static.new_cache(batch_size=3, tokens=40)
     tokens = torch.randint(0, 40, (3, 20), generator=torch.Generator().manual_seed(new))
     prefill(model.model, cache, tokens[:, :14])
     fed = torch.stack([tokens[row, start : start + new] for row, start in enumerate(LENGTHS)])
@@ -97,16 +101,16 @@ def decoded(pair: LoadedPair, gamma: int) -> Any:
 def test_every_family_is_one_graph_with_the_eager_logits(
     family: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fixed, "BACKEND", how)
-    layers = 2 if "gemma" in family else 1  # of two kinds in turn, or all alike
+    monkeypatch.setattr(static, "BACKEND", how)
+    layers = 2 if "gemma" in family else 1  # of two kinds, or all alike
     model = in_mode(network(family, 1, layers), "compile")
     cache, fed, expected = ragged(model, 3)
-    before = built()
+    before = compiled_so_far()
     torch.testing.assert_close(forward(model.model, cache, fed), expected, rtol=0, atol=TOLERANCE)
     assert cache.lengths == [6, 10, 15]
     cache.set_lengths(LENGTHS)
     torch.testing.assert_close(forward(model.model, cache, fed), expected, rtol=0, atol=TOLERANCE)
-    assert built().since(before).count == 1
+    assert compiled_so_far().since(before).count == 1
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -131,8 +135,8 @@ def test_logits_are_kept_of_the_last_positions_only(new: int) -> None:
 def test_the_first_layers_draft_in_the_mode_of_their_target(tiny_model: Make) -> None:
     cut = first_layers(in_mode(tiny_model(), "compile"), 1)
     assert cut.mode == "compile"
-    assert cut.fixed is not None
-    assert cut.fixed.model is cut.model
+    assert cut.static is not None
+    assert cut.static.model is cut.model
     cache = cut.new_cache(batch_size=2, tokens=10)
     tokens = torch.arange(10).reshape(2, 5)
     expected = prefill(cut.model, cache, tokens)
@@ -140,7 +144,7 @@ def test_the_first_layers_draft_in_the_mode_of_their_target(tiny_model: Make) ->
     torch.testing.assert_close(forward(cut.model, cache, tokens), expected, rtol=0, atol=TOLERANCE)
 
 
-# Nothing moves, nothing is read back, nothing is built twice
+# Nothing moves, nothing is read back, nothing is compiled twice
 
 
 class NoReadBack(TorchDispatchMode):
@@ -168,40 +172,40 @@ def test_a_read_back_would_be_seen() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_read_back(family: str) -> None:
     model = in_mode(network(family, 1), "compile")
-    assert model.fixed is not None
+    assert model.static is not None
     cache, fed, _ = ragged(model, 3)
-    model.fixed.run_plainly(cache, fed)
-    ((_, shape),) = cache.slots.shapes.items()
+    model.static.run_plainly(cache, fed)
+    ((_, shape),) = cache.buffers.shapes.items()
     with torch.inference_mode(), NoReadBack():
-        model.fixed._plain(shape)
+        model.static._plain(shape)
 
 
-def pointers(cache: FixedCache) -> dict[Any, list[int]]:
+def pointers(cache: StaticCache) -> dict[Any, list[int]]:
     """Where everything lies that a forward reads or writes, by shape."""
     return {
         key: [
             *(t.data_ptr() for t in (shape.tokens, shape.lengths, shape.positions, shape.full, shape.sliding)),
             *(t.data_ptr() for t in (*shape.keys, *shape.values)),
         ]
-        for key, shape in cache.slots.shapes.items()
+        for key, shape in cache.buffers.shapes.items()
     }
 
 
-def test_twenty_rounds_build_nothing_and_move_nothing(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    caches: list[FixedCache] = []
-    real = FixedForward.new_cache
+def test_twenty_rounds_compile_nothing_and_move_nothing(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[StaticCache] = []
+    real = StaticForward.new_cache
 
-    def kept(self: FixedForward, **options: Any) -> FixedCache:
+    def kept(self: StaticForward, **options: Any) -> StaticCache:
         caches.append(real(self, **options))
         return caches[-1]
 
-    monkeypatch.setattr(FixedForward, "new_cache", kept)
+    monkeypatch.setattr(StaticForward, "new_cache", kept)
     drafter = ModelDrafter(pair.draft_model, GREEDY)
     decoder = SpeculativeDecoder(pair.target, drafter, GREEDY, seed=0)
-    decoder.build(batch_size=3, prompt_tokens=17, gamma=1, max_new_tokens=NEW)
+    decoder.compile(batch_size=3, prompt_tokens=17, gamma=1, max_new_tokens=NEW)
     places, rounds = [pointers(cache) for cache in caches], 0
     caches.clear()
-    with nothing_built("decoding"):
+    with no_compilation("decoding"):
         for _ in range(3):
             found = decoder.run(PROMPTS, gamma=1, max_new_tokens=NEW, prompt_numbers=range(3))
             rounds += len(found.times)
@@ -211,7 +215,7 @@ def test_twenty_rounds_build_nothing_and_move_nothing(pair: LoadedPair, monkeypa
     assert rounds >= 20
 
 
-def test_arms_end_to_end_are_built_before_they_are_timed(pair: LoadedPair) -> None:
+def test_arms_end_to_end_are_compiled_before_they_are_timed(pair: LoadedPair) -> None:
     prompts = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     runs = []
     for one in (eager(pair), pair):
@@ -223,7 +227,7 @@ def test_arms_end_to_end_are_built_before_they_are_timed(pair: LoadedPair) -> No
     assert all(tokens == runs[0] for tokens in runs)
 
 
-def test_an_arm_that_is_built_while_it_is_timed_fails(tiny_model: Make) -> None:
+def test_an_arm_that_is_compiled_while_it_is_timed_fails(tiny_model: Make) -> None:
     model = in_mode(tiny_model(layers=1), "compile")
     bench = EndToEnd(LoadedPair(name="p", target=model, draft=model), GREEDY, max_new_tokens=2, seed=0)
     with pytest.raises(
@@ -232,23 +236,24 @@ def test_an_arm_that_is_built_while_it_is_timed_fails(tiny_model: Make) -> None:
         bench.run(["plain"], [[1, 2, 3]], prompt_numbers=[0], repetition=0)
 
 
-def test_graphs_are_counted_whoever_builds_them() -> None:
+def test_graphs_are_counted_whoever_compiles_them() -> None:
     def add(tensor: Tensor) -> Tensor:
         return tensor + 1
 
     compiled = torch.compile(add, backend="eager", dynamic=False)
-    before = built()
+    before = compiled_so_far()
     compiled(torch.ones(2))
     compiled(torch.ones(2))
-    with nothing_built("nothing new"):
+    with no_compilation("nothing new"):
         compiled(torch.ones(2))
     words = (
         "^compile-inside: 1 graph compiled or captured in .* s while it was timed; its times would hold the compiler's"
     )
-    with pytest.raises(CompileInsideError, match=words), nothing_built("it"):
+    with pytest.raises(CompileInsideError, match=words), no_compilation("it"):
         compiled(torch.ones(3))
-    count_build(captures=2, seconds=1.5)
-    found = built().since(before)
+    static._OURS.count += 2
+    static._OURS.seconds += 1.5
+    found = compiled_so_far().since(before)
     assert (found.count, found.seconds) == (4, 1.5)
 
 
@@ -260,7 +265,7 @@ def test_cost_follows_the_context(tiny_model: Make) -> None:
     """The smallest bucket that holds what was reserved; a forward that reaches further runs over the next."""
     model = in_mode(tiny_model(), "compile")
     cache = model.new_cache(batch_size=2, tokens=200)
-    assert isinstance(cache, FixedCache)
+    assert isinstance(cache, StaticCache)
     assert (cache.capacity, cache.bucket) == (256, 256)
     text = torch.randint(0, 11, (2, 140), generator=torch.Generator().manual_seed(0))
     expected = prefill(model.model, cache, text)
@@ -269,11 +274,11 @@ def test_cost_follows_the_context(tiny_model: Make) -> None:
         cache.set_lengths(start)
         found = forward(model.model, cache, text[:, start : start + 5])
         torch.testing.assert_close(found, expected[:, start : start + 5], rtol=0, atol=TOLERANCE)
-        assert (5, 0, bucket) in cache.slots.shapes
-    assert len(cache.slots.shapes) == 4
-    keys = cache.slots.shapes[5, 0, 64].keys[0]
+        assert (5, 0, bucket) in cache.buffers.shapes
+    assert len(cache.buffers.shapes) == 4
+    keys = cache.buffers.shapes[5, 0, 64].keys[0]
     assert keys.shape[2] == 64
-    assert keys.data_ptr() == cache.slots.shapes[5, 0, 256].keys[0].data_ptr()
+    assert keys.data_ptr() == cache.buffers.shapes[5, 0, 256].keys[0].data_ptr()
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -285,15 +290,17 @@ def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None
     for context in (40, 130):
         for arm in ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "prefill_target", "prefill_draft"):
             bench.sample(arm, context, GREEDY, HostClock())
-    of_target, of_draft = bench.target_cache, bench.draft_cache
-    assert isinstance(of_target, FixedCache)
-    assert isinstance(of_draft, FixedCache)
-    assert set(of_target.slots.shapes) == {(new, 0, bucket) for new in (1, 2, 3) for bucket in (64, 192)}
-    assert set(of_draft.slots.shapes) == {(new, keep, bucket) for new, keep in ((1, 0), (2, 1)) for bucket in (64, 192)}
+    of_target, of_draft = bench.target.cache, bench.draft.cache
+    assert isinstance(of_target, StaticCache)
+    assert isinstance(of_draft, StaticCache)
+    assert set(of_target.buffers.shapes) == {(new, 0, bucket) for new in (1, 2, 3) for bucket in (64, 192)}
+    assert set(of_draft.buffers.shapes) == {
+        (new, keep, bucket) for new, keep in ((1, 0), (2, 1)) for bucket in (64, 192)
+    }
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_a_cell_notes_its_bucket_and_what_was_built(tiny_model: Make, memory_journal: Any) -> None:
+def test_a_cell_notes_its_bucket_and_what_was_compiled(tiny_model: Make, memory_journal: Any) -> None:
     pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
     cell = TimingCell(cell_id="c", chain="argmax", settings=GREEDY, batch_size=2, context=62)
     modes: dict[Mode, int | None] = {"compile": 128, "eager": None}
@@ -324,35 +331,35 @@ def test_a_cache_that_would_overflow_says_so(tiny_model: Make) -> None:
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_slots_go_to_the_next_cache_of_their_size(tiny_model: Make) -> None:
+def test_buffers_go_to_the_next_cache_of_their_size(tiny_model: Make) -> None:
     model = in_mode(tiny_model(), "compile")
     token = torch.ones(2, 1, dtype=torch.long)
 
-    def used(batch_size: int = 2, tokens: int = 10) -> FixedCache:
+    def used(batch_size: int = 2, tokens: int = 10) -> StaticCache:
         cache = model.new_cache(batch_size=batch_size, tokens=tokens)
-        assert isinstance(cache, FixedCache)
+        assert isinstance(cache, StaticCache)
         forward(model.model, cache, token[:batch_size])
         return cache
 
     first = used()
-    expected, where = first.slots.layers[0].both[0][:, :, :1].clone(), pointers(first)
-    first.slots.layers[0].both[1].fill_(torch.nan)
+    expected, where = first.buffers.layers[0].both[0][:, :, :1].clone(), pointers(first)
+    first.buffers.layers[0].both[1].fill_(torch.nan)
     other = used()
     assert pointers(other) != where, "the first is still in use"
     del first
     again = used()
     assert pointers(again) == where
-    torch.testing.assert_close(again.slots.layers[0].both[0][:, :, :1], expected, rtol=0, atol=0)
-    assert bool((again.slots.layers[0].both[1][:, :, 1:] == 0).all()), "what lay there is gone"
+    torch.testing.assert_close(again.buffers.layers[0].both[0][:, :, :1], expected, rtol=0, atol=0)
+    assert bool((again.buffers.layers[0].both[1][:, :, 1:] == 0).all()), "what lay there is gone"
     del again, other
     larger = used(tokens=100)
-    assert model.fixed is not None
-    assert len(model.fixed._idle) == 2
+    assert model.static is not None
+    assert len(model.static._idle) == 2
     del larger
     used(batch_size=1)
-    assert [slots.batch_size for slots in model.fixed._idle] == [1]
+    assert [buffers.batch_size for buffers in model.static._idle] == [1]
     model.release()
-    assert model.fixed._idle == []
+    assert model.static._idle == []
 
 
 # What cannot run
@@ -413,20 +420,20 @@ def test_a_model_that_is_not_one_graph_is_told_in_one_line(tiny_model: Make) -> 
         forward(model.model, cache, torch.zeros(1, 1, dtype=torch.long))
 
 
-def test_a_model_that_computes_something_else_over_fixed_shapes_is_refused(tiny_model: Make) -> None:
+def test_a_model_that_computes_something_else_over_static_shapes_is_refused(tiny_model: Make) -> None:
     model = as_class(tiny_model(layers=1), Counting)
     with pytest.raises(
-        ValueError, match=r"^tiny: Counting computes other logits over fixed shapes than eagerly .* use mode: eager$"
+        ValueError, match=r"^tiny: Counting computes other logits over static shapes than eagerly .* use mode: eager$"
     ):
         in_mode(model, "compile")
 
 
 def test_the_plain_loop_runs_in_the_mode(pair: LoadedPair, tiny_model: Make) -> None:
-    """Built once for all, whatever other classes of models are loaded meanwhile."""
-    pair.target.build(batch_size=3, tokens=17 + NEW, new_tokens=[1])
+    """Compilation once for all, whatever other classes of models are loaded meanwhile."""
+    pair.target.compile(batch_size=3, tokens=17 + NEW, new_tokens=[1])
     another: type[Any] = type("Another", (LlamaForCausalLM,), {})
     as_class(tiny_model(layers=1), another)
-    with nothing_built("the plain loop"):
+    with no_compilation("the plain loop"):
         texts = [
             generate_plain(one.target, PROMPTS, GREEDY, max_new_tokens=NEW, seed=0, prompt_numbers=range(3))
             for one in (pair, eager(pair))

@@ -1,9 +1,9 @@
-"""Cells timed by a search, on a device whose times are written down: what is taken, left out, and taken up again."""
+"""Cells timed by a search, on a device whose times are written down: what is taken, left out, and resumed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ from specgauge.bench.timing import cell_timer
 from specgauge.bench.timing.adaptive import AdaptiveCellTimer, batch_order, measure_adaptively
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.bench.timing.clock import timed_marks
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.search.search import SEARCH_NOTE
@@ -54,7 +54,7 @@ class ScriptedBench:
     device: Any
     batch_size: int
     times: Times
-    target_cache: Any = field(default_factory=lambda: SimpleNamespace(capacity=64))
+    target_capacity: int = 64
     draft_capacity: int = 64
 
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
@@ -150,12 +150,12 @@ def test_what_is_left_out_says_why(search: Any) -> None:
     assert {(line.status, line.block, line.notes[SEARCH_NOTE]) for line in skipped} == {("skipped", 5, "decided")}
 
 
-def test_a_search_that_ended_is_not_taken_up_again(search: Any) -> None:
+def test_a_search_that_ended_is_not_resumed(search: Any) -> None:
     assert search([cell()])
     assert search([cell()]) == []
 
 
-def test_a_search_that_was_stopped_goes_on_with_what_is_missing(search: Any, memory_journal: Any) -> None:
+def test_a_search_that_was_stopped_resumes_with_what_is_missing(search: Any, memory_journal: Any) -> None:
     """After any line, the rest of its step, then the same steps as without the stop."""
 
     def keys(lines: Sequence[BlockRecord]) -> list[tuple[str, str, int, str, str | None]]:
@@ -170,7 +170,7 @@ def test_a_search_that_was_stopped_goes_on_with_what_is_missing(search: Any, mem
         assert keys(memory_journal.lines) == keys(whole)
 
 
-def test_the_cells_of_a_batch_size_take_their_steps_in_turn(search: Any) -> None:
+def test_the_cells_of_a_batch_size_are_interleaved_step_by_step(search: Any) -> None:
     lines = [line for line in search([cell(1, 64), cell(1, 128), cell(2, 64)]) if line.status == "ok"]
     order = [(line.cell_id, line.block) for line in lines]
     steps = [step for at, step in enumerate(order) if at == 0 or order[at - 1] != step]
@@ -196,7 +196,7 @@ def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: A
     assert search([cell()], max_seconds=10.0) == []
 
 
-def test_more_seconds_take_an_ended_search_up_again(search: Any, memory_journal: Any) -> None:
+def test_more_seconds_resume_an_ended_search(search: Any, memory_journal: Any) -> None:
     search([cell()], max_seconds=10.0)
     more = search([cell()])
     assert gammas_timed(more, "1-64") >= {3, 4, 5}

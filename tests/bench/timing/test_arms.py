@@ -19,6 +19,7 @@ from specgauge.bench.timing.arms import Workbench, timing_rows
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import LoggingClock
 
 GREEDY = SamplingSettings(temperature=0.0)
 SAMPLED = SamplingSettings(temperature=0.9, top_k=8)
@@ -49,20 +50,18 @@ def bench(tiny_model: Callable[..., LoadedModel]) -> Bench:
     return make
 
 
-class Log:
+class Log(LoggingClock):
     """What happens in order: forwards, marks and synchronisations."""
 
-    marks_on_host = False
-
     def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lines: list[Any] = []
+        super().__init__()
         self.tokens: list[Tensor] = []
         self.behind: list[list[int]] = []
         real = forward
 
         def logged(model: Any, cache: Any, tokens: Tensor, *, keep: int = 0) -> Tensor:
-            who = {id(bench.target.model): "target", id(bench.draft.model): "draft"}[id(model)]
-            assert cache is (bench.target_cache if who == "target" else bench.draft_cache)
+            who = {id(bench.target.model.model): "target", id(bench.draft.model.model): "draft"}[id(model)]
+            assert cache is (bench.target.cache if who == "target" else bench.draft.cache)
             self.lines.append((who, tokens.shape[1], max(cache.lengths)))
             self.behind.append([max(cache.lengths) - length for length in cache.lengths])
             self.tokens.append(tokens.clone())
@@ -70,16 +69,6 @@ class Log:
 
         monkeypatch.setattr(arms, "forward", logged)
         monkeypatch.setattr(arms, "prefill", logged)
-
-    def synchronize(self) -> None:
-        self.lines.append("wait")
-
-    def mark(self) -> int:
-        self.lines.append("mark")
-        return self.lines.count("mark")
-
-    def elapsed_s(self, start: int, end: int) -> float:
-        return float(end - start)
 
 
 def own(text: Tensor, start: int, stop: int, behind: Sequence[int] = (0, 1, 2)) -> Tensor:
@@ -122,9 +111,9 @@ def test_every_row_holds_exactly_the_length_of_tokens(prompts: list[list[int]], 
 
 def test_a_workbench_holds_the_largest_round(bench: Bench) -> None:
     opened = bench(batch_size=2)
-    assert opened.target_text.shape == opened.draft_text.shape == (2, LARGEST + GAMMA_MAX + 1)
-    assert torch.equal(opened.target_text, timing_rows(PROMPTS, 2, LARGEST + GAMMA_MAX + 1))
-    assert opened.target_cache.lengths == opened.draft_cache.lengths == [LARGEST + GAMMA_MAX + 1] * 2
+    assert opened.target.text.shape == opened.draft.text.shape == (2, LARGEST + GAMMA_MAX + 1)
+    assert torch.equal(opened.target.text, timing_rows(PROMPTS, 2, LARGEST + GAMMA_MAX + 1))
+    assert opened.target.cache.lengths == opened.draft.cache.lengths == [LARGEST + GAMMA_MAX + 1] * 2
 
 
 # What each arm feeds, and what is inside the clock
@@ -178,7 +167,7 @@ def test_the_forwards_of_an_arm(
     [(1, 9, [9]), (2, 9, [9, 8]), (5, 9, [9, 8, 7, 9, 8]), (4, 2, [2, 1, 1, 2]), (3, 1, [1, 1, 1])],
 )
 def test_rows_stand_as_rounds_leave_them(bench: Bench, batch_size: int, context: int, stands: list[int]) -> None:
-    assert bench(batch_size=batch_size)._stand(context) == stands
+    assert bench(batch_size=batch_size)._ragged(context) == stands
 
 
 @pytest.mark.parametrize("who", ["target", "draft"])
@@ -206,7 +195,7 @@ def test_the_forwards_of_a_prefill(
 
 def test_the_target_is_fed_the_text_and_the_draft_its_own_tokens(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = bench()
-    text = opened.target_text
+    text = opened.target.text
     for arm, positions in [
         ("decode", [(6, 7), (7, 8)]),
         ("draft_catch_up", [(7, 8), (6, 8)]),
@@ -234,10 +223,10 @@ def test_the_chain_feeds_what_the_draft_drew(
     log = Log(opened, monkeypatch)
     opened.sample("draft", 7, settings, log)
     for row in range(3):
-        text = opened.draft_text[row : row + 1, : 8 - row]
+        text = opened.draft.text[row : row + 1, : 8 - row]
         for step in range(1, GAMMA_MAX):
-            seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.vocabulary_rows)
-            logits = fresh_logits(opened.draft, text)[:, -1]
+            seen = seen_tokens(text, torch.ones_like(text, dtype=torch.bool), opened.draft.model.vocabulary_rows)
+            logits = fresh_logits(opened.draft.model, text)[:, -1]
             drawn = next_tokens(logits, settings, opened.uniforms[step - 1, row : row + 1], seen)
             assert log.tokens[1 + step][row].tolist() == drawn.tolist()
             text = torch.cat([text, drawn[:, None]], dim=1)
@@ -247,7 +236,7 @@ def test_the_chain_feeds_what_the_draft_drew(
 def test_a_draft_whose_logits_are_no_numbers_is_timed_all_the_same(bench: Bench, settings: SamplingSettings) -> None:
     """What it would draft is nobody's here; why it has no acceptance is told where that is measured."""
     opened = bench()
-    opened.draft.model.register_forward_hook(
+    opened.draft.model.model.register_forward_hook(
         lambda _, __, output: output.__setitem__("logits", output["logits"] * torch.nan)
     )
     for arm in ("draft", "draft_catch_up", "prefill_draft"):
@@ -278,7 +267,7 @@ def test_verifying_ends_with_every_row_of_probabilities(
     opened.sample(f"verify:{gamma}", 7, SAMPLED, HostClock())
     opened.sample(f"verify:{gamma}", 7, GREEDY, HostClock())
     probs, tokens = rows
-    whole = fresh_logits(opened.target, opened.target_text)
+    whole = fresh_logits(opened.target.model, opened.target.text)
     expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
     assert probs.shape == (3, gamma + 1, 11)
     torch.testing.assert_close(probs.sum(-1), torch.ones(3, gamma + 1, dtype=torch.float64))
@@ -303,7 +292,7 @@ def test_verifying_penalises_by_the_history_of_each_row_of_logits(
     (found,) = histories
     for row in range(3):
         for step in range(gamma + 1):
-            before = opened.target_text[row, : [3, 2, 2][row] + step].tolist()
+            before = opened.target.text[row, : [3, 2, 2][row] + step].tolist()
             assert set(found[row, step].nonzero()[:, 0].tolist()) == set(before)
 
 
@@ -323,18 +312,18 @@ def test_after_any_arm_both_caches_equal_a_fresh_prefill(bench: Bench, settings:
     opened, prefilled = bench(), bench()
     for arm, context in [(arm, context) for context in (LARGEST, 3, 12) for arm in ARMS]:
         opened.sample(arm, context, settings, HostClock())
-        assert_same_tensors(opened.target_cache, prefilled.target_cache, LARGEST + GAMMA_MAX + 1)
-        assert_same_tensors(opened.draft_cache, prefilled.draft_cache, LARGEST + GAMMA_MAX + 1)
+        assert_same_tensors(opened.target.cache, prefilled.target.cache, LARGEST + GAMMA_MAX + 1)
+        assert_same_tensors(opened.draft.cache, prefilled.draft.cache, LARGEST + GAMMA_MAX + 1)
 
 
 @pytest.mark.parametrize("context", [1, 12, LARGEST])
 @pytest.mark.parametrize("arm", ARMS)
-def test_after_any_arm_the_next_token_is_judged_as_in_the_whole_text(bench: Bench, arm: str, context: int) -> None:
+def test_after_any_arm_the_next_token_has_the_logits_of_the_whole_text(bench: Bench, arm: str, context: int) -> None:
     opened = bench()
     opened.sample(arm, context, SAMPLED, HostClock())
     for model, cache, text in (
-        (opened.target, opened.target_cache, opened.target_text),
-        (opened.draft, opened.draft_cache, opened.draft_text),
+        (opened.target.model, opened.target.cache, opened.target.text),
+        (opened.draft.model, opened.draft.cache, opened.draft.text),
     ):
         cache.set_lengths(LARGEST)
         with torch.inference_mode():
@@ -353,8 +342,8 @@ def test_a_context_of_one_token(bench: Bench) -> None:
 
 def test_the_draft_is_never_fed_an_id_it_has_no_row_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = bench(draft_vocabulary=6)
-    assert int(opened.target_text.max()) == 10
-    assert torch.equal(opened.draft_text, torch.where(opened.target_text < 6, opened.target_text, 0))
+    assert int(opened.target.text.max()) == 10
+    assert torch.equal(opened.draft.text, torch.where(opened.target.text < 6, opened.target.text, 0))
     log = Log(opened, monkeypatch)
     for settings in (GREEDY, SAMPLED, PENALISED):
         for arm in ARMS:

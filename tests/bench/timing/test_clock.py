@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,9 +19,9 @@ from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import adaptive
 from specgauge.bench.timing import cell_timer as measure
 from specgauge.bench.timing.blocks import TimingCell
-from specgauge.bench.timing.clock import CudaClock, HostClock, JointClock, clock_for, timed_marks
-from specgauge.configs.drafts import NgramConfig
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.bench.timing.clock import CudaClock, HostClock, JointClock, clock_for, timed_marks, undisturbed
+from specgauge.configs.pairs import NgramConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import FakeClock, FakeDevice, MemoryJournal
 
@@ -156,14 +159,49 @@ def test_cells_of_a_pair_on_two_devices_are_timed_on_both(
     tiny_model: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks: list[Any] = []
-    monkeypatch.setattr(measure, "measure_groups", lambda timer, *_: clocks.append(timer.clock))
-    monkeypatch.setattr(adaptive, "measure_groups", lambda timer, *_: clocks.append(timer.clock))
+    monkeypatch.setattr(measure.CellTimer, "measure", lambda timer, *_: clocks.append(timer.clock))
     pair = LoadedPair(name="x", target=tiny_model(), draft=replace(tiny_model(seed=1), device=CUDA_1))
     cells = [TimingCell(cell_id="c", chain="greedy", settings=SamplingSettings(), batch_size=1, context=8)]
     options: Any = {"gammas": [1], "prompts": [[1]], "precision": PrecisionConfig(), "journal": MemoryJournal()}
     measure.measure_cells(pair, cells, seed=0, **options)
     adaptive.measure_adaptively(pair, cells, questions={}, seed=0, **options)
     assert [type(clock) for clock in clocks] == [JointClock, JointClock]
+
+
+@pytest.mark.parametrize("stops", [0, 1, 3])
+def test_work_is_repeated_until_no_stop_falls_into_it(stops: int) -> None:
+    """SIGCONT comes when a stop ends; to a process that runs it says the same."""
+    done = list[int]()
+
+    def work() -> int:
+        done.append(len(done))
+        if len(done) <= stops:
+            os.kill(os.getpid(), signal.SIGCONT)
+        return done[-1]
+
+    assert undisturbed(work) == stops
+    assert done == list(range(stops + 1))
+
+
+def test_a_stop_between_two_pieces_of_work_disturbs_neither() -> None:
+    done = list[str]()
+    undisturbed(lambda: done.append("first"))
+    os.kill(os.getpid(), signal.SIGCONT)
+    undisturbed(lambda: done.append("second"))
+    assert done == ["first", "second"]
+
+
+def test_another_thread_works_without_a_watch() -> None:
+    found = list[int]()
+    thread = threading.Thread(target=lambda: found.append(undisturbed(lambda: 7)))
+    thread.start()
+    thread.join()
+    assert found == [7]
+
+
+def test_errors_pass() -> None:
+    with pytest.raises(ZeroDivisionError):
+        undisturbed(lambda: 1 // 0)
 
 
 @pytest.mark.gpu

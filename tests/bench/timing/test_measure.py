@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from specgauge.bench.device import is_out_of_memory
-from specgauge.bench.models.compilation import count_build
+from specgauge.bench.models import static_graphs
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import cell_timer
 from specgauge.bench.timing.arms import Workbench
-from specgauge.bench.timing.blocks import BlockRecord, TimingCell
+from specgauge.bench.timing.blocks import BlockRecord, StoppingRule, TimingCell
 from specgauge.bench.timing.cell_timer import CellTimer, check_contexts, measure_cells
 from specgauge.bench.timing.clock import timed_marks
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
 
@@ -45,8 +45,7 @@ class FakeBench:
     def __init__(self, device: Any, batch_size: int, fail: Callable[[str, int, int], Exception | None]) -> None:
         self.device, self.batch_size, self.fail = device, batch_size, fail
         self.shapes: set[tuple[str, int, float]] = set()
-        self.target_cache = type("Cache", (), {"capacity": 64})()
-        self.draft_capacity = 64
+        self.target_capacity = self.draft_capacity = 64
 
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
         error = self.fail(arm, self.batch_size, context)
@@ -97,6 +96,16 @@ def run(
     return measure
 
 
+def spent(journal: Any, cell_id: str, blocks: int, *, device_s: float = 100.0) -> None:
+    """Blocks of every arm that say little and took long."""
+    for arm in ARMS:
+        for block in range(min(blocks, PREFILL_BLOCKS) if is_prefill(arm) else blocks):
+            samples = [[1.0], [9.0]]
+            journal.record(
+                BlockRecord(cell_id=cell_id, arm=arm, block=block, status="ok", samples_s=samples, device_s=device_s)
+            )
+
+
 def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: Any) -> None:
     run([cell(1, 32)])
     decode = memory_journal.blocks("draw-1-32", "decode")
@@ -108,7 +117,7 @@ def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: 
         assert block.samples_s == [[pytest.approx(0.01, abs=1e-9)]] * 2
 
 
-def test_arms_take_turns_sample_by_sample(run: Any, memory_journal: Any) -> None:
+def test_arms_are_interleaved_sample_by_sample(run: Any, memory_journal: Any) -> None:
     """From the second block on, when everything is warm, each pass has a sample of every arm; prefills have one."""
     calls: list[str] = []
 
@@ -132,7 +141,7 @@ def test_a_chain_keeps_every_mark(run: Any, memory_journal: Any) -> None:
     assert first == pytest.approx([0.01, 0.02], abs=1e-9)
 
 
-def test_arms_and_cells_take_turns(run: Any, memory_journal: Any) -> None:
+def test_arms_and_cells_are_interleaved(run: Any, memory_journal: Any) -> None:
     cells = [cell(1, 32), cell(1, 64)]
     run(cells)
     for block in range(3):
@@ -173,45 +182,22 @@ def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_jo
 
 
 def test_seconds_spent_end_a_batch_size_after_the_least_blocks(run: Any, memory_journal: Any) -> None:
-    for arm in ARMS:
-        for block in range(2):
-            memory_journal.record(
-                BlockRecord(
-                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
-                )
-            )
+    spent(memory_journal, "draw-1-32", 2)
     run([cell(1, 32)], min_blocks=3, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
 
 
 def test_seconds_spent_count_where_more_blocks_are_asked_for_than_a_prefill_has(run: Any, memory_journal: Any) -> None:
     least = PREFILL_BLOCKS + 2
-    for arm in ARMS:
-        for block in range(PREFILL_BLOCKS if is_prefill(arm) else least):
-            memory_journal.record(
-                BlockRecord(
-                    cell_id="draw-1-32", arm=arm, block=block, status="ok", samples_s=[[1.0], [9.0]], device_s=100.0
-                )
-            )
+    spent(memory_journal, "draw-1-32", least)
     run([cell(1, 32)], min_blocks=least, max_blocks=least + 5, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == list(range(least))
 
 
 def test_a_cell_whose_own_seconds_are_spent_stops_alone(run: Any, memory_journal: Any) -> None:
-    """The fake device's times are exact, so only doubt put in by hand keeps a cell going."""
-    for context in (32, 64):
-        for arm in ARMS:
-            for block in range(3):
-                memory_journal.record(
-                    BlockRecord(
-                        cell_id=f"draw-1-{context}",
-                        arm=arm,
-                        block=block,
-                        status="ok",
-                        samples_s=[[1.0], [9.0]],
-                        device_s=100.0 if context == 32 else 0.0,
-                    )
-                )
+    """The fake device's times are exact, so only uncertainty put in by hand keeps a cell going."""
+    spent(memory_journal, "draw-1-32", 3)
+    spent(memory_journal, "draw-1-64", 3, device_s=0.0)
     run([cell(1, 32), cell(1, 64)], max_blocks=5, max_cell_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-32", "decode")) == [0, 1, 2]
     assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2, 3, 4]
@@ -223,9 +209,7 @@ def test_the_least_blocks_come_before_a_cells_own_seconds(run: Any, memory_journ
 
 
 def test_a_cell_given_up_with_few_blocks_keeps_no_other_going_beyond_its_seconds(run: Any, memory_journal: Any) -> None:
-    for arm in ARMS:
-        block = BlockRecord(cell_id="draw-1-32", arm=arm, block=0, status="ok", samples_s=[[1.0]], device_s=100.0)
-        memory_journal.record(block)
+    spent(memory_journal, "draw-1-32", 1)
     memory_journal.record(BlockRecord(cell_id="draw-1-32", arm="decode", block=1, status="killed"))
     run([cell(1, 32), cell(1, 64)], relative_ci=0.5, confidence=0.999999, block_samples=1, max_seconds=10.0)
     assert sorted(memory_journal.blocks("draw-1-64", "decode")) == [0, 1, 2]
@@ -256,7 +240,8 @@ def test_an_arm_that_compiles_while_it_is_timed_fails_with_the_reason(run: Any, 
     def compiling(arm: str, batch_size: int, context: int) -> Exception | None:
         calls[arm, context] = calls.get((arm, context), 0) + 1
         if calls[arm, context] == 1 or (arm, context, calls[arm, context]) == ("verify:1", 64, 4):
-            count_build(captures=1, seconds=100.0)
+            static_graphs._OURS.count += 1
+            static_graphs._OURS.seconds += 100.0
         return None
 
     run([cell(1, 32), cell(1, 64)], compiling)
@@ -462,3 +447,26 @@ def test_a_real_tiny_pair_is_measured_whole(tiny_model: Callable[..., LoadedMode
                 assert len(marks) == (3 if arm == "draft" else 1)
                 assert marks == sorted(marks)
                 assert marks[0] > 0
+
+
+def test_lookups_are_known_well_enough_when_the_round_is(memory_journal: Any) -> None:
+    """Lookups of 1 to 3 µs, known to ±50 %, in rounds of a second."""
+
+    def record(arm: str, *samples: float) -> None:
+        for block in (0, 1):
+            marks = [[one] for one in samples]
+            memory_journal.record(BlockRecord(cell_id="c", arm=arm, block=block, status="ok", samples_s=marks))
+
+    record("decode", *[1.0] * 5)
+    record("verify:1", *[1.5] * 5)
+    record("draft", 1e-6, 1e-6, 2e-6, 3e-6, 3e-6)
+    cell = TimingCell(cell_id="c", chain="argmax", settings=SamplingSettings(temperature=0.0), batch_size=1, context=8)
+
+    def stopping(*, looks_up: bool) -> StoppingRule:
+        precision = PrecisionConfig(min_blocks=2, relative_ci=0.01)
+        arms = arm_names([1], catches_up=not looks_up)
+        return StoppingRule(arms=arms, precision=precision, journal=memory_journal, looks_up=looks_up)
+
+    assert stopping(looks_up=True).converged(cell)
+    record("draft_catch_up", *[1e-6] * 5)
+    assert not stopping(looks_up=False).converged(cell)

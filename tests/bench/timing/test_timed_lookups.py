@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.bench.cache.cache import forward
-from specgauge.bench.decoding.ngram import NgramDrafter, NgramIndex
+from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arms
 from specgauge.bench.timing.arms import TimedLookups, Workbench, committed_by_a_round
 from specgauge.bench.timing.blocks import TimingCell
 from specgauge.bench.timing.cell_timer import measure_cells
-from specgauge.configs.drafts import NgramConfig
-from specgauge.configs.precision import PrecisionConfig
+from specgauge.configs.pairs import NgramConfig
+from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import LoggingClock
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 1, 3, 5, 7], [2]]
@@ -88,17 +89,15 @@ def bench(tiny_model: Make) -> Workbench:
         )
 
 
-class Log:
+class Log(LoggingClock):
     """What happens in order: target forwards, lookups, marks and synchronisations."""
 
-    marks_on_host = False
-
     def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lines: list[Any] = []
+        super().__init__()
         look, start = NgramDrafter.propose, NgramDrafter.start
 
         def logged(model: Any, cache: Any, tokens: Any, *, keep: int = 0) -> Any:
-            assert model is bench.target.model
+            assert model is bench.target.model.model
             self.lines.append(("target", tokens.shape[1], cache.lengths[0]))
             return forward(model, cache, tokens, keep=keep)
 
@@ -113,16 +112,6 @@ class Log:
         monkeypatch.setattr(arms, "forward", logged)
         monkeypatch.setattr(NgramDrafter, "propose", logged_look)
         monkeypatch.setattr(NgramDrafter, "start", logged_start)
-
-    def synchronize(self) -> None:
-        self.lines.append("wait")
-
-    def mark(self) -> int:
-        self.lines.append("mark")
-        return self.lines.count("mark")
-
-    def elapsed_s(self, start: int, end: int) -> float:
-        return float(end - start)
 
 
 def test_each_lookup_is_timed_alone_after_a_target_step(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

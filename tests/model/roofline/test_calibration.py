@@ -1,6 +1,5 @@
 """The fit finds what made the data, cross-validation leaves out what it says, predictions carry their error."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,7 @@ from specgauge.model.roofline.calibration import (
     roofline_fit,
 )
 from specgauge.model.roofline.step_time import Efficiency, step_time_s, step_work
-from tests.model.roofline_cases import deployed, machine
+from tests.model.roofline_cases import deployed
 
 TRUTH = Efficiency(bandwidth_fraction=0.8, flops_fraction=0.45, launch_s=1.5e-4)
 BATCHES = np.array([1, 4, 16, 64])[:, np.newaxis, np.newaxis]
@@ -106,70 +105,41 @@ def test_the_line_recovers_a_line() -> None:
     assert held.worst_abs_error < 1e-9
 
 
-def test_predictions_say_where_they_reach_beyond_the_measured() -> None:
-    calibration = calibrate([synthetic()])
+def one_sequence() -> MeasuredSteps:
     deployment = deployed("llama-3.1-8b")
-    inside = calibration.predict(deployment, batch_size=[1, 7, 65], context=[500, 999, 999], tokens=[1, 3, 3])
-    assert inside.extrapolated.tolist() == [False, False, True]
-    assert inside.held_out_error == calibration.held_out_error
-    exact = step_time_s(step_work(deployment, batch_size=7, context=999, tokens=3), deployment, TRUTH)
-    assert inside.time_s[1] == pytest.approx(float(exact), rel=1e-5)
-
-
-def test_another_card_keeps_the_fractions_and_takes_its_own_peaks() -> None:
-    calibration = calibrate([synthetic()])
-    other = deployed("llama-3.1-8b", machine("h100-sxm"))
-    carried = calibration.predict(other, batch_size=4, context=500)
-    assert carried.extrapolated.all()
-    assert carried.time_s == pytest.approx(step_time_s(step_work(other, batch_size=4, context=500), other, TRUTH), 1e-5)
+    contexts = np.array([500, 4000, 16000, 64000])
+    exact = step_time_s(step_work(deployment, batch_size=1, context=contexts), deployment, TRUTH)
+    return measured_steps(deployment, batch_size=1, context=contexts, tokens=1, time_s=exact)
 
 
 def test_numbers_that_no_step_depends_on_are_named() -> None:
     """One sequence, one token: no measured time feels the FLOP rate."""
-    deployment = deployed("llama-3.1-8b")
-    contexts = np.array([500, 4000, 16000, 64000])
-    exact = step_time_s(step_work(deployment, batch_size=1, context=contexts), deployment, TRUTH)
-    steps = measured_steps(deployment, batch_size=1, context=contexts, tokens=1, time_s=exact)
-    calibration = calibrate([steps], by="batch_size")
+    calibration = calibrate([one_sequence()], by="batch_size")
     assert calibration.unidentified == ("flops_fraction",)
     assert calibration.held_out == ()
     assert calibration.held_out_error is None
-    assert "FLOPs" in calibration.text()
-    assert "(not identified)" in calibration.text()
-    assert calibration.text().endswith("4 steps, no second value to hold out")
     assert calibrate([synthetic()]).unidentified == ()
-
-
-def test_the_text_states_the_numbers_and_the_error() -> None:
-    assert calibrate([synthetic()]).text() == (
-        "bandwidth 80.0%, FLOPs 45.0% of peak, launch 150.0 µs a layer; "
-        "16 steps, error held out by batch size: mean 0.00%, worst 0.0%"
-    )
 
 
 def test_too_few_steps_are_refused() -> None:
     steps = synthetic()
     few = steps.take(np.arange(steps.time_s.size) < 2)
-    with pytest.raises(ValueError, match=r"^measured steps: found 2, allowed: at least 3, one for each fitted number$"):
+    with pytest.raises(ValueError, match=r"^measured steps: expected at least 3, .* got 2$"):
         fit_efficiency([few])
 
 
 def test_one_value_cannot_be_left_out() -> None:
     steps = synthetic()
-    with pytest.raises(ValueError, match=r"^batch_size: found only \[1\], allowed: at least two values, .*$"):
+    with pytest.raises(ValueError, match=r"^batch_size: expected at least two values, .* got \[1\]$"):
         cross_validate([steps.take(steps.batch_size == 1)], roofline_fit())
 
 
 @pytest.mark.parametrize(
-    ("columns", "line"),
-    [
-        ({"time_s": [0.0]}, "time_s (item 1): found 0, allowed: seconds, above 0"),
-        ({"batch_size": [1.5]}, "batch_size (item 1): found 1.5, allowed: a whole number, at least 1"),
-    ],
+    ("name", "value"), [("time_s", 0.0), ("batch_size", 1.5), ("batch_size", 0), ("context", -1), ("tokens", 0)]
 )
-def test_steps_that_were_not_measured(columns: dict[str, list[float]], line: str) -> None:
-    given: dict[str, list[float]] = {"batch_size": [1], "context": [1], "tokens": [1], "time_s": [1.0], **columns}
-    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+def test_steps_that_were_not_measured(name: str, value: float) -> None:
+    given: dict[str, list[float]] = {"batch_size": [1], "context": [1], "tokens": [1], "time_s": [1.0], name: [value]}
+    with pytest.raises(ValueError, match=rf"^{name} \(item 1\): "):
         measured_steps(deployed("smollm2-135m"), **given)
 
 

@@ -9,7 +9,7 @@ from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
 def test_weights_held_by_one_device_and_by_each_of_two() -> None:
     model = tiny()
     one = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
-    two = Deployment(architecture=model, hardware=round_machine(), precision=HALF, devices=2)
+    two = Deployment(architecture=model, hardware=round_machine(), precision=HALF, tensor_parallel=2)
     matrices = 2 * (192 + 384) + 2 * 80
     assert one.weight_bytes_held == 2 * (matrices + 40)
     assert two.weight_bytes_held == 2 * (matrices / 2 + 40)
@@ -42,12 +42,12 @@ def test_largest_batch_by_hand() -> None:
 
 def test_nothing_fits_where_the_weights_do_not() -> None:
     assert int(largest_batch(deployed("llama-3.1-70b"), context=1)) == 0
-    assert int(largest_batch(deployed("llama-3.1-70b", devices=4), context=1)) > 0
+    assert int(largest_batch(deployed("llama-3.1-70b", tensor_parallel=4), context=1)) > 0
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.5, float("nan")])
 def test_memory_fraction_is_a_fraction(fraction: float) -> None:
-    with pytest.raises(ValueError, match=r"^memory_fraction: found .*, allowed: above 0 and at most 1$"):
+    with pytest.raises(ValueError, match=r"^memory_fraction: expected a number above 0 and at most 1, got "):
         largest_batch(deployed("smollm2-135m"), context=1, memory_fraction=fraction)
 
 
@@ -65,27 +65,26 @@ def test_what_is_unknown_is_an_error_only_where_it_is_needed() -> None:
     assert card.peak("float32") == 1.0
 
 
-@pytest.mark.parametrize("devices", [0, 3, 8])
-def test_heads_must_divide_over_the_devices(devices: int) -> None:
-    with pytest.raises(ValueError, match=f"^tiny: devices: found {devices}, allowed: a divisor of the 4 attention .*$"):
-        Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, devices=devices)
-
-
-def test_key_value_heads_must_divide_or_be_divided() -> None:
-    model = tiny(num_attention_heads=6, num_key_value_heads=2, head_dim=2)
-    with pytest.raises(ValueError, match=r"^tiny: devices: found 3, .* divides the 2 key-value heads .*$"):
-        Deployment(architecture=model, hardware=round_machine(), precision=HALF, devices=3)
+@pytest.mark.parametrize(("heads", "tensor_parallel"), [(4, 0), (4, 3), (4, 8), (6, 3)])
+def test_heads_must_divide_over_the_devices(heads: int, tensor_parallel: int) -> None:
+    """Query heads and the 2 key-value heads both, or key-value heads are copied whole times."""
+    model = tiny(num_attention_heads=heads, head_dim=2)
+    expected = (
+        rf"^tiny: tensor parallel: expected a divisor of the {heads} .* the 2 key-value .*, got {tensor_parallel}$"
+    )
+    with pytest.raises(ValueError, match=expected):
+        Deployment(architecture=model, hardware=round_machine(), precision=HALF, tensor_parallel=tensor_parallel)
 
 
 def test_precision_names_known_dtypes() -> None:
-    with pytest.raises(ValueError, match=r"^kv_cache: found 'bf16', allowed: float64, .*$"):
+    with pytest.raises(ValueError, match=r"^kv_cache: expected one of float64, .*, got 'bf16'$"):
         Precision(weights="bfloat16", kv_cache="bf16", compute="bfloat16")
 
 
 def test_native_precision_is_the_configs_dtype() -> None:
     assert native_precision(tiny(dtype="bfloat16")) == HALF
     assert native_precision(tiny(torch_dtype="torch.bfloat16")) == HALF
-    with pytest.raises(ValueError, match=r"^tiny: weight dtype: found nothing, allowed: .*; give a precision$"):
+    with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got nothing; "):
         native_precision(tiny())
-    with pytest.raises(ValueError, match=r"^tiny: weight dtype: found awq, .*$"):
+    with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got awq; "):
         native_precision(tiny(dtype="bfloat16", quantization_config={"quant_method": "awq"}))

@@ -38,7 +38,7 @@ ALL_AND_NONE, NONE = (9, 0), (0,)
 
 def config(batch_size: int = 1, **changes: Any) -> Config:
     grid = {"batch_size": batch_size, "context": [64, 65], "gamma": "1:3"}
-    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
 
 
 def tuned(place: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:

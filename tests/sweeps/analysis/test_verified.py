@@ -34,7 +34,7 @@ MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
 
 def config(batch_size: Any = 1, context: Any = (64, 65), **changes: Any) -> Config:
     grid = {"batch_size": batch_size, "context": list(context), "gamma": "1:3"}
-    return made.config(grid=grid, verify={"gamma": 2, "max_new_tokens": 12}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12}, **changes)
 
 
 def batch(**changes: Any) -> Batch:
@@ -254,5 +254,5 @@ def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
 
 def test_how_long_texts_are() -> None:
     assert texts_length(config()) == 12
-    assert texts_length(made.config(verify={}, workload={"max_new_tokens": 9})) == 9
+    assert texts_length(made.config(validate={}, workload={"max_new_tokens": 9})) == 9
     assert texts_length(made.config(workload={"max_new_tokens": 9})) == 9

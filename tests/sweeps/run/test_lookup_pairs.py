@@ -11,7 +11,6 @@ half draft: Ω = 3/2 at every γ. T_decode = 1 s, C(k) = k/8 s, T_verify = 5/4 s
 from __future__ import annotations
 
 import math
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,12 @@ from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings, collect_timings
 from specgauge.sweeps.analysis.warnings import timing_warnings
-from specgauge.sweeps.describe import describe, read_sizes
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
-from specgauge.sweeps.model_sizes import NO_MODEL, read_model_size
+from specgauge.sweeps.model_sizes import NO_MODEL, read_model_size, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun
-from specgauge.sweeps.run.progress import progress_to
+from specgauge.sweeps.run.progress import Progress
+from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
@@ -207,15 +206,10 @@ def test_the_first_layers_share_the_targets_weights_but_for_their_cache(folder: 
     # keys and values of 4 and of 1 layers: 2 · layers · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 2 bytes
     assert alone["keys and values"] == 2 * 4 * 2 * 8 * 68 * 2 * 2
     assert found["keys and values"] == 2 * 5 * 2 * 8 * 68 * 2 * 2
-    assert "draft the target's first 1 layer: 0.003552 M parameters, bfloat16, 1 layer" in describe(asked)
-    assert "weights shared" in describe(asked)
 
 
 def test_lookups_need_no_memory_and_little_time(folder: Path) -> None:
     asked = described(folder, "ngram")
-    text = describe(asked)
-    assert "draft lookups of 3 down to 1 tokens: no model, no memory" in text
-    assert "7 arms: decode; draft, 3 lookups; verify γ = 1, 2, 3; prefill and index of the context" in text
     sizes = read_sizes(asked)["p"]
     assert sizes.draft == NO_MODEL
     alone, beside = (
@@ -227,19 +221,8 @@ def test_lookups_need_no_memory_and_little_time(folder: Path) -> None:
     assert alone.acceptance_s < beside.acceptance_s
 
 
-def test_pairs_of_both_kinds_have_their_arms_told_apart(folder: Path) -> None:
-    both = [
-        {"name": "m", "target": str(folder), "draft": str(folder)},
-        {"name": "n", "target": str(folder), "draft": "ngram"},
-    ]
-    asked = described(folder, "ngram").model_copy(update={"pairs": config(pairs=both).pairs})
-    text = describe(asked)
-    assert "arms of each cell of m: 8 arms: decode; draft, 3 steps; draft_catch_up;" in text
-    assert "arms of each cell of n: 7 arms: decode; draft, 3 lookups;" in text
-
-
 def test_more_layers_than_the_target_can_spare_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="pair 'p': draft layers: found 4, allowed: 1 to 3 of the target's 4"):
+    with pytest.raises(ValueError, match=r"pair 'p': draft layers: .* 1 to 3 .* 4"):
         read_sizes(described(folder, {"layers": 4}))
     size = read_model_size(config(str(folder)).pairs[0].target, role="target", layers=2)
     assert size is not None
@@ -249,13 +232,13 @@ def test_more_layers_than_the_target_can_spare_are_refused(folder: Path) -> None
 @pytest.mark.parametrize(
     ("draft", "loaded"), [("ngram", ["p"]), ({"layers": 2}, ["p"]), ("embedded", ["draft", "target"])]
 )
-def test_one_model_is_loaded_once_even_where_models_take_turns(
+def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: Any, loaded: list[str]
 ) -> None:
     fake = FakeBench().take_over(monkeypatch)
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
-    with made.begin(tmp_path / "run", asked) as opened, progress_to(StringIO()) as shown:
+    with made.begin(tmp_path / "run", asked) as opened:
         prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
-        PairRun(opened, asked.pairs[0], prompts, shown).measure()
+        PairRun(Session(opened, asked.pairs[0], prompts, Progress())).measure()
     assert fake.loaded[: len(loaded)] == loaded
     assert len(fake.judged) == 1

@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
-from specgauge.bench.decoding.nonfinite import NonFiniteLogitsError
+from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
-from specgauge.sweeps import estimate
+from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
-from tests.sweeps import made
+from tests.sweeps import made, odd_workers
+from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
 
 NINE = {"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"}
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
+UNKNOWN = PairSizes(target=None, draft=None)
 CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
 
 
@@ -33,14 +35,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
 
 
 def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        runner, "read_sizes", lambda config: {p.name: estimate.PairSizes(target=None, draft=None) for p in config.pairs}
-    )
+    monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: UNKNOWN for pair in config.pairs})
     fake.take_over(monkeypatch)
-
-
-def pairs(*names: str) -> list[dict[str, str]]:
-    return [{"name": name, "target": "embedded", "draft": "embedded"} for name in names]
 
 
 def run(path: Path, config: Config | None = None, **options: Any) -> int:
@@ -64,41 +60,31 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     assert len(bench.measured) == CELLS * ARMS * BLOCKS
     assert bench.threads == [3]
     out, err = capsys.readouterr()
-    assert out.splitlines()[:2] == [
-        "pair p, sampling greedy",
-        "  batch size 1, context 64: speculate with γ = 2, 1.15 × as fast as plain decoding "
-        "(90 % interval 1.15 to 1.15); expected loss against the best γ 0.0 %",
-    ]
+    assert out.startswith("pair p, sampling greedy\n  batch size 1, context 64: speculate with γ = 2, 1.15 ×")
     assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
     assert [line for line in err.splitlines() if line.endswith("…")] == [
         "loading p …", "writing texts, p, greedy …", "acceptance, p, greedy …", "timing p …", "predicting …",
     ]  # fmt: skip
+    before = (path / "cells.jsonl").read_bytes()
+    bench.measured.clear()
+    bench.judged.clear()
+    assert run(path, made.config(grid=GRID, threads=3)) == 0
+    assert (bench.measured, bench.judged) == ([], [])
+    assert (path / "cells.jsonl").read_bytes() == before
     prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
     assert prompts[1] == {
         "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1, 2, 3],
     }  # fmt: skip
 
 
-def test_a_finished_run_measures_nothing_again(tmp_path: Path, bench: FakeBench) -> None:
-    path = tmp_path / "run"
-    run(path)
-    before = (path / "cells.jsonl").read_bytes()
-    bench.measured.clear()
-    bench.judged.clear()
-    assert run(path) == 0
-    assert (bench.measured, bench.judged) == ([], [])
-    assert (path / "cells.jsonl").read_bytes() == before
-
-
 KILLED = """
 import sys
 from pathlib import Path
-from specgauge.sweeps import estimate
 from specgauge.sweeps.run import runner
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench, install
-from tests.sweeps.run.test_runner import NINE
-runner.read_sizes = lambda config: {"p": estimate.PairSizes(target=None, draft=None)}
+from tests.sweeps.run.test_runner import NINE, UNKNOWN
+runner.read_sizes = lambda config: {"p": UNKNOWN}
 install(FakeBench(kill_after=int(sys.argv[2]), oom_at={(4, 66)}))
 runner.run(made.config(grid=NINE), out=Path(sys.argv[1]))
 """
@@ -106,12 +92,10 @@ runner.run(made.config(grid=NINE), out=Path(sys.argv[1]))
 
 def test_killed_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run"
-    root = Path(__file__).parents[3]
     done = 4 * ARMS * BLOCKS + 5
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(path), str(done)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
+        env={**os.environ, "PYTHONPATH": odd_workers.PATHS},
         capture_output=True,
         text=True,
         check=False,
@@ -129,10 +113,8 @@ def test_killed_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Path, mo
     assert fake.judged == []
     lines = Run.open(path).journal()
     assert len({line.key for line in lines}) == len(lines)
-    by_cell: dict[tuple[int, int], set[str]] = {}
-    for line in lines:
-        by_cell.setdefault((line.axes["batch_size"], line.axes["context"]), set()).add(line.status)
-    assert by_cell == {place: {"ok"} for place in places[:8]} | {(4, 66): {"oom"}}
+    statuses = {(line.axes["batch_size"], line.axes["context"], line.status) for line in lines}
+    assert statuses == {(*place, "ok") for place in places[:8]} | {(4, 66, "oom")}
 
 
 def test_a_failed_cell_loses_no_other_and_is_tried_again(
@@ -144,7 +126,6 @@ def test_a_failed_cell_loses_no_other_and_is_tried_again(
     assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
     text = capsys.readouterr().out
     assert "batch size 2, context 65: unknown, failed: RuntimeError: bad" in text
-    assert "run the same command again; if it fails again, run it with --debug" in text
     bench.fail_at.clear()
     bench.measured.clear()
     assert run(path) == 0
@@ -257,13 +238,6 @@ def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     assert len(list((path / "acceptance").iterdir())) == 2
 
 
-def test_models_one_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
-    config = made.config(acceptance={"sequential": True}, sampling=[{"name": "a", "temperature": 0}, {"name": "b"}])
-    assert run(tmp_path / "run", config) == 0
-    assert bench.loaded == ["draft", "target", "target", "draft", "target", "draft", "p"]
-    assert len(bench.judged) == 2
-
-
 def test_two_pairs_keep_their_prompts_apart(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(pairs=pairs("p", "q"))
     run(tmp_path / "run", config)
@@ -301,12 +275,3 @@ def test_another_config_is_refused_before_anything_is_loaded(tmp_path: Path, ben
     assert bench.loaded == []
     assert run(tmp_path / "run", made.config(grid=GRID, seed=9), fresh=True) == 0
     assert (tmp_path / "run.old-1").is_dir()
-
-
-def test_another_machine_is_refused_before_anything_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
-    run(tmp_path / "run")
-    bench.loaded.clear()
-    bench.environment["device"] = "H200"
-    with pytest.raises(ValueError, match="measured with device 'cpu', here it is 'H200'"):
-        run(tmp_path / "run")
-    assert bench.loaded == []

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from specgauge.bench.timing.blocks import TimingCell
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.run.pair import PairRun
+from specgauge.sweeps.run.progress import progress_to
+from specgauge.sweeps.run.session import PairOutcome, Session
 from specgauge.sweeps.run.timing import search_questions
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
+from tests.sweeps.fake_bench import FakeBench
 
 BASE = ("decode", "draft", "draft_catch_up")
 GRID = {"batch_size": 1, "context": 64, "gamma": {"max": 3, "search": "adaptive"}}
+SEARCHED = {**GRID, "batch_size": [1, 2]}
 RULED_OUT = "cannot be best: S at most 1.1, best is 1.2"
 SKIPPED = {"verify:3": (1, RULED_OUT), "verify:1": (4, RULED_OUT)}
 """Number of the block of the line, and the reason, by arm."""
@@ -74,7 +83,7 @@ def test_gammas_left_out_are_skipped_with_their_bound(tmp_path: Path) -> None:
 
 
 def test_blocks_after_the_line_make_it_out_of_date(tmp_path: Path) -> None:
-    """The search was taken up again, for another question, and then timed γ = 1."""
+    """The search was resumed for another question, and then timed γ = 1."""
     cell = timings(searched_run(tmp_path, {arm: range(6) for arm in (*BASE, "verify:1", "verify:2", "verify:3")}))
     assert cell.trouble(1) == ("ok", "")
     assert (cell.arms["verify:1"].reason, cell.arms["verify:1"].search) == ("", "")
@@ -126,7 +135,7 @@ def test_drift_is_told_of_what_was_taken(tmp_path: Path) -> None:
     assert "drift" in found
 
 
-def test_every_way_of_a_chain_asks_its_question(tmp_path: Path) -> None:
+def test_every_setting_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     run = searched_run(tmp_path, acceptance_rule=["ratio", "match"])
     (cell,) = plan_cells(run.config)
     questions = search_questions(run, "p", [cell])[cell.id]
@@ -139,7 +148,7 @@ def test_every_way_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
 
 
-def test_one_way_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Path) -> None:
+def test_one_setting_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Path) -> None:
     run = searched_run(tmp_path)
     (cell,) = plan_cells(run.config)
     assert [one.label for one in search_questions(run, "p", [cell])[cell.id]] == [""]
@@ -147,6 +156,52 @@ def test_one_way_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Pa
     assert search_questions(run, "p", [cell]) == {}
 
 
-def test_a_grid_says_whether_it_is_searched() -> None:
-    assert made.config(grid=GRID).grid.is_searched
-    assert not made.config().grid.is_searched
+def measure(
+    path: Path, monkeypatch: pytest.MonkeyPatch, bench: FakeBench, **changes: Any
+) -> tuple[PairOutcome, list[dict[str, Any]], str]:
+    """Measure the pair; its outcome, what the search was called with, and what was said."""
+    calls: list[dict[str, Any]] = []
+
+    def measure_adaptively(pair: Any, cells: Sequence[TimingCell], *, questions: Any, **options: Any) -> None:
+        calls.append({"cells": [cell.cell_id for cell in cells], "questions": questions, "judged": list(bench.judged)})
+        bench.measure_cells(pair, cells, **options)
+
+    adaptive = ModuleType("specgauge.bench.timing.adaptive")
+    adaptive.__dict__["measure_adaptively"] = measure_adaptively
+    for name, module in {**bench.modules(), adaptive.__name__: adaptive}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    prompts = bench.modules()["specgauge.bench.prompts"].__dict__["read_prompts"](None)
+    said = StringIO()
+    with made.begin(path, made.config(**changes)) as run, progress_to(said) as progress:
+        outcome = PairRun(Session(run, run.config.pairs[0], prompts, progress)).measure()
+    return outcome, calls, said.getvalue()
+
+
+def test_every_cell_is_searched_with_the_acceptance_just_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome, calls, _ = measure(tmp_path, monkeypatch, FakeBench(), grid=SEARCHED)
+    assert outcome == PairOutcome()
+    (call,) = calls
+    assert len(call["judged"]) == 1
+    assert list(call["questions"]) == call["cells"]
+    assert len(call["cells"]) == 2
+    for questions in call["questions"].values():
+        (question,) = questions
+        assert question.acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
+
+
+def test_without_acceptance_every_gamma_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = FakeBench(acceptance_error=RuntimeError("bad"))
+    outcome, calls, said = measure(tmp_path, monkeypatch, bench, grid=SEARCHED)
+    assert outcome.acceptance_reasons == {"greedy": "failed: RuntimeError: bad"}
+    assert calls == []
+    assert {arm for _, _, arm, _ in bench.measured} >= {"verify:1", "verify:2", "verify:3"}
+    assert "pair p: no acceptance to search by in 2 cells, all γ timed" in said
+
+
+def test_where_all_gammas_are_asked_for_nothing_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = FakeBench()
+    _, calls, _ = measure(tmp_path, monkeypatch, bench, grid={**SEARCHED, "gamma": "1:3"})
+    assert calls == []
+    assert {arm for _, _, arm, _ in bench.measured} >= {"verify:1", "verify:2", "verify:3"}

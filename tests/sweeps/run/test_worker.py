@@ -1,24 +1,280 @@
-"""What a worker does, in this process: its outcome, its exit code, and the mark of where it is."""
+"""Workers that die or meet bad input, as no processes: what is recorded, skipped, told and raised."""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Mapping
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
-from specgauge.sweeps.run import isolation, runner, worker
-from specgauge.sweeps.run.worker import WorkerOutcome
-from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, read_checkpoint
+from specgauge.sweeps.analysis.predictions import predict
+from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.run import runner, worker
+from specgauge.sweeps.run.session import PairOutcome
+from specgauge.sweeps.run.worker import measure_apart, work
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_checkpoint
+from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
-from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, pairs, specgauge
+from tests.sweeps.apart import (
+    ARMS,
+    CONFIG,
+    FIRST,
+    KILLED,
+    SECOND,
+    by_cell,
+    pairs,
+    specgauge,
+)
 from tests.sweeps.fake_bench import FakeBench
+
+SEGFAULT = "its process got SIGSEGV"
+DECODED = made.config(
+    grid={"batch_size": [1, 2], "context": [64, 65], "gamma": "1:2"},
+    validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6},
+)
+TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
+FATAL = "greedy, batch size 1, context 65"
+DECODING = f"decoding: {FATAL}"
+CHAINS = pd.DataFrame(
+    {"prompt": 0, "repetition": 0, "start": 3, "depth": [1], "token": 5, "top_prob": [0.5], "entropy_nats": [1.0]}
+)
+
+Sent = PairOutcome | Exception | None
+Step = Callable[[Path], tuple[int, Sent]]
+Calls = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    """In this process, for the run that is resumed."""
+    return FakeBench().take_over(monkeypatch)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made.begin(tmp_path / "run", CONFIG).close()
+    return tmp_path / "run"
+
+
+@dataclass
+class Script:
+    """In the place of `worker._start`: what each worker does, and what each was told to skip."""
+
+    steps: list[Step]
+    skipped: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, run: Path, pair: str, skipped: Sequence[str], seconds: float | None) -> tuple[int, Sent]:
+        self.skipped.append(list(skipped))
+        return self.steps.pop(0)(run)
+
+
+Use = Callable[..., Script]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Use:
+    def use(*steps: Step) -> Script:
+        found = Script(list(steps))
+        monkeypatch.setattr(worker, "_start", found)
+        return found
+
+    return use
+
+
+def ends(sent: Sent = None, **outcome: Any) -> Step:
+    return lambda run: (0, sent or PairOutcome(**outcome))
+
+
+def dies(code: int, cell: Cell | None = None, arm: str = "decode", block: int = 0, stage: str | None = None) -> Step:
+    """A death in a block, in a stage, or before anything was marked."""
+
+    def step(run: Path) -> tuple[int, Sent]:
+        if cell is not None:
+            Checkpoint(run).block(cell.id, arm, block)
+        elif stage is not None:
+            Checkpoint(run).stage(stage)
+        return code, None
+
+    return step
+
+
+def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
+    """A death at a checkpoint."""
+
+    def step(run: Path) -> tuple[int, Sent]:
+        with Checkpoint(run).part(kind, name, stage=stage):
+            content = (run / MARK).read_bytes()
+        (run / MARK).write_bytes(content)
+        return code, None
+
+    return step
+
+
+class TestTheLoop:
+    """`measure_apart` over workers that are no processes."""
+
+    def test_what_a_worker_found_is_handed_on(self, path: Path, script: Use) -> None:
+        outcome: dict[str, Any] = {"bad_input": "no such model", "acceptance_reasons": {"greedy": "oom: full"}}
+        script(ends(**outcome))
+        assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(**outcome)
+
+    def test_cells_it_died_in_are_skipped(self, path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
+        steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(validation_reasons={"a": "b"}))
+        assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, validation_reasons={"a": "b"})
+        assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
+        lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()]
+        code = "its process ended with code 1"
+        assert sorted(lines) == sorted(
+            [(FIRST.id, arm, 0, SEGFAULT) for arm in ARMS]
+            + [(SECOND.id, arm, int(arm == "verify:2"), code) for arm in ARMS]
+        )
+        assert capsys.readouterr().out == f"pair p: killed: {SEGFAULT}\npair p: killed: {code}\n"
+        assert not (path / MARK).exists()
+
+    def test_a_block_that_was_finished_stays(self, path: Path, script: Use) -> None:
+        """It died after a block was on the disk and before the next was begun."""
+        with made.begin(path, CONFIG) as run:
+            run.journal.append({"axes": FIRST.axes, "arm": "decode", "block": 0, "status": "ok", "samples_s": [[1.0]]})
+        script(dies(-9, FIRST, "decode", 0), ends())
+        assert measure_apart(path, CONFIG, "p", say=print).failed
+        lines = {(line.arm, line.block): line.status for line in Run.open(path).journal()}
+        assert lines == {("decode", 0): "ok"} | {(arm, 0): "killed" for arm in ARMS if arm != "decode"}
+
+    def test_samples_before_a_death_count_and_the_death_is_told(self, path: Path, script: Use) -> None:
+        with made.begin(path, CONFIG) as run:
+            for cell in (FIRST, SECOND):
+                for arm in ARMS:
+                    made.record_blocks(run.journal, cell, arm, 2, 1.0)
+        script(dies(-9, SECOND, "verify:1", 3), ends())
+        measure_apart(path, CONFIG, "p", say=print)
+        made.acceptance_frame(8, 16).to_parquet(path / "acceptance" / "p--greedy.parquet")
+        found = predict(Run.open(path))
+        assert {row["status"] for row in found.rows} == {"ok"}
+        (warning,) = [one for one in found.warnings if one["code"] == "killed"]
+        assert warning["message"].endswith(f"context 65, argmax, verify:1: {KILLED}")
+
+    def test_a_death_in_a_cell_that_is_skipped_ends_the_pair(self, path: Path, script: Use) -> None:
+        script(dies(-9, FIRST), dies(-9, FIRST))
+        reason = f"killed: {KILLED}, while timing decode"
+        assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(
+            failed=True, died=reason, acceptance_reasons={"greedy": reason}
+        )
+        assert by_cell(Run.open(path).journal()) == {FIRST.id: {"killed"}, SECOND.id: {"killed"}}
+        assert not (path / MARK).exists()
+
+    @pytest.mark.parametrize(
+        ("step", "error", "message"),
+        [
+            (ends(ValueError("run: measured with threads 2")), ValueError, "run: measured with threads 2"),
+            (ends(StorageError("cells.jsonl: cannot write")), StorageError, "cells.jsonl: cannot write"),
+            (ends(RuntimeError("pair p: KeyError: 'gone'")), RuntimeError, "pair p: KeyError: 'gone'"),
+            (dies(130, FIRST), KeyboardInterrupt, ""),
+            (dies(-2, FIRST), KeyboardInterrupt, ""),
+        ],
+    )
+    def test_what_ends_the_whole_run(
+        self, path: Path, script: Use, step: Step, error: type[BaseException], message: str
+    ) -> None:
+        script(step)
+        with pytest.raises(error) as caught:
+            measure_apart(path, CONFIG, "p", say=print)
+        assert str(caught.value) == message
+        assert not (path / MARK).exists()
+        assert Run.open(path).journal() == ()
+
+    def test_workers_that_never_live_long_enough_are_one_line(self, tmp_path: Path, script: Use) -> None:
+        """A torch that this processor cannot run, for instance."""
+        script(dies(-4), dies(-4))
+        with pytest.raises(ChildProcessError) as caught:
+            runner.run(made.config(pairs=pairs("p", "q")), out=tmp_path / "new", apart=True)
+        words = "killed: its process got SIGILL, while starting"
+        assert str(caught.value) == f"pair p: {words}; pair q: {words}"
+
+
+class TestCheckpoints:
+    """Deaths at what the rest of a pair can be measured without, over workers that are no processes."""
+
+    @pytest.fixture
+    def decoded(self, tmp_path: Path) -> Path:
+        made.write_run(tmp_path / "decoded", DECODED, {"greedy": made.acceptance_frame(8, 16)})
+        return tmp_path / "decoded"
+
+    def test_a_cell_it_died_decoding_is_left_out_and_the_rest_is_decoded(
+        self, decoded: Path, script: Use, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = (decoded / "cells.jsonl").read_bytes()
+        stage = f"decoding end to end, {FATAL}"
+        steps = script(dies_in(-9, "decoding", FATAL, stage), ends(validation_reasons={"another": "oom: full"}))
+        assert measure_apart(decoded, DECODED, "p", say=print) == PairOutcome(
+            failed=True, validation_reasons={FATAL: f"killed: {KILLED}", "another": "oom: full"}
+        )
+        assert steps.skipped == [[], [DECODING]]
+        assert (decoded / "cells.jsonl").read_bytes() == before
+        assert capsys.readouterr().out == f"pair p: killed: {KILLED}, while {stage}\n"
+        assert not (decoded / MARK).exists()
+
+    def test_a_sampling_setting_it_died_at_has_no_acceptance(self, tmp_path: Path, script: Use) -> None:
+        made.begin(tmp_path / "new", TWO).close()
+        steps = script(
+            dies_in(-9, "acceptance", "a", "writing texts, p, a"),
+            dies_in(-11, "rejected drafts", "b", "rejected drafts, p, b"),
+            ends(acceptance_reasons={"a": "left out: limits.run_seconds is spent"}),
+        )
+        assert measure_apart(tmp_path / "new", TWO, "p", say=print) == PairOutcome(
+            failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
+        )
+        assert steps.skipped == [[], ["acceptance: a"], ["acceptance: a", "rejected drafts: b"]]
+        assert Run.open(tmp_path / "new").journal() == ()
+
+    @pytest.mark.parametrize(
+        ("step", "died", "reasons"),
+        [
+            (dies(-9, stage="loading p"), f"{KILLED}, while loading p", {FATAL: f"killed: {SEGFAULT}"}),
+            (dies_in(-9, "decoding", FATAL, "decoding"), f"{KILLED}, while decoding", {FATAL: f"killed: {SEGFAULT}"}),
+        ],
+        ids=["anywhere else", "at a checkpoint that is skipped"],
+    )
+    def test_another_death_ends_the_pair_and_keeps_the_reason(
+        self, decoded: Path, script: Use, step: Step, died: str, reasons: dict[str, str]
+    ) -> None:
+        steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step)
+        assert measure_apart(decoded, DECODED, "p", say=print) == PairOutcome(
+            failed=True, died=f"killed: {died}", validation_reasons={**reasons, "every cell": f"killed: {died}"}
+        )
+        assert steps.steps == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (-9, KILLED),
+        (-15, "its process got SIGTERM"),
+        (-200, "its process got signal 200"),
+        (0, "its process ended with code 0"),
+    ],
+)
+def test_how_a_worker_ended(code: int, words: str) -> None:
+    assert worker._death(code) == words
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO()])
+def test_a_stderr_that_is_no_file_swallows_what_a_worker_prints(
+    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with worker._stderr() as shown:
+        assert Path(f"/proc/self/fd/{shown.fileno()}").readlink() == Path(os.devnull)
 
 
 @pytest.mark.parametrize("content", ["", '{"stage": "loa', "[1]", '{"stage": 3}'])
@@ -28,132 +284,180 @@ def test_a_mark_that_is_damaged_is_none(tmp_path: Path, content: str) -> None:
     assert read_checkpoint(tmp_path) is None
 
 
+def marked(folder: Path) -> dict[str, Any]:
+    mark = read_checkpoint(folder)
+    assert mark is not None
+    assert mark.pop("pid") == os.getpid()
+    return mark
+
+
 def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as mark:
-        mark.stage("loading p")
-        assert read_checkpoint(tmp_path) == {"stage": "loading p", "pid": os.getpid()}
         mark.block("c", "decode", 2)
-        assert read_checkpoint(tmp_path) == {
-            "stage": "timing decode", "cell": "c", "arm": "decode", "block": 2, "pid": os.getpid()
-        }  # fmt: skip
-
+        assert marked(tmp_path) == {"stage": "timing decode", "cell": "c", "arm": "decode", "block": 2}
+        with mark.part("decoding", FATAL, stage="decoding"):
+            assert marked(tmp_path) == {"stage": "decoding", "part": DECODING}
+            mark.stage("a stage of it")
+            assert marked(tmp_path) == {"stage": "a stage of it", "part": DECODING}
+        assert marked(tmp_path) == {"stage": "decoding"}
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    return FakeBench().take_over(monkeypatch)
 
 
 class TestTheWork:
     """What a worker does, in this process and with the fake bench."""
 
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        made.begin(tmp_path / "run", CONFIG).close()
-        return tmp_path / "run"
-
-    def test_a_pair_is_measured_and_nothing_is_left_to_say(self, path: Path, bench: FakeBench) -> None:
-        left = path.parent / "outcome.json"
-        assert worker.main([str(path), "p", str(left)]) == 0
-        assert worker.read_outcome(left) == WorkerOutcome()
-        assert len(bench.measured) == 2 * len(ARMS) * 3
-        assert worker.read_outcome(path.parent / "nothing") is None
-
-    def test_cells_to_be_left_alone_are(self, path: Path, bench: FakeBench) -> None:
-        with OpenRun.open(path, CONFIG, fresh=False) as run:
-            isolation._append(run, FIRST, "decode", 0, KILLED)
-        assert worker.work(path, "p", [FIRST.id]) == WorkerOutcome()
-        assert {context for _, context, _, _ in bench.measured} == {65}
+    def test_a_cell_that_is_skipped_is_measured_by_the_next_run(self, path: Path, bench: FakeBench) -> None:
+        worker._record(path, CONFIG, [FIRST], KILLED)
+        assert work(path, "p", [FIRST.id]) == PairOutcome()
+        assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
         bench.measured.clear()
-        assert worker.work(path, "p", []) == WorkerOutcome()
+        assert work(path, "p") == PairOutcome()
         assert {context for _, context, _, _ in bench.measured} == {64}
 
     def test_other_threads_are_refused(self, path: Path, bench: FakeBench) -> None:
-        worker.work(path, "p", [])
+        work(path, "p")
         bench.environment["threads"] = 3
-        refused = worker.work(path, "p", []).refused
-        assert refused is not None
-        assert refused.startswith(f"{path}: measured with threads 2, here it is 3; start anew with --fresh")
+        refused = work(path, "p")
+        assert isinstance(refused, ValueError)
+        assert str(refused).startswith(f"{path}: measured with threads 2, here it is 3;")
 
-    def test_what_nobody_foresaw_is_told_with_its_kind(
-        self, path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize("debug", ["0", "1"])
+    def test_what_is_unforeseen_is_told_with_its_kind(
+        self,
+        path: Path,
+        bench: FakeBench,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        debug: str,
     ) -> None:
         def gone(threads: int | None) -> Mapping[str, Any]:
             raise KeyError("gone")
 
-        monkeypatch.setattr("specgauge.sweeps.run.pair.prepare_machine", gone)
-        monkeypatch.setenv("SPECGAUGE_DEBUG", "0")
-        assert worker.work(path, "p", []) == WorkerOutcome(crash="KeyError: 'gone'")
-        assert capsys.readouterr().err == ""
-        monkeypatch.setenv("SPECGAUGE_DEBUG", "1")
-        assert worker.work(path, "p", []) == WorkerOutcome(crash="KeyError: 'gone'")
-        assert capsys.readouterr().err.startswith("Traceback")
+        monkeypatch.setattr(worker, "prepare_machine", gone)
+        monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
+        crash = work(path, "p")
+        assert (type(crash), str(crash)) == (RuntimeError, "pair p: KeyError: 'gone'")
+        assert capsys.readouterr().err.startswith("Traceback") == (debug == "1")
 
-    def test_an_interruption_is_its_exit_code(self, path: Path, bench: FakeBench) -> None:
-        bench.interrupt_after = 5
-        assert worker.main([str(path), "p", str(path.parent / "outcome.json")]) == 130
-        assert not (path.parent / "outcome.json").exists()
-        assert len(Run.open(path).journal()) == 5
-        assert not (path / MARK).exists()
+
+@pytest.fixture
+def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What was called in the run `new` while texts were recorded, and the mark at that time."""
+    found: Calls = []
+
+    def telling(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*rest: Any, **options: Any) -> Any:
+            found.append((name, marked(path.with_name("new"))))
+            return call(*rest, **options)
+
+        return told
+
+    rollouts = ModuleType("specgauge.bench.acceptance.rollouts")
+    rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: CHAINS
+    monkeypatch.setitem(sys.modules, rollouts.__name__, rollouts)
+    for place in (
+        "models.pair.load_model",
+        "models.pair.load_pair",
+        "decoding.plain.generate_plain",
+        "acceptance.teacher_forced.measure_acceptance",
+        "acceptance.lookups.pair_acceptance",
+        "acceptance.rollouts.measure_rollouts",
+        "timing.cell_timer.measure_cells",
+    ):
+        module, _, name = place.rpartition(".")
+        where = sys.modules[f"specgauge.bench.{module}"]
+        monkeypatch.setattr(where, name, telling(name, getattr(where, name)))
+    return found
+
+
+class TestAcceptance:
+    """With the fake bench, in this process: marks, and what is skipped."""
+
+    def run(self, tmp_path: Path, config: Config, *skipped: str) -> Path:
+        made.begin(tmp_path / "new", config).close()
+        assert work(tmp_path / "new", "p", skipped) == PairOutcome()
+        return tmp_path / "new"
+
+    def test_sampling_settings_are_marked(self, tmp_path: Path, seen: Calls) -> None:
+        self.run(tmp_path, TWO)
+        recorded = [
+            call
+            for name in ("a", "b")
+            for part in [{"part": f"acceptance: {name}"}]
+            for call in [
+                *[("generate_plain", {"stage": f"writing texts, p, {name}", **part})] * 2,
+                ("pair_acceptance", {"stage": f"acceptance, p, {name}", **part}),
+            ]
+        ]
+        followed = [
+            ("measure_rollouts", {"stage": f"rejected drafts, p, {name}", "part": f"rejected drafts: {name}"})
+            for name in ("a", "b")
+        ]
+        assert seen == [
+            ("load_pair", {"stage": "loading p"}), *recorded, *followed, ("measure_cells", {"stage": "timing p"}),
+        ]  # fmt: skip
+
+    def test_so_they_are_with_one_model_after_the_other(self, tmp_path: Path, seen: Calls) -> None:
+        self.run(tmp_path, made.config(acceptance={"sequential": True}))
+        part, loading = {"part": "acceptance: greedy"}, ("load_model", {"stage": "loading p"})
+        measuring = {"stage": "acceptance, p, greedy", **part}
+        assert seen == [
+            *[loading] * 2,
+            *[("generate_plain", {"stage": "writing texts, p, greedy", **part})] * 2,
+            ("measure_acceptance", measuring),
+            *[("load_model", measuring)] * 2,
+            ("load_pair", {"stage": "loading p"}),
+            ("measure_cells", {"stage": "timing p"}),
+        ]
+
+    def test_what_is_skipped_is_recorded_by_the_next_run(self, tmp_path: Path, seen: Calls, bench: FakeBench) -> None:
+        path = self.run(tmp_path, TWO, "acceptance: a", "rejected drafts: b")
+        assert [Run.open(path).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
+        assert [name for name, _ in seen].count("measure_rollouts") == 0
+        assert bench.measured != []
+        bench.measured.clear()
+        assert work(path, "p") == PairOutcome()
+        assert Run.open(path).has_acceptance("p", "a")
+        assert [name for name, _ in seen].count("measure_rollouts") == 2
+        assert bench.measured == []
+
+    def test_with_one_model_after_the_other_nothing_is_loaded_for_it(self, tmp_path: Path, seen: Calls) -> None:
+        self.run(tmp_path, made.config(acceptance={"sequential": True}), "acceptance: greedy")
+        assert [name for name, _ in seen] == ["load_pair", "measure_cells"]
 
 
 class TestBadInput:
     """Told as it is where everything is measured in one process."""
 
-    @pytest.fixture(autouse=True)
-    def here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Workers that are no processes; their outcome takes the same way."""
+    def start(self, run: Path, pair: str, skipped: Sequence[str], seconds: float | None) -> tuple[int, Sent]:
+        """A worker that is no process."""
+        return 0, work(run, pair, skipped)
 
-        def start(run: Path, pair: str, left_alone: list[str]) -> tuple[int, WorkerOutcome | None]:
-            left = run.parent / f"{pair}.json"
-            return worker.main([str(run), pair, str(left), *left_alone]), worker.read_outcome(left)
-
-        monkeypatch.setattr(isolation, "_start", start)
-
-    def lines(self, config: Config, path: Path, apart: bool, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
-        """(how it ended, what of it stands on stderr)."""
-        try:
-            ended = str(runner.run(config, out=path, apart=apart))
-        except ValueError as error:
-            ended = str(error)
-        return ended, "".join(line for line in capfd.readouterr().err.splitlines() if line.startswith("not measured"))
+    def line(self, config: Config, folder: Path) -> tuple[int, str]:
+        """The exit code and the last line of `specgauge run`."""
+        (folder / "config.yaml").write_text(config_to_yaml(config))
+        code, _, errors = specgauge(folder / "stderr", "run", folder / "config.yaml", "--out", folder / "line")
+        return code, errors.splitlines()[-1]
 
     def test_weights_that_are_not_there_are_the_same_line(
-        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 
+        monkeypatch.setattr(worker, "_start", self.start)
         target = save(tmp_path / "target", llama(), word_tokenizer())
         (target / "model.safetensors").unlink()
         config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
-        alone, apart = (self.lines(config, tmp_path / name, name == "apart", capfd) for name in ("alone", "apart"))
-        assert alone == apart
-        assert alone[0].startswith("pair 'p' target: ")
-        assert specgauge_line(config, tmp_path) == (2, f"specgauge: {alone[0]}")
-
-    def test_a_pair_that_cannot_be_loaded_loses_no_other(
-        self, tmp_path: Path, bench: FakeBench, capfd: pytest.CaptureFixture[str]
-    ) -> None:
-        bench.load_error = {"bad": ValueError("pair 'bad': target and draft use different tokenizers")}
-        config = made.config(pairs=pairs("bad", "p"))
-        ended, told = self.lines(config, tmp_path / "run", True, capfd)
-        assert (ended, told) == ("2", "not measured: pair 'bad': target and draft use different tokenizers")
-        rows = Run.open(tmp_path / "run").predictions().to_dict("records")
-        assert {(row["pair"], row["status"]) for row in rows} == {("bad", "unmeasured"), ("p", "ok")}
+        with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
+            runner.run(config, out=tmp_path / "here")
+        assert self.line(config, tmp_path) == (2, f"specgauge: {here.value}")
 
     def test_a_directory_that_is_no_model_needs_no_worker(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delattr(isolation, "_start")
+        monkeypatch.delattr(worker, "_start")
         (tmp_path / "empty").mkdir()
         config = made.config(pairs=[{"name": "p", "target": str(tmp_path / "empty"), "draft": "embedded"}])
-        words = f"pair 'p': target '{tmp_path / 'empty'}' is not a model directory: it has no config.json"
-        assert specgauge_line(config, tmp_path) == (2, f"specgauge: {words}")
-
-
-def specgauge_line(config: Config, folder: Path) -> tuple[int, str]:
-    """The exit code and the last line of `specgauge run`."""
-    (folder / "config.yaml").write_text(config_to_yaml(config))
-    code, _, errors = specgauge(folder / "stderr", "run", folder / "config.yaml", "--out", folder / "line")
-    return code, errors.splitlines()[-1]
+        code, line = self.line(config, tmp_path)
+        assert code == 2
+        assert line.startswith(f"specgauge: pair 'p': target '{tmp_path / 'empty'}' is not a model directory")

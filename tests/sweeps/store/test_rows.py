@@ -15,15 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specgauge.sweeps.store.rows import (
-    columns,
-    frame_of,
-    plain,
-    read_csv,
-    read_jsonl,
-    write_csv,
-    write_table,
-)
+from specgauge.sweeps.store.rows import columns, frame_of, plain, read_csv, read_jsonl, write_csv, write_table
 from specgauge.sweeps.store.rundir import Run, read_environment
 from specgauge.sweeps.store.schema import (
     AcceptanceRow,

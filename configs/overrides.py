@@ -1,0 +1,126 @@
+"""A configuration as it was written: plain values, where each came from, and the options that change it.
+
+``--set grid.batch_size=[1,2]`` replaces what the file says at ``grid.batch_size``; places are mapping keys joined by
+dots and list indices in brackets, ``pairs[0].draft.dtype``, and values are YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown
+from specgauge.configs.pairs import NGRAM
+from specgauge.configs.yaml_reader import Document, Source, read_yaml
+
+_PLACE = re.compile(r"[^\s.\[\]]+(?:\.[^\s.\[\]]+|\[[0-9]{1,6}\])*")
+_PART = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
+_LONGEST_LABEL = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Origin:
+    rank: int  # 0 the file, then the options in their order
+    line: int
+    source: Source
+
+
+@dataclass(kw_only=True)
+class Written:
+    """Plain values with their origins; options change both, and faults of form are kept."""
+
+    value: Any
+    faults: list[Fault]
+    _origins: dict[Keys, _Origin] = field(default_factory=dict)
+    _options: int = 0
+
+    @classmethod
+    def from_document(cls, document: Document, source: Source) -> Written:
+        """What a file holds."""
+        origins = {keys: _Origin(rank=0, line=line, source=source) for keys, line in document.lines.items()}
+        return cls(value=document.value, faults=list(document.faults), _origins=origins)
+
+    def set_option(self, option: str) -> None:
+        """Apply one ``KEY=VALUE``.
+
+        Raises:
+            ConfigError: it is not of that form, its value is not YAML, or its place cannot exist.
+        """
+        one_line = " ".join(option.split())
+        label = one_line if len(one_line) <= _LONGEST_LABEL else one_line[:_LONGEST_LABEL] + "…"
+        source = Source(f"--set {label}", has_lines=False)
+        place, equals, text = option.partition("=")
+        if not equals or not _PLACE.fullmatch(place.strip()):
+            raise ConfigError(f"{source.label}: expected KEY=VALUE, such as grid.gamma=1:6, got {shown(option)}")
+        keys: Keys = tuple(int(index) if index else key for index, key in _PART.findall(place.strip()))
+        document = read_yaml(text, source, under=keys)
+        self._put(keys, document.value, source)
+        self._options += 1
+        self._origins = {known: origin for known, origin in self._origins.items() if known[: len(keys)] != keys}
+        origin = _Origin(rank=self._options, line=0, source=source)
+        for length in range(1, len(keys)):
+            self._origins.setdefault(keys[:length], origin)
+        self._origins |= dict.fromkeys((*document.lines, keys), origin)
+        self.faults = [fault for fault in self.faults if fault.keys[: len(keys)] != keys] + list(document.faults)
+
+    def _put(self, keys: Keys, value: object, source: Source) -> None:
+        container: Any = self.value
+        key: Any
+        for depth, key in enumerate(keys):
+            _check_key(container, key, keys[:depth], source)
+            if depth == len(keys) - 1:
+                container[key] = value
+                return
+            inner = container[key] if isinstance(container, list) else container.get(key)
+            if inner is None:
+                inner = {}
+            elif isinstance(inner, str) and key in ("target", "draft"):  # the shorthand, so that one field can be set
+                full, inner = (NGRAM, {}) if key == "draft" and inner == NGRAM else ("model", inner)
+                inner = {full: inner}
+                self._origins[(*keys[: depth + 1], full)] = self._origins[keys[: depth + 1]]
+            container[key] = inner
+            container = inner
+
+    def place(self, keys: Keys) -> Keys:
+        """``keys``, or those around them that are written; a shorthand has none within it."""
+        return next(keys[:n] for n in range(len(keys), -1, -1) if keys[:n] in self._origins)
+
+    def from_option(self, keys: Keys) -> bool:
+        """Whether the value at ``keys`` was set on the command line."""
+        return self._origin(keys).rank > 0
+
+    def error(self, faults: Sequence[Fault]) -> ConfigError:
+        """The error that tells the first of some faults by its line and how many follow it."""
+        ordered = sorted(
+            map(self._with_line, faults), key=lambda fault: (self._origin(fault.keys).rank, fault.line or 0)
+        )
+        first, *others = ordered
+        more = f" (and {len(others)} more fault{'s' if len(others) > 1 else ''})" if others else ""
+        where = self._origin(first.keys).source.at(first.line)
+        return ConfigError(f"{where}: {first.words}{more}", tuple(ordered))
+
+    def _with_line(self, fault: Fault) -> Fault:
+        origin = self._origin(fault.keys)
+        line = origin.line if fault.line is None else fault.line
+        return replace(fault, line=line if origin.source.has_lines else None)
+
+    def _origin(self, keys: Keys) -> _Origin:
+        return self._origins[self.place(keys)]
+
+
+def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:
+    """Whether ``container``, found at ``parent``, can have ``key``."""
+    place = place_name(parent)
+    if isinstance(key, int) and not isinstance(container, list):
+        error = f"{place} is no list, so it has no entry [{key}]"
+    elif isinstance(key, int) and isinstance(container, list) and key >= len(container):
+        error = f"expected {place}[0] to [{len(container) - 1}], got [{key}]" if container else f"{place} is empty"
+    elif isinstance(key, str) and isinstance(container, list):
+        error = f"{place} is a list; name an entry of it, such as {place_name((*parent, 0, key))}"
+    elif isinstance(key, str) and not isinstance(container, dict):
+        error = f"{place} is {shown(container)}, so it has no key {key!r}"
+    else:
+        return
+    raise ConfigError(f"{source.label}: {error}")

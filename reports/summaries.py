@@ -1,0 +1,226 @@
+"""Numbers that the report shows beyond the rows: acceptance by position, arms' timings, the parts of a round's cost.
+
+    A_i(γ_max) = Σ survival_i / Σ starts        pooled over texts by the renewal pass, resampled by prompt
+
+Samples of all blocks are pooled; a `draft` sample is a chain, whose length is the whole of it and whose half-width is
+that of its worst mark, as when it was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specgauge.model.acceptance.recorded import alpha_judged, alpha_overlap
+from specgauge.model.acceptance.renewal import RenewalResult
+from specgauge.model.provenance import finite_or_none
+from specgauge.model.sensitivity import alpha_from_tokens_per_round
+from specgauge.model.settings import Point, Setting
+from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.stats.medians import drift, worst_half_width
+from specgauge.reports.formatting import TimeUnit, time_unit
+from specgauge.reports.records import Curve, PredictionRow
+from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
+from specgauge.sweeps.plan import Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.schema import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmSummary:
+    """One arm of one planned cell over all its blocks; times in seconds, unknown None."""
+
+    cell: Cell
+    arm: str
+    status: str
+    """`ok` where there are samples, else `oom`, `skipped`, `failed`, `killed` or `unmeasured`."""
+    reason: str
+    samples: int
+    blocks: int
+    median_s: float | None
+    """Of the last mark."""
+    relative_half_width: float | None
+    """Half the interval of the median over the median, the worst mark's; None with too few samples."""
+    first_call_s: float | None
+    drift: float | None
+    """Median of the later half of the samples over that of the earlier half, minus one; None with too few."""
+
+    @property
+    def point(self) -> Point:
+        """Batch size and context of the cell."""
+        return Point(batch_size=self.cell.batch_size, context=self.cell.context)
+
+
+def arm_summaries(cells: Iterable[CellTimings], confidence: float) -> list[ArmSummary]:
+    """Every planned arm of `cells`, in order; `confidence` is that of the intervals."""
+    return [_arm_summary(one.cell, arm, confidence) for one in cells for arm in one.arms.values()]
+
+
+def _arm_summary(cell: Cell, timings: ArmTimings, confidence: float) -> ArmSummary:
+    samples = timings.samples_s
+    last = samples[:, -1]
+    return ArmSummary(
+        cell=cell,
+        arm=timings.arm,
+        status=timings.status,
+        reason=timings.reason,
+        samples=last.size,
+        blocks=len(timings.blocks),
+        median_s=float(np.median(last)) if last.size else None,
+        relative_half_width=finite_or_none(worst_half_width(samples, confidence)),
+        first_call_s=timings.first_call_s,
+        drift=drift(timings.samples_as_taken_s[:, -1]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceCurve:
+    """Acceptance of one setting, alike in all its modes."""
+
+    setting: Setting
+    """Its mode is empty."""
+    gamma: int
+    """Drafts of the rounds that survival belongs to."""
+    survival: Sequence[float | None]
+    """A_1 … A_gamma; None without a round that had room for it."""
+    low: Sequence[float | None]
+    """Lower ends of the intervals; None with a single prompt."""
+    high: Sequence[float | None]
+    tokens_per_round: float | None
+    alpha_overlap: float | None
+    """Mean overlap of the two distributions over positions."""
+    alpha_accepted: float | None
+    """Accepted over verified drafts."""
+    alpha_omega: float | None
+    """The α that gives Ω."""
+    prompts: int
+    texts: int
+    positions: int
+    null_share: float
+    """Share of positions whose acceptance is unknown: the token lies outside the recomputed support."""
+    repeated_ngrams: float | None
+    """Mean share of 4-grams that occurred before in the same text."""
+
+
+def acceptance_curves(
+    frames: Mapping[tuple[str, str], pd.DataFrame], settings: Iterable[Setting], config: Config
+) -> list[AcceptanceCurve]:
+    """The curves of `settings` at rounds of the largest γ; `frames` are recorded positions by (pair, sampling).
+
+    Raises:
+        ValueError: a frame holds no complete texts.
+    """
+    texts = {name: recorded_texts(frame) for name, frame in frames.items()}
+    keys = dict.fromkeys(replace(setting, mode="") for setting in settings)
+    return [_curve(texts[key.pair, key.sampling], key, config) for key in keys if (key.pair, key.sampling) in frames]
+
+
+def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> AcceptanceCurve:
+    gamma = max(config.grid.gamma)
+    rule, drawn = setting.acceptance_rule, setting.draft_sampling
+    rounds = texts.rounds(rule, drawn, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens)
+    omega = finite_or_none(rounds.tokens_per_round()[0])
+    low, high = _intervals(rounds, config)
+    return AcceptanceCurve(
+        setting=setting,
+        gamma=gamma,
+        survival=[finite_or_none(value) for value in rounds.survival_rates()[0]],
+        low=low,
+        high=high,
+        tokens_per_round=omega,
+        alpha_overlap=alpha_overlap(texts.overlaps(rule, drawn)),
+        alpha_accepted=alpha_judged(rounds.accepted, rounds.tested),
+        alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
+        if omega is not None and 1 <= omega <= gamma + 1
+        else None,
+        prompts=texts.prompts,
+        texts=int(texts.padded.lengths.size),
+        positions=texts.positions,
+        null_share=texts.null_share,
+        repeated_ngrams=texts.repeated_share(),
+    )
+
+
+def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | None], list[float | None]]:
+    """(low, high) of survival by position, from the replicates that Ω has its interval from; None where unknown."""
+    survival = by_prompt.survival[:, 0]
+    starts = np.broadcast_to(by_prompt.starts, survival.shape)
+    weights = draw_prompts(survival.shape[0], config.precision.bootstrap_replicates, config.seed)
+    replicates = ratio_replicates(survival, starts, weights, confidence=config.precision.confidence)
+    ends = percentile_interval(np.clip(replicates[1:], 0.0, 1.0), config.precision.confidence)
+    low, high = ([finite_or_none(value) for value in end] for end in ends)
+    return low, high
+
+
+def conditional(survival: Sequence[float | None]) -> list[float | None]:
+    """A_i / A_(i-1) for i = 1 …, with A_0 = 1; None where no round gets that far."""
+    before = [1.0, *survival[:-1]]
+    return [now / past if now is not None and past else None for now, past in zip(survival, before, strict=True)]
+
+
+_COST_ROOM = 1.06
+_ROUNDING = 1e-9
+"""Share of a round below which what its parts leave of it is the rounding of their sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostBar:
+    """One bar; parts in seconds. The last two are the largest among the series, which share the others."""
+
+    gamma: int
+    draft_s: float
+    verify_s: float
+    rest_s: float
+    """What is left of T_round: catching up."""
+    overhead_s: float | None
+    """ε; None where no decoder has measured it. Noise can make it negative, which takes nothing off the bar."""
+
+    @property
+    def total_s(self) -> float:
+        """The whole round."""
+        return self.draft_s + self.verify_s + self.rest_s + max(0.0, self.overhead_s or 0.0)
+
+
+def cost_bars(series: Mapping[str, Curve]) -> list[CostBar]:
+    """The bars of a panel, in rising γ, where drafting and verification are both known."""
+    bars: dict[int, CostBar] = {}
+    for row in (row for curve in series.values() for row in curve):
+        if row.t_draft_total_s is None or row.round_verify_s is None:
+            continue
+        round_s = row.t_round_s or 0.0
+        left_s = round_s - row.t_draft_total_s - row.round_verify_s - max(0.0, row.t_overhead_s or 0.0)
+        before = [bars[row.gamma]] if row.gamma in bars else []
+        overheads_s = [value for value in (row.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
+        bars[row.gamma] = CostBar(
+            gamma=row.gamma,
+            draft_s=row.t_draft_total_s,
+            verify_s=row.round_verify_s,
+            rest_s=max(0.0 if left_s < _ROUNDING * round_s else left_s, *(bar.rest_s for bar in before), 0.0),
+            overhead_s=max(overheads_s, default=None),
+        )
+    return [bars[gamma] for gamma in sorted(bars)]
+
+
+def plain_s(row: PredictionRow) -> float | None:
+    """Ω · T_decode in seconds: plain decoding of the tokens that a round commits."""
+    return None if row.tokens_per_round is None or row.t_decode_s is None else row.tokens_per_round * row.t_decode_s
+
+
+def cost_domain(panels: Iterable[Mapping[str, Curve]]) -> tuple[TimeUnit, float] | None:
+    """The unit and the upper end of the y axis (in that unit) over all panels; None without a known cost."""
+    heights_s = [0.0]
+    for series in panels:
+        heights_s += [bar.total_s for bar in cost_bars(series)]
+        heights_s += [height for curve in series.values() for row in curve if (height := plain_s(row)) is not None]
+    top_s = max(heights_s)
+    if top_s <= 0:
+        return None
+    unit = time_unit([top_s])
+    return unit, _COST_ROOM * top_s / unit.seconds

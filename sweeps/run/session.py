@@ -1,0 +1,239 @@
+"""What the stages of one pair share: the open run, prompts and limits, and how a failure becomes a reason.
+
+    session = Session(run, pair, prompts, progress, deadline=Deadline(config.limits.run_seconds))
+    with session.checkpoint("acceptance", "greedy", stage="acceptance, p, greedy"):
+        failure = session.guard(work)                       # ("oom", "OutOfMemoryError: …"); None when it went well
+    if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is spent: begin nothing more
+
+Cells over `limits.memory` are skipped before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from specgauge.configs.canonical import canonical_json
+from specgauge.model.arms import arm_names
+from specgauge.sweeps.estimate import over_memory
+from specgauge.sweeps.model_sizes import read_pair_sizes
+from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.run.progress import Progress
+from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, names_of
+from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.store.rundir import PROMPTS
+from specgauge.sweeps.store.schema import SCHEMA
+from specgauge.sweeps.store.writer import OpenRun
+
+if TYPE_CHECKING:
+    from specgauge.bench.prompts import Prompt
+    from specgauge.bench.timing.blocks import Status
+    from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.schema import PrecisionConfig
+
+RUN_SECONDS = "limits.run_seconds"
+OUT_OF_TIME = f"left out: {RUN_SECONDS} is spent"
+ALL_MISSING = "whatever was missing"
+ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
+
+
+class Deadline:
+    """The seconds one call of `run` may spend, all pairs and processes together; without seconds there is no end."""
+
+    def __init__(self, seconds: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        """`seconds` from now on; `now` tells the time in seconds."""
+        self._now = now
+        self._ends_s = None if seconds is None else now() + seconds
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left, at least 0; None without a limit."""
+        return None if self._ends_s is None else max(0.0, self._ends_s - self._now())
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more is to be begun."""
+        return self.left_s == 0.0
+
+
+@dataclass(kw_only=True)
+class PairOutcome:
+    """What went wrong with a pair; empty when nothing did."""
+
+    bad_input: str | None = None
+    """What the user has to put right: a model, a prompt or a context that does not fit."""
+    died: str | None = None
+    """How its process died, where that ended the pair."""
+    failed: bool = False
+    """Something failed that is nobody's input: the exit code says so."""
+    acceptance_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a sampling setting has no acceptance, by its name."""
+    validation_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a cell was not decoded end to end, or not completely, by the cell's label."""
+    left_out: list[str] = field(default_factory=list)
+    """What was left out when the seconds of the run were spent."""
+
+
+class PairPrompts:
+    """The prompts of one pair as token ids, encoded once, brought to lengths, and kept in prompts.jsonl."""
+
+    def __init__(self, run: OpenRun, pair: str, prompts: Sequence[Prompt]) -> None:
+        """Nothing is encoded before `encoded`."""
+        self.run, self.pair, self.prompts = run, pair, prompts
+        self._encoded: list[list[int]] | None = None
+        self._as_written: list[list[int]] = []
+
+    def __len__(self) -> int:
+        """Prompts as they were read, each counted once however many lengths it is brought to."""
+        return len(self.prompts)
+
+    def encoded(self, tokenizer: Any) -> list[list[int]]:
+        """Token ids of the prompts under the target's tokenizer, encoded and written down once.
+
+        Where the workload brings them to several lengths, all prompts of one length come before those of the next.
+        """
+        from specgauge.bench.prompts import encode_prompts, prompts_of_length
+
+        if self._encoded is None:
+            self._as_written = encode_prompts(self.prompts, tokenizer, self.run.config.workload)
+            lengths = self.run.config.workload.prompt_tokens
+            self._encoded = self._as_written
+            if lengths is not None:
+                self._encoded = [row for length in lengths for row in prompts_of_length(self._as_written, length)]
+            self._keep(self._encoded)
+        return self._encoded
+
+    def at(self, context: int) -> tuple[list[int], list[list[int]]]:
+        """Numbers and ids of the prompts at exactly a context's length: the workload's own, where it has them."""
+        from specgauge.bench.prompts import prompts_of_length
+
+        count, lengths = len(self.prompts), self.run.config.workload.prompt_tokens or ()
+        first = lengths.index(context) * count if context in lengths else 0
+        return list(range(first, first + count)), prompts_of_length(self._as_written, context)
+
+    def _keep(self, encoded: Sequence[Sequence[int]]) -> None:
+        """Write text and token ids, one strict-JSON line a prompt; other pairs' lines stay."""
+        path = self.run.path / PROMPTS
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        others = [line for line in old.splitlines() if f'"pair":{canonical_json(self.pair)}' not in line]
+        lines = []
+        for number, tokens in enumerate(encoded):
+            prompt = self.prompts[number % len(self.prompts)]
+            own = {"prompt": number, "category": prompt.category, "text": prompt.text, "tokens": list(tokens)}
+            lines.append(canonical_json({"schema": SCHEMA, "pair": self.pair, **own}))
+        content = "".join(f"{line}\n" for line in [*others, *lines])
+        if content != old:
+            write_text_atomically(path, content)
+
+
+class Session:
+    """One pair of an open run being measured."""
+
+    def __init__(
+        self,
+        run: OpenRun,
+        pair: PairConfig,
+        prompts: Sequence[Prompt],
+        progress: Progress,
+        *,
+        skipped: Sequence[str] = (),
+        deadline: Deadline | None = None,
+    ) -> None:
+        """Nothing is loaded.
+
+        skipped: checkpoints at which an earlier process of this run died, a cell's timing by its id.
+        deadline: after which nothing is begun.
+        """
+        self.run, self.pair, self.config, self.progress = run, pair, run.config, progress
+        self.prompts = PairPrompts(run, pair.name, prompts)
+        self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
+        self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
+        self.mark, self.skipped = Checkpoint(run.path), skipped
+        self.deadline = deadline or Deadline()
+        self.outcome = PairOutcome()
+        self._too_large: set[str] = set()
+
+    def stage(self, stage: str, total: int) -> None:
+        """A stage of `total` steps begins: shown, and marked in case the process dies in it."""
+        self.mark.stage(stage)
+        self.progress.start(stage, total)
+
+    def checkpoint(self, kind: Kind, name: str, *, stage: str) -> AbstractContextManager[None]:
+        """What is done inside can be skipped by the next process, should this one die in it."""
+        return self.mark.part(kind, name, stage=stage)
+
+    def skipped_names(self, kind: Kind) -> list[str]:
+        """The names of checkpoints of one kind that are not to be tried."""
+        return names_of(kind, self.skipped)
+
+    def guard(self, work: Callable[[], object]) -> tuple[Status, str] | None:
+        """Do the work; (status, reason) when memory ran out or it failed, which is told at once.
+
+        Raises:
+            ValueError: bad input.
+            StorageError: the disk refused a write.
+        """
+        from specgauge.bench.device import is_out_of_memory
+        from specgauge.bench.timing.blocks import first_line
+
+        try:
+            work()
+        except (ValueError, StorageError):
+            raise
+        except Exception as error:
+            status: Status = "oom" if is_out_of_memory(error) else "failed"
+            reason = first_line(error)
+        else:
+            return None
+        gc.collect()
+        self.outcome.failed |= status == "failed"
+        self.progress.say(f"pair {self.pair.name}: {status}: {reason}")
+        return status, reason
+
+    @property
+    def fitting(self) -> list[Cell]:
+        """The cells that are measured."""
+        return [cell for cell in self.cells if cell.id not in self._too_large]
+
+    def too_large(self) -> Iterator[tuple[Cell, str]]:
+        """Cells that are skipped from now on, each with its reason, by the sizes that the models' files tell by now.
+
+        Raises:
+            ValueError: a model directory is missing or damaged.
+        """
+        if self.config.limits.memory is None:
+            return
+        sizes = read_pair_sizes(self.pair)
+        for cell in self.fitting:
+            reason = over_memory(self.config, sizes, cell)
+            if reason is not None:
+                self._too_large.add(cell.id)
+                yield cell, reason
+
+    def leaves_out(self, what: str) -> bool:
+        """Whether something is not begun since the seconds are spent; the outcome then names it."""
+        if self.deadline.is_spent and what not in self.outcome.left_out:
+            self.outcome.left_out.append(what)
+        return self.deadline.is_spent
+
+
+def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float | None:
+    """Seconds of work that the timing may still take, of which cells have spent some; None where nothing limits it.
+
+    A cell and a batch size have limits of their own; each still gets its least number of blocks. What is left of the
+    run is not in it.
+    """
+    total_s = 0.0
+    for batch_size in dict.fromkeys(cell.batch_size for cell in cells):
+        own = [cell for cell in cells if cell.batch_size == batch_size]
+        cell_s = precision.max_cell_seconds
+        limits_s = [precision.max_seconds, None if cell_s is None else cell_s * len(own)]
+        known_s = [limit for limit in limits_s if limit is not None]
+        if not known_s:
+            return None
+        total_s += max(0.0, min(known_s) - sum(map(spent_s, own)))
+    return total_s

@@ -1,0 +1,472 @@
+"""Decode one pair end to end into an open run, to validate the prediction: cell by cell, arm by arm, in blocks.
+
+    key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
+
+    Validation(session).decode(loaded, recommended_gammas(run, pair.name))
+
+Blocks of all cells are interleaved, so that drift hits them alike; every block holds plain decoding and all that is
+compared with it, so that each comparison is between neighbours in time; what plain decoding itself is compared with may
+be asked for in the first blocks only. Where adaptive policies are decoded too, a block's prompts are all even or all
+odd, since each half of the prompts has policies of its own, tuned on the other half. A cell that runs out of memory is
+given up, and larger ones are not tried; one that was killed says nothing of others. What is kept is not decoded again.
+Calls `bench`; everything it finds is on the disk before the next block starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product, zip_longest
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from specgauge.configs.fields import LARGEST_REPETITIONS
+from specgauge.configs.schema import check_text_context
+from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
+from specgauge.model.policies.tuning import MAKERS, UNTUNED
+from specgauge.model.replay.replay import TUNING_REPLICATES
+from specgauge.model.replay.rounds import ReplayBatches
+from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
+from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.plan import decoded_places, decoded_tokens, plan_cells, settings_of
+from specgauge.sweeps.run.progress import Limits
+from specgauge.sweeps.run.session import RUN_SECONDS, Session
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf
+from specgauge.sweeps.store.tables import DecodedLog, half_of, keep_tuned, read_tuned
+
+if TYPE_CHECKING:
+    from specgauge.bench.end_to_end.arm_runs import Request, Round
+    from specgauge.bench.end_to_end.end_to_end import EndToEnd
+    from specgauge.bench.end_to_end.host_costs import HostCosts
+    from specgauge.bench.models.pair import LoadedPair
+    from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
+    from specgauge.model.policies.policy import RoundPolicy
+
+VALIDATION_SECONDS = "validate.max_seconds"
+NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
+FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One block's prompts; lists by row."""
+
+    repetition: int
+    rows: list[list[int]]
+    """Token ids."""
+    prompts: list[int]
+    repetitions: list[int]
+    """A prompt met again in the block is another repetition of it."""
+    drawn_as: list[int]
+    """Numbers that the random numbers follow from: a prompt met again has another one."""
+    half: int = 0
+    """Which half all its prompts belong to."""
+
+    def record(self, found: Request | Round) -> dict[str, Any]:
+        """As it is kept: under the prompt's own number."""
+        return asdict(found) | {"prompt": self.prompts[found.row], "repetition": self.repetitions[found.row]}
+
+
+def batches(
+    numbers: Sequence[int],
+    rows: Sequence[list[int]],
+    half_of_row: Sequence[int],
+    *,
+    batch_size: int,
+    repetitions: int,
+) -> list[Batch]:
+    """The batches in which prompts are decoded, block by block.
+
+    Every prompt is in one batch of each repetition; more repetitions add batches and leave the earlier ones as they
+    are. The last batch of a repetition goes round to the first prompts, which are then repetitions of their own, with
+    other random numbers. Prompts of two halves never share a batch; the batches of the halves are interleaved.
+
+    numbers, rows: every prompt's number and token ids; the first are decoded, as many as `half_of_row` (0 or 1) names.
+    """
+    limit, beyond = len(half_of_row), max(numbers) + 1
+    halves = [[i for i in range(limit) if half_of_row[i] == half] for half in (0, 1)]
+
+    def batch(repetition: int, half: int, first: int) -> Batch:
+        own = halves[half]
+        taken = [(own[i % len(own)], i // len(own), i) for i in range(first, first + batch_size)]
+        again_as = beyond + half * (limit + batch_size)
+        return Batch(
+            repetition=repetition,
+            rows=[rows[index] for index, _, _ in taken],
+            prompts=[numbers[index] for index, _, _ in taken],
+            repetitions=[repetition + times * LARGEST_REPETITIONS for _, times, _ in taken],
+            drawn_as=[again_as + i if times else numbers[index] for index, times, i in taken],
+            half=half,
+        )
+
+    firsts = [[(half, first) for first in range(0, len(own), batch_size)] for half, own in enumerate(halves)]
+    interleaved = [one for beside in zip_longest(*firsts) for one in beside if one is not None]
+    return [batch(repetition, half, first) for repetition in range(repetitions) for half, first in interleaved]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationCell:
+    """One cell to decode."""
+
+    key: DecodedKey
+    sampling: SamplingConfig
+    gammas: tuple[int, ...]
+
+    @property
+    def point(self) -> tuple[int, int]:
+        """Batch size and context."""
+        return self.key.batch_size, self.key.start_context
+
+    @property
+    def label(self) -> str:
+        """Its sampling setting and where it is."""
+        return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
+
+
+def validation_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
+    """The measured cells of a pair that are to be decoded, under the first draft sampling and acceptance rule."""
+    for sampling, place in product(config.sampling, decoded_places(config, pair)):
+        key = DecodedKey(
+            pair=pair,
+            mode=place.mode,
+            sampling=sampling.name,
+            draft_sampling=config.draft_sampling[0],
+            acceptance_rule=config.acceptance_rule[0],
+            batch_size=place.batch_size,
+            start_context=place.context,
+        )
+        yield key, sampling
+
+
+def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
+    """A γ of the grid and the γ beside it, three in all where the grid has as many."""
+    first = max(0, min(list(grid).index(gamma) - 1, len(grid) - 3))
+    return tuple(grid[first : first + 3])
+
+
+def validation_cells(
+    config: Config, pair: str, recommended: Mapping[DecodedKey, int | None]
+) -> tuple[list[ValidationCell], dict[str, str]]:
+    """The cells of a pair with the γ of each, and why others have none, by their labels.
+
+    recommended: the γ that measured costs and acceptance recommend in each cell, where they are known.
+    """
+    cells, reasons = [], {}
+    assert config.validation is not None
+    for key, sampling in validation_keys(config, pair):
+        gammas = config.validation.gamma
+        if gammas == "recommended":
+            gamma = recommended.get(key)
+            gammas = () if gamma is None else neighbours(gamma, config.grid.gamma)
+        cell = ValidationCell(key=key, sampling=sampling, gammas=tuple(gammas))
+        if cell.gammas:
+            cells.append(cell)
+        else:
+            reasons[cell.label] = "nothing is recommended there, since its costs or its acceptance are not known"
+    return cells, reasons
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTuner:
+    """The adaptive policies of a pair, tuned once a cell on what the run recorded.
+
+    Schedules need no text and run wherever anything is decoded. All others are tuned on recorded acceptance, the
+    draft's signals and the cell's costs; where one of these is missing they are left out, with the reason.
+    """
+
+    run: Run
+    names: Sequence[str]
+    """The policies that are asked for."""
+    prompts: int
+    """Prompts of the workload; each may have been recorded at several lengths."""
+    points: Mapping[DecodedKey, tuple[RunSetting, CellTimings]]
+
+    @classmethod
+    def of(cls, run: Run, pair: str, names: Sequence[str], prompts: int) -> Self:
+        """Read what the run has of the pair; ValueError where a file of it is damaged."""
+        cells = [cell for cell in plan_cells(run.config) if cell.pair == pair]
+        timed = collect_timings(cells, run.config.grid.gamma, run.journal())
+        points = {
+            setting.decoded_key(cell.cell): (setting, cell)
+            for setting in run_settings(run, {}, pairs=[pair])
+            for cell in cells_of(setting, timed)
+        }
+        return cls(run=run, names=names, prompts=prompts, points=points)
+
+    def gamma_max(self, key: DecodedKey) -> int:
+        """The most drafts that a policy may ask for: the largest γ whose round was timed, or that of the grid."""
+        point = self.points.get(key)
+        costs = None if point is None else replay_costs(point[1], None)
+        return max(self.run.config.grid.gamma) if costs is None else costs.gamma_max
+
+    def tuned(self, key: DecodedKey, host_costs: Callable[[int], HostCosts]) -> TunedCell:
+        """The policies of a cell, kept ones or tuned now; `host_costs` measures at the most drafts of a round.
+
+        Raises:
+            ValueError: what they are tuned on is damaged.
+            StorageError: the disk refused to keep them.
+        """
+        tuned = read_tuned(self.run.path).get(key)
+        if tuned is None:
+            costs = host_costs(self.gamma_max(key))
+            tuned = self.tune(key, t_overhead_s=costs.t_overhead_s, t_look_s=costs.t_look_s)
+            keep_tuned(self.run.path, tuned)
+        return tuned
+
+    def tune(self, key: DecodedKey, *, t_overhead_s: float, t_look_s: float) -> TunedCell:
+        """The policies of both halves of the prompts.
+
+        t_overhead_s: ε of a round; t_look_s: what an early-stop check of a draft's signals costs.
+
+        Raises:
+            ValueError: the acceptance or the rollouts of the run are damaged.
+        """
+        gamma_max, needy = self.gamma_max(key), [name for name in self.names if name not in UNTUNED]
+        found = self._tunings(key, t_overhead_s, t_look_s) if needy else ""
+
+        def half(of: int) -> TunedHalf:
+            tuning = None if isinstance(found, str) else found[of]
+            policies = {name: UNTUNED[name](gamma_max) for name in self.names if name in UNTUNED}
+            if tuning is not None:
+                policies |= {name: MAKERS[name](tuning) for name in needy}
+            return TunedHalf(
+                tuned_on=() if tuning is None else tuple(np.unique(tuning.texts.prompts).tolist()),
+                policies={name: policies[name] for name in self.names if name in policies},
+            )
+
+        return TunedCell(
+            key=key,
+            prompts=self.prompts,
+            gamma_max=gamma_max,
+            t_overhead_s=t_overhead_s,
+            t_look_s=t_look_s,
+            halves=(half(0), half(1)),
+            left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
+        )
+
+    def _tunings(
+        self, key: DecodedKey, t_overhead_s: float, t_look_s: float
+    ) -> tuple[ReplayBatches, ReplayBatches] | str:
+        """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
+        if key not in self.points:
+            return NO_COSTS
+        setting, cell = self.points[key]
+        if setting.texts is None:
+            return setting.reason
+        costs = replay_costs(cell, t_overhead_s, t_look_s)
+        if costs is None:
+            return NO_COSTS
+        texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)
+        numbers = np.unique(texts.prompts)
+        halves = np.array([half_of(number, self.prompts) for number in numbers.tolist()])
+        if len(set(halves.tolist())) < 2:
+            return FEW_PROMPTS
+        seed = self.run.config.seed
+        even, odd = (
+            ReplayBatches.drawn(
+                texts.of_prompts(numbers[halves != half]), costs, replicates=TUNING_REPLICATES, seed=seed
+            )
+            for half in (0, 1)
+        )
+        return even, odd
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bench:
+    """What a cell is decoded with."""
+
+    bench: EndToEnd
+    arms: tuple[str, ...]
+    tuned: TunedCell | None
+
+    def policies(self, half: int) -> dict[str, RoundPolicy]:
+        """The policy of each adaptive arm for the prompts of one half."""
+        names = {arm: name for arm in self.arms if (name := Arm.parse(arm).policy) is not None}
+        assert self.tuned is not None or not names
+        return {} if self.tuned is None else {arm: self.tuned.halves[half].policies[names[arm]] for arm in names}
+
+
+class Validation:
+    """The decoding of one pair; `validate` of the configuration says what is decoded."""
+
+    def __init__(self, session: Session) -> None:
+        """Nothing is decoded before `decode`."""
+        assert session.config.validation is not None
+        self._session, self._config, self._progress = session, session.config, session.progress
+        self._asked: ValidateConfig = session.config.validation
+        self._tuner: PolicyTuner | None = None
+        self._benches: dict[DecodedKey, _Bench] = {}
+        self._reasons = session.outcome.validation_reasons
+
+    def check(self, loaded: LoadedPair) -> None:
+        """Raise ValueError where a context leaves no room for the texts in the target."""
+        for key, _ in validation_keys(self._config, self._session.pair.name):
+            check_text_context(
+                loaded.target.name,
+                context=key.start_context,
+                new_tokens=decoded_tokens(self._config),
+                max_context=loaded.target.max_context,
+            )
+
+    def decode(self, loaded: LoadedPair, recommended: Mapping[DecodedKey, int | None]) -> None:
+        """Decode what is missing; why a cell is not decoded, or not completely, is kept in the session's outcome.
+
+        Raises:
+            StorageError: the disk refused a write.
+        """
+        pair, path = self._session.pair.name, self._session.run.path
+        if self._asked.policies is not None:
+            prompts = len(self._session.prompts)
+            self._tuner = PolicyTuner.of(Run.open(path), pair, self._asked.policies, prompts)
+        log = DecodedLog.open(path)
+        cells = self._cells(recommended, log)
+        blocks = {cell.key: self._batches(cell) for cell in cells}
+        total = sum(map(len, blocks.values()))
+        kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
+        least = kept + sum(not log.has(key, 0) for key in blocks)
+        limits = Limits(work_s=self._left_s(log), wall_s=self._session.deadline.left_s, least=least)
+        self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
+        cut = 0
+        for block in range(max(map(len, blocks.values()), default=0)):
+            order = np.random.default_rng((self._config.seed, block)).permutation(len(cells))
+            for cell in (cells[index] for index in order):
+                count = len(blocks[cell.key])
+                if block >= count or cell.label in self._reasons or log.has(cell.key, block):
+                    continue
+                spent = self._spent(log, block)
+                if spent is not None:
+                    left = count - log.blocks(cell.key)
+                    cut += left if spent == VALIDATION_SECONDS else 0  # the other is told for the whole run
+                    self._reasons[cell.label] = f"{left} of {count} blocks left out: {spent} is spent"
+                    continue
+                work = partial(self._block, loaded, log, cell, block, blocks[cell.key][block])
+                with self._session.checkpoint("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
+                    failure = self._session.guard(work)
+                if failure is not None:
+                    self._give_up(cell, failure, cells, log)
+                self._progress.advance()
+        if cut:
+            self._progress.say(f"pair {pair}: {VALIDATION_SECONDS} is spent, {cut} of {total} blocks left out")
+
+    def _cells(self, recommended: Mapping[DecodedKey, int | None], log: DecodedLog) -> list[ValidationCell]:
+        """The cells to decode, each with the γ it was begun with."""
+        cells, reasons = validation_cells(self._config, self._session.pair.name, recommended)
+        self._reasons |= reasons
+        skipped = self._session.skipped_names("decoding")
+        cells = [self._as_begun(cell, log) for cell in cells if cell.label not in skipped]
+        fitting = {(cell.batch_size, cell.context) for cell in self._session.fitting}
+        too_large = [cell.label for cell in cells if cell.point not in fitting]
+        self._reasons |= dict.fromkeys(too_large, "skipped: over limits.memory")
+        return [cell for cell in cells if cell.point in fitting]
+
+    def _give_up(
+        self, failed: ValidationCell, failure: tuple[str, str], cells: Sequence[ValidationCell], log: DecodedLog
+    ) -> None:
+        """Leave the rest of a cell; where memory ran out larger cells too, unless they have shown that they fit."""
+        self._reasons[failed.label] = ": ".join(failure)
+        self._benches.pop(failed.key, None)
+        if failure[0] != "oom":
+            return
+        batch_size, context = failed.point
+        reason = f"skipped: out of memory already at batch size {batch_size}, context {context}"
+        for cell in cells:
+            is_as_large = cell.point[0] >= batch_size and cell.point[1] >= context
+            is_tried = cell.label in self._reasons or log.blocks(cell.key) > 0
+            if cell.key.sampling == failed.key.sampling and is_as_large and not is_tried:
+                self._reasons[cell.label] = reason
+
+    def _as_begun(self, cell: ValidationCell, log: DecodedLog) -> ValidationCell:
+        """The cell with the γ of its kept blocks, whatever is recommended since: all blocks of a cell have the same."""
+        kept = log.gammas(cell.key)
+        if not kept or kept == cell.gammas:
+            return cell
+        self._progress.say(
+            f"{cell.label}: resumed with γ = {', '.join(map(str, kept))}, as it was begun; with --fresh it would be "
+            f"{', '.join(map(str, cell.gammas))}"
+        )
+        return replace(cell, gammas=kept)
+
+    def _left_s(self, log: DecodedLog) -> float | None:
+        """Seconds that the pair may still be decoded; None without a limit."""
+        limit_s = self._asked.max_seconds
+        return None if limit_s is None else max(0.0, limit_s - log.spent_s(self._session.pair.name))
+
+    def _spent(self, log: DecodedLog, block: int) -> str | None:
+        """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
+        if self._session.deadline.is_spent:
+            return RUN_SECONDS
+        return VALIDATION_SECONDS if block > 0 and self._left_s(log) == 0.0 else None
+
+    def _batches(self, cell: ValidationCell) -> list[Batch]:
+        """The batches of every block."""
+        numbers, rows = self._session.prompts.at(cell.key.start_context)
+        limit = len(rows) if self._asked.prompts is None else min(self._asked.prompts, len(rows))
+        half_of_row = [0] * limit
+        if self._tuner is not None:
+            half_of_row = [half_of(number, self._tuner.prompts) for number in numbers[:limit]]
+        return batches(numbers, rows, half_of_row, batch_size=cell.key.batch_size, repetitions=self._asked.repetitions)
+
+    def _block(self, loaded: LoadedPair, log: DecodedLog, cell: ValidationCell, block: int, batch: Batch) -> None:
+        """One batch of prompts under the arms of its block, kept when all are done."""
+        from specgauge.bench.end_to_end.end_to_end import shuffled
+
+        if cell.key not in self._benches:
+            started = time.monotonic()
+            self._benches[cell.key] = self._warm(loaded, cell, block, batch)
+            self._progress.set_aside(time.monotonic() - started)
+        own = self._benches[cell.key]
+        was_interleaved = own.bench.interleaves
+        arms = shuffled(self._arms_of_block(own.arms, block), seed=self._config.seed, block=block)
+        runs = own.bench.run(
+            arms,
+            batch.rows,
+            prompt_numbers=batch.drawn_as,
+            repetition=batch.repetition,
+            policies=own.policies(batch.half),
+            window=max(self._config.grid.gamma),
+        )
+        if was_interleaved and not own.bench.interleaves:
+            self._progress.say(
+                f"{cell.label}: no memory for the caches of all arms at once; they run one after another"
+            )
+        found = [runs[arm] for arm in arms]
+        log.append(
+            cell.key,
+            block,
+            [batch.record(request) for one in found for request in one.requests],
+            [batch.record(round_) for one in found for round_ in one.rounds],
+        )
+
+    def _arms_of_block(self, arms: Sequence[str], block: int) -> list[str]:
+        """Those of a cell's arms that a block has, and all later ones may have."""
+        limit = self._asked.baseline_blocks
+        return [arm for arm in arms if limit is None or block < limit or arm not in OF_PLAIN]
+
+    def _warm(self, loaded: LoadedPair, cell: ValidationCell, block: int, batch: Batch) -> _Bench:
+        """A bench with every arm warm that the cell needs from a block on, and its adaptive policies tuned."""
+        from specgauge.bench.end_to_end.end_to_end import EndToEnd
+
+        bench = EndToEnd(
+            loaded,
+            settings_of(cell.sampling),
+            max_new_tokens=decoded_tokens(self._config),
+            seed=self._config.seed,
+            draft_sampling=self._config.draft_sampling[0],
+            acceptance_rule=self._config.acceptance_rule[0],
+            forced_rates=self._asked.acceptance,
+            memory=self._config.limits.memory,
+        )
+        arms, tuned = end_to_end_arms(cell.gammas), None
+        for arm in self._arms_of_block(arms, block):
+            bench.warm_up(arm, batch.rows)
+        if self._tuner is not None:
+            arm = adaptive_arm(self._tuner.names[0])  # under any policy, shapes are those of every γ
+            bench.warm_up(arm, batch.rows, gamma_max=self._tuner.gamma_max(cell.key))
+            tuned = self._tuner.tuned(cell.key, lambda gamma: bench.host_costs(batch.rows, gamma=gamma))
+            arms = end_to_end_arms(cell.gammas, tuned.names)
+        return _Bench(bench=bench, arms=arms, tuned=tuned)

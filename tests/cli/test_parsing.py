@@ -1,0 +1,151 @@
+"""What people write, read: durations, lists, ranges, acceptance, and rows of CSV files."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from specgauge.cli.parsing import (
+    Row,
+    Table,
+    parse_acceptance,
+    parse_counts,
+    parse_duration_s,
+    parse_durations_s,
+    parse_gammas,
+    parse_numbers,
+    read_table,
+)
+
+ACCEPTANCE = ("alpha", "rates", "conditional_rates", "counts", "histogram", "tokens_per_round")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("19.05ms", 0.01905),
+        ("0.5 s", 0.5),
+        ("120us", 0.00012),
+        ("120µs", 0.00012),
+        ("120 μs", 0.00012),
+        ("80ns", 8e-8),
+        ("1.5", 1.5),
+        (" 2e-3 ", 0.002),
+        (".5ms", 0.0005),
+        ("0", 0.0),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == seconds
+
+
+@given(st.floats(0, 1e6))
+def test_plain_seconds_are_kept_to_the_last_bit(value: float) -> None:
+    assert parse_duration_s(repr(value)) == value
+    assert parse_duration_s(f"{value!r}s") == value
+
+
+def test_lists() -> None:
+    assert parse_durations_s("1ms, 2 s,3") == [0.001, 2.0, 3.0]
+    assert parse_numbers(".2, .4,-1e1") == [0.2, 0.4, -10.0]
+    assert parse_counts("3, 0,12,8k") == [3, 0, 12, 8192]
+
+
+@pytest.mark.parametrize(
+    ("text", "gammas"),
+    [
+        ("4", [4]),
+        ("1,2,4", [1, 2, 4]),
+        ("1:4", [1, 2, 3, 4]),
+        ("1:8:3", [1, 4, 7]),
+        ("5:5", [5]),
+        ("1:1000", [*range(1, 1001)]),
+    ],
+)
+def test_gammas(text: str, gammas: list[int]) -> None:
+    assert parse_gammas(text) == gammas
+
+
+def given_by(name: str, value: Any, gamma: str | None = None) -> Any:
+    return parse_acceptance({**dict.fromkeys(ACCEPTANCE), name: value}, gamma)
+
+
+def test_each_acceptance_option_gives_its_profile_and_its_gammas() -> None:
+    alpha = given_by("alpha", 0.5)
+    assert (alpha.gammas, alpha.inputs) == ([1, 2, 3, 4, 5, 6, 7, 8], {"alpha": 0.5})
+    for name, text in (("rates", ".75,.5,.25"), ("counts", "4:3,2,1"), ("histogram", "1,1,1,1")):
+        found = given_by(name, text)
+        assert found.gammas == [1, 2, 3]
+        assert found.profile.survival.tolist() == [0.75, 0.5, 0.25]
+    conditional = given_by("conditional_rates", ".5,1", "2:4:2")
+    assert conditional.gammas == [2, 4]
+    assert conditional.profile.survival.tolist() == [0.5, 0.5]
+    measured = given_by("tokens_per_round", "1.5,2.5", "1,4")
+    np.testing.assert_allclose(measured.profile.tokens_per_round([1, 4]), [1.5, 2.5], rtol=1e-12)
+    totals = given_by("counts", "208/260/52", "5")
+    assert totals.profile.tokens_per_round([5]) == pytest.approx([5.0])
+    assert totals.inputs == {"accepted": 208, "drafted": 260, "rounds": 52}
+
+
+class Case(Row):
+    gamma: Annotated[int, Field(ge=1, le=9)]
+    t_decode_s: Annotated[float | None, Field(gt=0)] = None
+    gpu: str = ""
+
+
+def table(tmp_path: Path, text: str | bytes) -> Table[Case]:
+    path = tmp_path / "cells.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_table(path, Case)
+
+
+def test_rows_are_typed_and_other_columns_carried_along(tmp_path: Path) -> None:
+    read = table(tmp_path, 'gamma,t_decode_s,gpu,id,note,empty\n1,0.5,"A, B",7,1.5,\n\n2, 1e-3 ,C,,x,\n')
+    assert [row.gamma for row in read.rows] == [1, 2]
+    assert [row.gpu for row in read.rows] == ["A, B", "C"]
+    assert read.column("t_decode_s").tolist() == [0.5, 0.001]
+    assert read.plain("id") == [7, None]
+    assert read.plain("note") == ["1.5", "x"]
+    assert read.plain("empty") == [None, None]
+    assert read.plain("t_decode_s") == [0.5, 0.001]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_the_header(tmp_path: Path) -> None:
+    assert table(tmp_path, b"\xef\xbb\xbfgamma\r\n3\r\n").rows == [Case(gamma=3)]
+
+
+def test_empty_cells_and_absent_columns_are_unknown(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(table(tmp_path, "gamma,t_decode_s\n1,\n2,0.5\n").column("t_decode_s"), [np.nan, 0.5])
+    np.testing.assert_array_equal(table(tmp_path, "gamma\n1\n").column("t_decode_s"), [np.nan])
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", "cells.csv"),
+        ("gamma\n", "cells.csv"),
+        ("gama\n1\n", "cells.csv:1"),
+        ("gamma;t_decode_s\n1;2\n", "cells.csv:1"),
+        ("\ngamma,gamma\n1,2\n", "cells.csv:2"),
+        ("gamma,t_decode_ms\n1,2\n", "cells.csv:1"),
+        ("gamma,x\n1,2\n3\n", "cells.csv:3"),
+        (b"gamma\n\xff\n", "cells.csv"),
+        ('gamma\n"1\n', "cells.csv"),
+        ("gamma\n1\n\n1.5\n", "cells.csv:4: gamma"),
+        ("gamma\nnan\n", "cells.csv:2: gamma"),
+        ("gamma\n1_0\n", "cells.csv:2: gamma"),
+        ("gamma\n10\n", "cells.csv:2: gamma"),
+        ("gamma,t_decode_s\n,1\n", "cells.csv:2: gamma"),
+        ("gamma,t_decode_s\n1,0\n", "cells.csv:2: t_decode_s"),
+        ("gamma,t_decode_s\n1,1e999\n", "cells.csv:2: t_decode_s"),
+    ],
+)
+def test_bad_files_name_the_place(tmp_path: Path, text: str | bytes, place: str) -> None:
+    with pytest.raises(ValueError, match=r"expected .*, got ") as caught:
+        table(tmp_path, text)
+    assert str(caught.value).partition(": expected ")[0] == f"{tmp_path}/{place}"
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,159 @@
+"""`specgauge predict`: every number against the formula, and the choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specgauge.model.costs import RoundCosts
+from specgauge.model.provenance import Provenance
+from specgauge.model.sensitivity import sensitivities
+from tests.cli.conftest import Document, Run
+
+TIMES = ("--t-decode", "1", "--t-draft", ".1", "--t-verify", "1")
+HEADER = "gpu,gamma,t_decode_s,t_draft_total_s,t_verify_s,tokens_per_round,speedup_measured\n"
+ROWS = "A,2,1.0,0.5,1.0,2.0,1.25\nA,2,2.0,0.5,2.0,2.0,\nB,1,1.0,0.25,1.0,1.5,1.0\n"
+
+
+def test_one_alpha_by_gamma(document: Document) -> None:
+    found = document("predict", "--alpha", ".8", *TIMES)
+    assert [row["gamma"] for row in found["rows"]] == [1, 2, 3, 4, 5, 6, 7, 8]
+    row = found["rows"][0]
+    assert (row["alpha"], row["t_decode_s"], row["t_verify_s"], row["t_verify_known"]) == (0.8, 1, 1, "assumed flat")
+    assert row["tokens_per_round"] == pytest.approx(1.8, rel=1e-15)
+    assert row["speedup"] == pytest.approx(1.8 / 1.1, rel=1e-15)
+    assert row["break_even_alpha"] == pytest.approx(0.1, rel=1e-12)
+    assert row["break_even_draft_total_s"] == pytest.approx(0.8, rel=1e-12)
+    for level in (row, found):
+        assert (level["best_gamma"], level["recommended_gamma"]) == (6, 5)
+    assert found["speculation_pays"] is True
+    assert found["label"] == "optimistic: overhead not measured"
+
+
+def test_units_are_read(document: Document) -> None:
+    found = document(
+        *("predict", "--alpha", ".8", "--gamma", "5"),
+        *("--t-decode", "19.05ms", "--t-draft", "1.614ms", "--t-verify", "41.08ms"),
+    )
+    (row,) = found["rows"]
+    assert row["speedup"] == pytest.approx((1 - 0.8**6) / 0.2 * 19.05 / (5 * 1.614 + 41.08), rel=1e-12)
+    assert (found["best_gamma"], row["recommended_gamma"], row["t_verify_known"]) == (None, None, "given")
+
+
+def test_lists_by_gamma_overhead_catch_up_and_batch(document: Document) -> None:
+    found = document(
+        *("predict", "--rates", ".75,.5", "--t-decode", "1 s", "--t-draft", "250ms,500ms", "--t-verify", "1,1.5"),
+        *("--t-overhead", "125000us", "--t-draft-catch-up", "0.5s", "--batch", "2"),
+    )
+    first, second = found["rows"]
+    assert first["t_round_s"] == 0.25 + 1 + (1 - 0.25**2) * 0.5 + 0.125
+    assert second["t_round_s"] == 0.75 + 1.5 + 0.75 * 0.5 + 0.125
+    assert (second["batch_size"], first["t_verify_known"], found["label"]) == (2, "given", None)
+    assert second["throughput_tokens_per_s"] == pytest.approx(2 * 2.25 / second["t_round_s"], rel=1e-15)
+    assert second["time_per_token_s"] == pytest.approx(second["t_round_s"] / 2.25, rel=1e-15)
+
+
+def test_what_no_alpha_reaches_is_null(document: Document) -> None:
+    times = ("--t-decode", "1", "--t-draft", "0", "--draft-kind", "lookup", "--t-verify", "5")
+    found = document("predict", "--alpha", ".8", "--gamma", "1:2", *times, "--wanted-speedup", "9")
+    assert [row["break_even_alpha"] for row in found["rows"]] == [None, None]
+    assert found["speculation_pays"] is False
+    assert found["at_recommended"]["required_alpha"] is None
+
+
+def test_a_latency_limit_leaves_what_is_under_it(document: Document) -> None:
+    found = document("predict", "--alpha", ".8", *TIMES, "--max-itl", "1.25")
+    assert [row["within_limits"] for row in found["rows"]] == [True, True, *[False] * 6]
+    assert found["best_gamma"] == 2
+    nothing = document("predict", "--alpha", ".8", *TIMES, "--max-itl", ".5")
+    assert (nothing["best_gamma"], nothing["speculation_pays"], nothing["at_recommended"]) == (0, False, None)
+
+
+def test_sensitivities_know_that_a_lookup_has_one_step(document: Document) -> None:
+    lookup = ("--t-decode", "1", "--t-draft", ".1", "--draft-kind", "lookup", "--t-verify", "1")
+    at = document("predict", "--alpha", ".8", "--gamma", "4", *lookup)["at_recommended"]
+    costs = RoundCosts(
+        gammas=np.array([4]),
+        t_decode_s=np.array(1.0),
+        t_draft_total_s=np.array([0.1]),
+        t_verify_s=np.array([1.0]),
+        provenance=np.array([int(Provenance.ASSUMED)]),
+    )
+    expected = sensitivities(0.8, costs, draft_steps=1)
+    assert at["sensitivities"]["per_t_draft_s"] == pytest.approx(expected.per_t_draft_s.item(), rel=1e-9)
+
+
+def test_counts_and_one_alpha_that_misleads(document: Document) -> None:
+    totals = document("predict", "--counts", "208/260/52", "--gamma", "5", *TIMES)
+    assert totals["rows"][0]["tokens_per_round"] == pytest.approx(5.0)
+    counts = document("predict", "--counts", "9:6,5", "--gamma", "1:3", *TIMES)
+    assert [row["acceptance_known"] for row in counts["rows"]] == ["interpolated", "measured", "extrapolated"]
+    assert document("predict", "--rates", ".5,.5", *TIMES)["one_alpha"]["misleads"] is True
+
+
+@pytest.mark.parametrize(
+    ("t_decode", "t_verify", "t_draft", "parts"),
+    [
+        ("19.05", ".041", ".0016", ["T_verify"]),
+        (".01905", "41", ".0016", ["T_verify"]),
+        (".01905", ".041", "1.6", ["C"]),
+        ("1", ".49", ".1", ["T_verify"]),
+        ("1", ".5", "10", []),
+        ("1", "20", "0", []),
+        ("1", "20.1", "0", ["T_verify"]),
+        ("1", "1", "20.1", ["C"]),
+    ],
+)
+def test_a_time_without_its_unit_is_pointed_out(
+    command: Run, t_decode: str, t_verify: str, t_draft: str, parts: list[str]
+) -> None:
+    out = command("predict", "--alpha", ".8", "--t-decode", t_decode, "--t-verify", t_verify, "--t-draft", t_draft)[1]
+    assert [line.split()[0] for line in out.splitlines() if "check the units" in line] == parts
+
+
+def test_so_is_one_of_a_part_that_may_be_left_out(command: Run) -> None:
+    out = command("predict", "--alpha", ".8", *TIMES, "--t-draft-catch-up", "21", "--t-overhead", "30")[1]
+    assert out.count("check the units") == 2
+
+
+def predicted(document: Document, text: str, *options: str) -> dict[str, Any]:
+    Path("cases.csv").write_text(text, encoding="utf-8")
+    return document("predict", "--table", "cases.csv", *options)
+
+
+def test_rows_of_a_table(document: Document) -> None:
+    found = predicted(document, HEADER + ROWS)
+    first, second, _ = found["rows"]
+    assert (first["gpu"], first["gamma"], first["t_round_s"]) == ("A", 2, 1.5)
+    assert first["speedup"] == pytest.approx(2 / 1.5)
+    assert first["relative_error"] == pytest.approx(2 / 1.5 / 1.25 - 1)
+    assert (first["t_overhead_s"], first["label"]) == (None, "optimistic: overhead not measured")
+    assert (second["speedup_measured"], second["relative_error"]) == (None, None)
+    assert (found["errors"]["rows"], found["fit"]) == (2, None)
+
+
+def test_a_table_with_steps_rates_overhead_and_catch_up(document: Document) -> None:
+    text = (
+        "gamma,t_decode_s,t_draft_s,t_verify_s,acceptance_rate,t_overhead_s,t_draft_catch_up_s,batch_size\n"
+        "2,1.0,0.25,1.0,0.5,0.125,1.0,1\n3,1.0,0.25,1.0,1.0,,1.0,4\n"
+    )
+    first, second = predicted(document, text)["rows"]
+    assert first["tokens_per_round"] == pytest.approx(1.75, rel=1e-15)
+    assert first["t_round_s"] == pytest.approx(0.5 + 1.0 + 0.25 + 0.125, rel=1e-12)
+    assert second["t_round_s"] == 0.75 + 1.0 + 1.0
+    assert (first["label"], second["t_overhead_s"]) == (None, None)
+
+
+def test_a_fit_gives_every_row_of_a_group_its_overhead(document: Document) -> None:
+    found = predicted(document, HEADER + ROWS + "C,1,1,1,1,1,\n", "--fit-overhead", "gpu")
+    a, second, b, c = found["rows"]
+    assert a["t_overhead_s"] == second["t_overhead_s"] == pytest.approx(2 / 1.25 - 1.5, rel=1e-9)
+    assert a["speedup"] == pytest.approx(1.25, rel=1e-9)
+    assert b["t_overhead_s"] == pytest.approx(0.25, rel=1e-9)
+    assert (c["t_overhead_s"], c["label"]) == (None, "optimistic: overhead not measured")
+    fit = found["fit"]
+    assert (fit["column"], fit["groups"]["A"]["loo_mean_abs_error"], fit["loo_mean_abs_error"]) == ("gpu", None, None)
+    assert fit["worst_abs_error"] < 1e-9

@@ -1,0 +1,67 @@
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from specgauge.configs.errors import ConfigError, explain, nearest, place_name, shown
+from specgauge.configs.fields import Contexts, Seconds
+from specgauge.configs.hardware import Peaks
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "nothing"),
+        (True, "true"),
+        (0, "0"),
+        (1.5, "1.5"),
+        (float("nan"), ".nan"),
+        (float("-inf"), "-.inf"),
+        ("a", "'a'"),
+        ("a\nb", r"'a\nb'"),
+        ("x" * 61, "'" + "x" * 60 + "…'"),
+        ({}, "an empty mapping"),
+        ({"a": 1}, "a mapping"),
+        ([], "an empty list"),
+        ((1,), "a list"),
+        (b"x", "a value of type bytes"),
+    ],
+)
+def test_values_are_shown_as_a_person_wrote_them(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_places_are_keys_joined_by_dots_and_indices_in_brackets() -> None:
+    assert place_name(("pairs", 0, "draft", "dtype")) == "pairs[0].draft.dtype"
+
+
+class Shown(BaseModel):
+    one: Seconds | None
+    axis: Contexts
+    flags: tuple[bool, ...]
+    peaks: Peaks
+    text: str
+
+
+def test_what_is_expected_is_read_off_the_json_schema() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Shown.model_validate({"one": 0, "axis": "x", "peaks": {"int8": {"value": 1}}, "text": 1})
+    assert [fault.words for fault in explain(caught.value, Shown, {"one": 0, "axis": "x", "peaks": {}, "text": 1})] == [
+        "one: expected a number above 0 seconds, or null, got 0",
+        "axis: expected an integer from 1 to 16777216, a list of these, or a range such as 1:8 or 1:8:2, got 'x'",
+        "missing key 'flags': expected a list, each true or false",
+        "missing key 'source' in peaks.int8: expected text",
+        "text: expected text, got 1; put it in quotes if it is meant as text",
+    ]
+
+
+def test_nearest_ignores_case_completes_beginnings_and_gives_up_on_strangers() -> None:
+    assert nearest("GAMA", ["gamma", "context"]) == "gamma"
+    assert nearest("quikstart", ["gpu", "quickstart", "wide"]) == "quickstart"
+    assert nearest("temp", ["temperature", "top_k"]) == "temperature"
+    assert nearest("verify", ["validate", "seed"]) == "validate"
+    assert nearest("to", ["top_k_limit", "top_p_limit"]) is None
+    assert nearest("", ["gamma"]) is None
+    assert nearest("zzz", ["gamma", "context"]) is None
+
+
+def test_errors_are_value_errors() -> None:
+    assert issubclass(ConfigError, ValueError)

@@ -1,7 +1,0 @@
-from __future__ import annotations
-
-from specgauge.configs.workload import WorkloadConfig
-
-
-def test_own_prompts_take_any_format() -> None:
-    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"

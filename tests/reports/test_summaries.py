@@ -1,0 +1,99 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specgauge.model.settings import Point
+from specgauge.reports.records import PredictionRow, read_report_data, record
+from specgauge.reports.summaries import acceptance_curves, arm_summaries, conditional, cost_bars, cost_domain, plain_s
+from specgauge.sweeps.analysis.predictions import predict_run
+from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
+from tests.sweeps.run.test_searched_cells import BASE, searched_run
+
+ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
+
+
+def curve(**changes: object) -> list[PredictionRow]:
+    return [record(PredictionRow, row | changes) for row in prediction_rows(ONE)]
+
+
+def test_arms_are_those_of_the_plan_in_the_order_of_a_round(tmp_path: Path) -> None:
+    arms = arm_summaries(read_report_data(build_run(tmp_path / "run", ONE)).timings, 0.9)
+    assert [one.arm for one in arms][:4] == ["decode", "draft", "draft_catch_up", "verify:1"]
+    chain = arms[1]
+    # γ_max = 6 drafts of 15 % of 10.064 ms
+    assert chain.median_s == pytest.approx(6 * 0.15 * 0.010064)
+    assert (chain.point, chain.samples, chain.blocks, chain.status) == (Point(batch_size=1, context=64), 15, 3, "ok")
+
+
+def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
+    """The later half of the blocks is half as slow again; taken at one pace, no arm would show it."""
+    predict_run(searched_run(tmp_path, {arm: range(4) for arm in (*BASE, "verify:2")}, {}, {2: 1.5, 3: 1.5}))
+    arms = {one.arm: one for one in arm_summaries(read_report_data(tmp_path).timings, 0.9)}
+    assert arms["decode"].drift == 0.5
+
+
+def test_acceptance_comes_from_the_recorded_positions() -> None:
+    setting = curve()[0].setting
+    frames = {("embedded", "t1"): acceptance_frame(0.7, 12, 40)}
+    (one,) = acceptance_curves(frames, [setting, replace(setting, mode="compile")], ONE.config())
+    assert one.setting.mode == ""
+    assert one.survival == pytest.approx([0.7**place for place in range(1, 7)])
+    assert one.low == pytest.approx(one.survival), "every prompt is alike"
+    assert one.tokens_per_round == pytest.approx(sum(0.7**place for place in range(7)))
+    assert (one.alpha_overlap, one.alpha_accepted, one.alpha_omega) == pytest.approx((0.7, 0.7, 0.7))
+    assert (one.prompts, one.texts, one.positions, one.null_share) == (12, 12, 480, 0.0)
+
+
+def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_counted() -> None:
+    frame = acceptance_frame(0.7, 1, 40)
+    frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
+    (one,) = acceptance_curves({("embedded", "t1"): frame}, [curve()[0].setting], ONE.config())
+    assert set(one.low) == {None}
+    assert one.null_share == 0.25
+
+
+def test_conditional_acceptance_is_the_ratio_of_neighbours() -> None:
+    assert conditional([0.8, 0.4, 0.1]) == pytest.approx([0.8, 0.5, 0.25])
+    assert conditional([0.5, 0.0, 0.0]) == [0.5, 0.0, None]
+    assert conditional([0.5, None, 0.1]) == [0.5, None, None]
+
+
+def test_cost_bars_stack_to_the_round() -> None:
+    bars = cost_bars({"t1": curve()})
+    assert [bar.gamma for bar in bars] == [1, 2, 3, 4, 5, 6]
+    for bar, one in zip(bars, curve(), strict=True):
+        assert (bar.draft_s, bar.verify_s, bar.overhead_s) == (one.t_draft_total_s, one.t_verify_s, None)
+        assert bar.total_s == pytest.approx(one.t_round_s)
+    # Ω(1) · T_decode = 1.7 · 10.064 ms
+    assert plain_s(curve()[0]) == pytest.approx(1.7 * 0.010064)
+
+
+def test_the_rest_and_the_overhead_of_a_shared_bar_are_the_largest() -> None:
+    low, high = curve(t_round_s=0.02), curve(t_round_s=0.03)
+    (bar,) = cost_bars({"a": low[:1], "b": high[:1]})
+    assert bar.rest_s == pytest.approx(0.03 - (low[0].t_draft_total_s or 0) - (low[0].t_verify_s or 0))
+    one = curve()[0]
+    shared = {name: [replace(one, t_overhead_s=value)] for name, value in (("a", 0.001), ("b", None), ("c", 0.003))}
+    assert cost_bars(shared)[0].overhead_s == 0.003
+
+
+def test_an_overhead_that_noise_made_negative_takes_nothing_off_the_bar() -> None:
+    one = curve()[0]
+    (bar,) = cost_bars({"t1": [replace(one, t_overhead_s=-0.001)]})
+    assert bar.overhead_s == -0.001
+    assert bar.total_s == pytest.approx(one.t_round_s)
+    assert one.t_round_s is not None
+    (bar,) = cost_bars({"t1": [replace(one, t_overhead_s=0.002, t_round_s=one.t_round_s + 0.002)]})
+    assert bar.total_s == pytest.approx(one.t_round_s + 0.002)
+
+
+def test_unknown_costs_have_no_bar_and_no_axis() -> None:
+    rows = curve(t_verify_s=None, t_verify_mean_s=None, t_decode_s=None)
+    assert cost_bars({"t1": rows}) == []
+    assert cost_domain([{"t1": rows}]) is None
+    domain = cost_domain([{"t1": curve()}])
+    assert domain is not None
+    assert domain[0].name == "ms"
+    # the tallest: Ω(6) · T_decode = 3.06 · 10.064 ms
+    assert domain[1] == pytest.approx(1.06 * sum(0.7**place for place in range(7)) * 10.064)

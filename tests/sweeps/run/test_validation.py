@@ -1,0 +1,354 @@
+"""What is decoded end to end to validate the prediction, in which order, and what an interruption or failure leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
+from specgauge.configs.schema import Config
+from specgauge.sweeps.model_sizes import PairSizes
+from specgauge.sweeps.run import runner
+from specgauge.sweeps.run.progress import NO_LIMITS, Limits, Progress
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.run.validation import Validation, neighbours, validation_cells, validation_keys
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import DecodedKey
+from specgauge.sweeps.store.tables import DecodedLog, read_decoded
+from tests.sweeps import made
+from tests.sweeps.decoded import key
+from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
+
+GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
+ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
+PLACES = [(1, 64), (1, 65), (2, 64), (2, 65)]
+ARMS = ["plain", "loop", "generate", "speculate:2"]
+FEW = ["plain", "speculate:2"]
+FULL, LARGER = "greedy, batch size 2, context 64", "greedy, batch size 2, context 65"
+
+
+class Heard(Progress):
+    """A progress that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages: list[tuple[str, int]] = []
+        self.steps = 0
+        self.said: list[str] = []
+        self.aside: list[float] = []
+        self.limits = NO_LIMITS
+
+    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        self.stages.append((stage, total))
+        self.steps, self.limits = done, limits
+
+    def advance(self, steps: int = 1) -> None:
+        self.steps += steps
+
+    def set_aside(self, seconds: float) -> None:
+        self.aside.append(seconds)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    unknown = PairSizes(target=None, draft=None)
+    monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: unknown for pair in config.pairs})
+    return fake.take_over(monkeypatch)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    return use(FakeBench(), monkeypatch)
+
+
+def config(grid: Mapping[str, Any] = GRID, **verify: Any) -> Config:
+    plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None}
+    return made.config(grid=grid, validate={**plain, **verify})
+
+
+def ten_prompts(context: int) -> tuple[list[int], list[list[int]]]:
+    return list(range(10, 20)), [[number] * context for number in range(10)]
+
+
+def decode(
+    path: Path, made_of: Config | None = None, recommended: Mapping[DecodedKey, int | None] | None = None
+) -> tuple[dict[str, str], Heard]:
+    """Why cells were not decoded, by their labels, and what was heard."""
+    heard = Heard()
+    with made.begin(path, made_of or config()) as run:
+        session = Session(run, run.config.pairs[0], [], heard)
+        setattr(session.prompts, "at", ten_prompts)  # noqa: B010
+        Validation(session).decode(FakeBench().load_pair(session.pair), recommended or {})
+    return session.outcome.validation_reasons, heard
+
+
+@contextmanager
+def interrupted(bench: FakeBench, *, after: int) -> Iterator[None]:
+    """Whatever is decoded inside is interrupted when so many batches have been."""
+
+    def interrupt(_: Decoding) -> None:
+        if len(bench.decoded) == after:
+            raise KeyboardInterrupt
+
+    bench.before_decoding = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    bench.before_decoding = lambda _: None
+
+
+def blocks_of(bench: FakeBench) -> list[tuple[tuple[int, int], list[str]]]:
+    """Places and arms of the blocks decoded, in order."""
+    found: list[tuple[tuple[int, int], list[str]]] = []
+    for one in bench.decoded:
+        if not found or found[-1][0] != one.place or len(found[-1][1]) == len(ARMS):
+            found.append((one.place, []))
+        found[-1][1].append(one.arm)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("gamma", "grid", "found"),
+    [
+        (3, (1, 2, 3, 4, 6), (2, 3, 4)),
+        (1, (1, 2, 3, 4, 6), (1, 2, 3)),
+        (6, (1, 2, 3, 4, 6), (3, 4, 6)),
+        (4, (1, 4), (1, 4)),
+        (5, (5,), (5,)),
+    ],
+)
+def test_the_recommended_gamma_and_its_neighbours(gamma: int, grid: tuple[int, ...], found: tuple[int, ...]) -> None:
+    assert neighbours(gamma, grid) == found
+
+
+def test_cells_are_those_of_the_grid_unless_named() -> None:
+    made_of = made.config(
+        grid=GRID,
+        sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}],
+        draft_sampling=["greedy"],
+        acceptance_rule=["match", "ratio"],
+        validate={"context": 65},
+    )
+    first = {"draft_sampling": "greedy", "acceptance_rule": "ratio", "start_context": 65}
+    assert [(found, setting.name) for found, setting in validation_keys(made_of, "p")] == [
+        (key(sampling=name, batch_size=batch_size, **first), name) for name in ("greedy", "t1") for batch_size in (1, 2)
+    ]
+    assert list(validation_keys(made.config(), "p")) == []
+
+
+def test_gammas_are_those_asked_for_or_recommended_and_a_reason_where_none_is() -> None:
+    grid = {"batch_size": 1, "context": [64, 65, 66], "gamma": "1:5"}
+    recommended = {key(): 5, key(start_context=65): None}
+    cells, reasons = validation_cells(config(grid, gamma=[1, 3]), "p", {})
+    assert ([cell.gammas for cell in cells], reasons) == ([(1, 3)] * 3, {})
+    cells, reasons = validation_cells(config(grid, gamma="recommended"), "p", recommended)
+    assert [(cell.key.start_context, cell.gammas) for cell in cells] == [(64, (3, 4, 5))]
+    assert list(reasons) == ["greedy, batch size 1, context 65", "greedy, batch size 1, context 66"]
+
+
+def test_every_block_of_every_cell_under_every_arm(tmp_path: Path, bench: FakeBench) -> None:
+    """4 prompts are 4 blocks at batch size 1 and 2 at batch size 2: 12 blocks."""
+    reasons, heard = decode(tmp_path / "run")
+    assert reasons == {}
+    assert (heard.stages, heard.steps, heard.said) == ([("decoding end to end, p", 12)], 12, [])
+    blocks = blocks_of(bench)
+    assert Counter(place for place, _ in blocks) == {(1, 64): 4, (1, 65): 4, (2, 64): 2, (2, 65): 2}
+    assert all(sorted(arms) == sorted(ARMS) for _, arms in blocks)
+    assert {arms[0] for _, arms in blocks} == set(ARMS)
+    assert Counter(bench.warmed_up) == dict.fromkeys(ARMS, 4)
+    requests, rounds = read_decoded(tmp_path / "run")
+    assert len(requests) == 4 * (4 + 4 + 2 * 2 + 2 * 2)
+    assert requests["tokens"].map(len).unique().tolist() == [6]
+    assert set(rounds["arm"]) == {"plain", "loop", "speculate:2"}
+
+
+def test_blocks_of_all_cells_are_interleaved(tmp_path: Path, bench: FakeBench) -> None:
+    decode(tmp_path / "run", config(prompts=8, batch_size=1))
+    places = [place for place, _ in blocks_of(bench)]
+    turns = [places[first : first + 2] for first in range(0, 16, 2)]
+    assert [sorted(turn) for turn in turns] == [[(1, 64), (1, 65)]] * 8
+    assert {turn[0] for turn in turns} == {(1, 64), (1, 65)}
+
+
+def test_the_last_batch_goes_round_under_other_random_numbers(tmp_path: Path, bench: FakeBench) -> None:
+    """3 prompts, numbers 10, 11, 12, in batches of 2: the last has prompt 10 again, drawn as 20 + 3."""
+    decode(tmp_path / "run", config(prompts=3, repetitions=2, batch_size=2, context=64))
+    plain = [one for one in bench.decoded if one.arm == "plain"]
+    assert [(one.prompts, one.repetition) for one in plain] == [
+        ((10, 11), 0), ((12, 23), 0), ((10, 11), 1), ((12, 23), 1),
+    ]  # fmt: skip
+    requests, rounds = read_decoded(tmp_path / "run")
+    first = rounds[(rounds["round"] == 0) & (rounds["arm"] == "plain")]
+    for frame in (requests[requests["arm"] == "plain"], first):
+        assert list(zip(frame["block"], frame["prompt"], frame["repetition"], strict=True)) == [
+            (0, 10, 0), (0, 11, 0), (1, 12, 0), (1, 10, AGAIN), (2, 10, 1), (2, 11, 1), (3, 12, 1),
+            (3, 10, 1 + AGAIN),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OutOfMemoryError("full"), "oom: OutOfMemoryError: full"), (RuntimeError("odd"), "failed: RuntimeError: odd")],
+)
+@pytest.mark.parametrize("arm", ["generate", "speculate:2"])
+def test_a_cell_that_fails_loses_no_other(
+    tmp_path: Path, bench: FakeBench, error: Exception, reason: str, arm: str
+) -> None:
+    """It fails in its second block: its first stays, and the rest of it is not tried in this run."""
+
+    def fail(decoding: Decoding) -> None:
+        if decoding.place == (2, 65) and decoding.arm == arm and 12 in decoding.prompts:
+            raise error
+
+    bench.before_decoding = fail
+    made_of = config(prompts=6)
+    reasons, _ = decode(tmp_path / "run", made_of)
+    assert reasons == {"greedy, batch size 2, context 65": reason}
+    log = DecodedLog.open(tmp_path / "run")
+    assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in PLACES] == [6, 6, 3, 1]
+    bench.before_decoding = lambda _: None
+    bench.decoded.clear()
+    again, _ = decode(tmp_path / "run", made_of)
+    assert again == {}
+    assert Counter(place for place, _ in blocks_of(bench)) == {(2, 65): 2}
+
+
+def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
+    tmp_path: Path, bench: FakeBench
+) -> None:
+    with interrupted(bench, after=3 * len(ARMS) + 2):
+        decode(tmp_path / "run")
+    assert len(pq.read_table(tmp_path / "run" / "requests.parquet").group_by(["batch_size", "start_context", "block"])
+               .aggregate([])) == 3  # fmt: skip
+    first = list(bench.decoded[: 3 * len(ARMS)])
+    bench.decoded.clear()
+    _, heard = decode(tmp_path / "run")
+    assert len(bench.decoded) == (12 - 3) * len(ARMS)
+    assert not set(first) & set(bench.decoded)
+    assert heard.steps == 12
+    assert len(heard.aside) == len(PLACES), "every cell is warmed up once"
+    bench.decoded.clear()
+    decode(tmp_path / "run")
+    assert bench.decoded == []
+
+
+def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
+    """Timed for longer, a run may recommend another γ; a block that lacked the others' γ could not be compared."""
+    asked = config(gamma="recommended", batch_size=1, context=64, grid=GRID | {"gamma": "1:6"})
+    (where,) = [key for key, _ in validation_keys(asked, "p")]
+    with interrupted(bench, after=3 + 3 + 1):
+        decode(tmp_path / "run", asked, {where: 2})
+    bench.decoded.clear()
+    _, heard = decode(tmp_path / "run", asked, {where: 5})
+    assert {one.arm for one in bench.decoded if ":" in one.arm} == {"speculate:1", "speculate:2", "speculate:3"}
+    assert heard.said == [
+        "greedy, batch size 1, context 64: resumed with γ = 1, 2, 3, as it was begun; with --fresh it would be 4, 5, 6"
+    ]
+    requests, _ = read_decoded(tmp_path / "run")
+    assert sorted(requests["gamma"].dropna().unique()) == [0, 1, 2, 3]
+
+
+def test_too_little_memory_for_all_caches_is_told_once(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FakeEndToEnd.run
+
+    def run(self: FakeEndToEnd, *arguments: Any, **options: Any) -> dict[str, Any]:
+        object.__setattr__(self, "interleaves", False)
+        return whole(self, *arguments, **options)
+
+    monkeypatch.setattr(FakeEndToEnd, "run", run)
+    _, heard = decode(tmp_path / "run", config(batch_size=1, context=64))
+    assert heard.said == [
+        "greedy, batch size 1, context 64: no memory for the caches of all arms at once; they run one after another"
+    ]
+
+
+def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
+    bench.max_context = 70
+    with pytest.raises(ValueError, match=r"at most 64, .* 6 tokens .*p target takes 70, got 65"):
+        runner.run(config(), out=tmp_path / "run")
+    assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
+    assert runner.run(config(context=64), out=tmp_path / "run") == 0
+    assert {one.context for one in bench.decoded} == {64}
+
+
+def test_forced_rates_and_lengths_reach_the_decoder(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    end_to_end = bench.end_to_end
+
+    def listen(pair: Any, settings: Any, **options: Any) -> Any:
+        asked.append({"temperature": settings.temperature, **options})
+        return end_to_end(pair, settings, **options)
+
+    monkeypatch.setattr(sys.modules["specgauge.bench.end_to_end.end_to_end"], "EndToEnd", listen)
+    made_of = made.config(
+        sampling=[{"name": "greedy", "temperature": 0.7}],
+        draft_sampling=["greedy"],
+        acceptance_rule=["match"],
+        seed=5,
+        workload={"max_new_tokens": 9},
+        validate={"gamma": 2, "prompts": 1, "acceptance": [0.5, 0.25]},
+        limits={"memory": "3GiB"},
+    )
+    decode(tmp_path / "run", made_of)
+    rates = {"forced_rates": (0.5, 0.25), "draft_sampling": "greedy", "acceptance_rule": "match"}
+    assert asked == [{"temperature": 0.7, "max_new_tokens": 9, "seed": 5, "memory": 3 << 30, **rates}]
+
+
+def test_epsilon_does_not_change_what_an_interrupted_run_decodes(tmp_path: Path, bench: FakeBench) -> None:
+    """Timed costs recommend γ = 2; ε = 8 s a round, known after the first block, γ = 4 (within 1 % of γ = 5)."""
+    grid = {"batch_size": 1, "context": 64, "gamma": "1:5"}
+    made_of = config(grid, gamma="recommended")
+    bench.overhead_s = 8.0
+    with interrupted(bench, after=6):
+        runner.run(made_of, out=tmp_path / "run")
+    assert runner.run(made_of, out=tmp_path / "run") == 0
+    assert Counter(one.arm for one in bench.decoded) == dict.fromkeys(
+        ["plain", "loop", "generate", "speculate:1", "speculate:2", "speculate:3"], 4
+    )
+    (entry,) = Run.open(tmp_path / "run").recommendations()
+    assert (entry["recommended_gamma"], entry["t_overhead_s"]) == (4, 8.0)
+
+
+def test_a_run_decodes_what_is_asked_for(tmp_path: Path, bench: FakeBench) -> None:
+    path = tmp_path / "run"
+    bench.overhead_s = 0.125
+    assert runner.run(config(), out=path) == 0
+    assert {"requests.parquet", "rounds.parquet", "validation.csv"} <= {entry.name for entry in path.iterdir()}
+    run = Run.open(path)
+    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.validation()] == [
+        (*place, 2, 4 if place[0] == 1 else 2) for place in dict.fromkeys(one.place for one in bench.decoded)
+    ]
+    assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
+    assert set(run.predictions()["label"]) == {""}
+    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "validation.csv", "predictions.csv")}
+    bench.decoded.clear()
+    assert runner.run(config(), out=path) == 0
+    assert bench.decoded == []
+    assert {name: (path / name).read_bytes() for name in kept} == kept
+
+
+def test_what_was_not_decoded_is_told(tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(decoding: Decoding) -> None:
+        if decoding.place == (2, 65):
+            raise RuntimeError("odd")
+
+    bench.before_decoding = fail
+    assert runner.run(config(), out=tmp_path / "run") == 1
+    warnings = {warning["code"]: warning["message"] for warning in Run.open(tmp_path / "run").warnings}
+    assert warnings["not_decoded"].endswith(f"first {LARGER}: failed: RuntimeError: odd")
+    assert "pair p: failed: RuntimeError: odd" in capsys.readouterr().err
+    bench.before_decoding = lambda _: None
+    assert runner.run(config(), out=tmp_path / "run") == 0
+    assert "not_decoded" not in {warning["code"] for warning in Run.open(tmp_path / "run").warnings}

@@ -1,0 +1,266 @@
+"""Workers that die or are interrupted, in real processes: what is lost, what is told, what the next run measures."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from specgauge.configs.loader import config_to_yaml
+from specgauge.configs.schema import Config
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.run import runner, worker
+from specgauge.sweeps.run.session import PairOutcome
+from specgauge.sweeps.run.worker import measure_apart, work
+from specgauge.sweeps.store.checkpoint import MARK
+from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tables import read_decoded
+from specgauge.sweeps.store.writer import OpenRun
+from tests.sweeps import made, odd_workers
+from tests.sweeps.apart import (
+    CONFIG,
+    FIRST,
+    KILLED,
+    PATIENCE_S,
+    SECOND,
+    by_cell,
+    is_alive,
+    measured,
+    pairs,
+    wait_for,
+    worker_of,
+)  # fmt: skip
+from tests.sweeps.fake_bench import Decoding, FakeBench
+from tests.sweeps.run.test_worker import DECODED, DECODING, FATAL, SEGFAULT, marked
+
+THREE = made.config(pairs=pairs("loads", "writes", "fine"), grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def paths() -> Iterator[None]:
+    """What workers have to find, and threads that leave the machine to others."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", odd_workers.PATHS)
+        patched.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    """In this process, for the run that is resumed."""
+    return FakeBench().take_over(monkeypatch)
+
+
+def run_apart(path: Path, config: Config, *accidents: str) -> tuple[int, Path, str]:
+    """The exit code, the run and what it answered."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(io.StringIO()):
+        patched.setattr(worker, "WORK", odd_workers.with_accidents(*accidents))
+        return runner.run(config, out=path, apart=True), path, out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
+    return run_apart(tmp_path_factory.mktemp("pairs") / "run", THREE, "fake deaths")
+
+
+class TestOnePairOfSeveral:
+    """With the fake bench, in real processes: one pair dies loading, one writing its only texts, one is fine."""
+
+    LOADING = f"{KILLED}, while loading loads"
+    WRITING = f"killed: {SEGFAULT}, while writing texts, writes, greedy"
+
+    def test_the_others_are_measured(self, three: tuple[int, Path, str]) -> None:
+        code, path, _ = three
+        assert code == 1
+        rows = Run.open(path).predictions().to_dict("records")
+        assert {(row["pair"], row["status"], row["reason"]) for row in rows} == {
+            ("loads", "killed", self.LOADING),
+            ("writes", "unmeasured", self.WRITING),
+            ("fine", "ok", ""),
+        }
+        assert not (path / MARK).exists()
+
+    def test_the_warnings_say_so(self, three: tuple[int, Path, str]) -> None:
+        found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(three[1]).warnings}
+        assert found >= {
+            ("killed", "pair loads"),
+            ("acceptance_missing", "pair writes, sampling greedy"),
+            ("acceptance_missing", "pair loads, sampling greedy"),
+        }
+        assert "not_decoded" not in {code for code, _ in found}
+
+    def test_the_next_run_measures_them(self, three: tuple[int, Path, str], bench: FakeBench) -> None:
+        path = three[1]
+        lines = Run.open(path).journal()
+        cells = {pair: [cell.id for cell in plan_cells(THREE) if cell.pair == pair] for pair in ("loads", "writes")}
+        statuses = by_cell(lines)
+        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"killed"}] * 2 + [{"ok"}] * 2
+        assert not Run.open(path).has_acceptance("writes", "greedy")
+
+        assert [work(path, pair) for pair in cells] == [PairOutcome()] * 2
+        statuses = by_cell(Run.open(path).journal())
+        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"ok"}] * 4
+        assert {line.cell for line in Run.open(path).journal()[len(lines) :]} == set(cells["loads"])
+        assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in cells)
+
+
+@pytest.fixture(scope="module")
+def undecoded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
+    return run_apart(tmp_path_factory.mktemp("decoding") / "run", DECODED, "fake decoding dies in 1x65")
+
+
+class TestDecoding:
+    """A real process that is killed whenever it decodes one cell of four."""
+
+    def test_the_other_cells_are_decoded(self, undecoded: tuple[int, Path, str]) -> None:
+        code, path, out = undecoded
+        assert code == 1
+        places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
+        assert places == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
+        assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
+        assert not (path / MARK).exists()
+        (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
+        assert message.endswith(f"first {FATAL}: killed: {KILLED}")
+        assert message in out
+
+    def test_the_next_run_decodes_that_cell_only(self, undecoded: tuple[int, Path, str], bench: FakeBench) -> None:
+        path, seen = undecoded[1], set()
+
+        def look(decoding: Decoding) -> None:
+            assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
+            seen.add(decoding.place)
+
+        bench.before_decoding = look
+        assert work(path, "p", [DECODING]) == PairOutcome()
+        assert bench.decoded == []
+        assert work(path, "p") == PairOutcome()
+        assert seen == {(1, 65)}
+        requests, _ = read_decoded(path)
+        assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused:
+    """A `specgauge run` in a process group of its own, whose worker waits in the second cell."""
+
+    run: Path
+    process: subprocess.Popen[str]
+    worker: int
+
+    def wait(self) -> str:
+        """What it printed on stderr by its end; nothing on stdout."""
+        out, errors = self.process.communicate(timeout=PATIENCE_S)
+        assert out == ""
+        return errors
+
+
+@pytest.fixture
+def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
+    """`request.param`: further accidents of the worker."""
+    config, run = tmp_path / "config.yaml", tmp_path / "run"
+    config.write_text(config_to_yaml(CONFIG))
+    accidents = ",".join(["fake", *getattr(request, "param", ()), f"pause in {SECOND.id}"])
+    command = [sys.executable, "-P", "-m", "tests.sweeps.odd_workers", accidents, "run", str(config)]
+    with subprocess.Popen(
+        [*command, "--out", str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            worker_or_end = wait_for(lambda: worker_of(run, SECOND) or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            yield Paused(run=run, process=process, worker=worker_or_end)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("to_whom", ["everybody", "the parent alone", "the parent, by a scheduler"])
+def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, paused: Paused, bench: FakeBench) -> None:
+    if to_whom == "everybody":
+        for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGINT):  # Ctrl-Z, fg, Ctrl-C
+            os.killpg(paused.process.pid, number)
+    else:
+        paused.process.send_signal(signal.SIGINT if to_whom == "the parent alone" else signal.SIGTERM)
+    errors, run = paused.wait(), paused.run
+    assert paused.process.returncode == 130
+    assert errors.splitlines()[-1].startswith(f"specgauge: interrupted; every finished block is kept in {run}, ")
+    assert "Traceback" not in errors
+    assert not is_alive(paused.worker)
+    assert not (run / MARK).exists()
+    assert (run / "cells.jsonl").read_bytes().endswith(b"\n")
+    before = Run.open(run).journal()
+    assert by_cell(before) == {FIRST.id: {"ok"}}
+
+    assert work(run, "p") == PairOutcome()
+    after = Run.open(run).journal()
+    assert after[: len(before)] == before
+    assert by_cell(after) == {FIRST.id: {"ok"}, SECOND.id: {"ok"}}
+    assert len(measured(after)) == len(set(measured(after)))
+
+
+@pytest.mark.parametrize("paused", [(), ("deaf",)], indirect=True, ids=["at a terminal", "in the background"])
+def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
+    paused.process.kill()
+    paused.wait()
+    wait_for(lambda: not (paused.run / MARK).exists())  # it ended as after Ctrl-C, not by a signal
+    wait_for(lambda: not is_alive(paused.worker))
+    with OpenRun.open(paused.run, CONFIG, fresh=False) as opened:
+        assert {line.cell for line in opened.journal.lines} == {FIRST.id}
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    config = made.config(grid={"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"})
+    made.begin(path, config).close()
+    monkeypatch.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
+    with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
+        measure_apart(path, config, "p", say=print)
+    content = (path / "cells.jsonl").read_bytes()
+    assert content.endswith(b"\n")
+    assert odd_workers.JOURNAL_BYTES - 1000 < len(content) <= odd_workers.JOURNAL_BYTES
+    assert not (path / MARK).exists()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import specgauge
+from specgauge.sweeps.run import worker
+from tests.sweeps import odd_workers
+from tests.sweeps.apart import CONFIG
+print("the script runs", file=sys.stderr)
+worker.WORK = odd_workers.with_accidents("refuse in left_behind", "fake")
+sys.exit(specgauge.run(CONFIG, out=Path("run"), apart=True) or "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("how", ["a file", "standard input"])
+def test_a_script_without_a_guard_runs_once_and_its_folder_is_not_the_workers(tmp_path: Path, how: str) -> None:
+    (tmp_path / "left_behind.py").write_text("")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ended = subprocess.run(
+        [sys.executable, "script.py" if how == "a file" else "-"],
+        input=SCRIPT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("the script runs") == 1
+    assert "timing p …" in ended.stderr.splitlines()
+    assert ended.stdout.startswith("pair p, sampling greedy")

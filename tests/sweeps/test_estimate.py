@@ -1,0 +1,182 @@
+"""What a sweep should take in memory and time, counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.schema import Config
+from specgauge.sweeps import estimate
+from specgauge.sweeps.estimate import (
+    AssumedMachine,
+    check_contexts,
+    interleaved_bytes,
+    kv_bytes,
+    memory_bytes,
+    over_memory,
+    time_estimate,
+)
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_model_size, read_sizes
+from specgauge.sweeps.plan import plan_cells
+from tests.sweeps import made
+from tests.sweeps.test_model_sizes import SHAPE, TENSORS
+
+LAUNCHES = AssumedMachine(name="m", bytes_per_s=1e30, flops_per_s=1e30, launch_s=1.0)
+"""Every forward of a model of one layer takes a second."""
+ONE = ModelSize(parameters=1, dtype="float32", layers=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made.model_folder(tmp_path / "model", SHAPE, TENSORS)
+
+
+def with_models(folder: Path, draft: object = None, **changes: Any) -> Config:
+    prompts = folder.parent / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    pair = {"name": "p", "target": str(folder), "draft": draft or str(folder)}
+    return made.config(**{"pairs": [pair], "workload": {"prompts": str(prompts)}, **changes})
+
+
+def test_memory_by_part(folder: Path) -> None:
+    size = read_model_size(ModelConfig(model=str(folder)), role="target")
+    config = with_models(
+        folder,
+        grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
+        acceptance={"batch_size": 2, "chunk": 5},
+    )
+    assert memory_bytes(config, PairSizes(target=size, draft=size), plan_cells(config)) == {
+        "weights": 2 * 4 * 4224,
+        "keys and values": 2 * (2 * 2 * 2 * 8 * (64 + 3 + 1) * 4 * 4),
+        "logits": max(4 * (3 + 1), 2 * 5) * 100 * 4 * 4,
+    }
+    assert memory_bytes(config, PairSizes(target=size, draft=None), plan_cells(config)) == {
+        "weights": None,
+        "keys and values": None,
+        "logits": 16 * 100 * 4 * 4,
+    }
+
+
+def test_time_is_counted_in_forwards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: LAUNCHES)
+    config = with_models(
+        folder,
+        precision={"block_samples": 2, "min_blocks": 3, "max_blocks": 10, "max_seconds": None},
+        workload={"prompts": "embedded", "max_new_tokens": 10, "repetitions": 3},
+        acceptance={"batch_size": 8},
+    )
+    found = time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20)
+    assert found is not None
+    # decode 2, draft 1 + 3 + 1, catch-up 2, three verifies of 2: 15 forwards a sample; prefills 2 a block
+    assert found.timing_s[0] == pytest.approx(3 * (2 * 15 + 2), rel=1e-12)
+    assert found.timing_s[1] == pytest.approx(10 * 2 * 15 + 5 * 2, rel=1e-12)
+    # 3 batches × 3 texts: a prefill, 10 tokens, two passes
+    assert found.acceptance_s == pytest.approx(9 * 13, rel=1e-12)
+    assert time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=None), prompts=20) is None
+
+
+def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block at γ = 2: three baselines of 11 forwards; two prefills, 10 / 2 rounds of 3, and a pass of each model."""
+    monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: LAUNCHES)
+
+    def found(**verify: Any) -> float:
+        config = with_models(
+            folder,
+            grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
+            validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
+        )
+        seconds = time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20)
+        assert seconds is not None
+        return seconds.validation_s
+
+    block = 3 * 11 + 2 + 5 * 3 + 2
+    assert found(prompts=6) == pytest.approx((6 + 2) * block, rel=1e-12)
+    assert found(prompts=None, repetitions=2) == pytest.approx(2 * (20 + 5) * block, rel=1e-12)
+    assert found(max_seconds=300) == pytest.approx(300, rel=1e-12)
+    assert found(max_seconds=1) == pytest.approx(2 * block, rel=1e-12)
+    few = block - 2 * 11  # without generate and the bare loop
+    assert found(prompts=6, baseline_blocks=1) == pytest.approx(8 * few + 2 * 22, rel=1e-12)
+    assert found(prompts=6, baseline_blocks=4) == pytest.approx(8 * few + 6 * 22, rel=1e-12)
+    arm = 2 + 5 * 3 + 2  # a policy drafts about as γ = 2 does
+    found_with = found(prompts=6, policies=["svip", "renewal"])
+    assert found_with == pytest.approx((6 + 2) * (block + 2 * arm), rel=1e-12)
+
+
+def test_a_forward_is_bound_by_memory_or_by_arithmetic() -> None:
+    machine = AssumedMachine(name="m", bytes_per_s=8.0, flops_per_s=4.0, launch_s=0.5)
+    size = ModelSize(parameters=4, dtype="float32", layers=2)
+    assert machine.forward_s(size, 1) == 2 * 0.5 + 16 / 8
+    assert machine.forward_s(size, 10) == 2 * 0.5 + 2 * 4 * 10 / 4
+
+
+def test_interleaved_arms_have_a_cache_each(folder: Path) -> None:
+    changes: dict[str, Any] = {
+        "grid": {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"},
+        "verify": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
+    }
+
+    def caches(**others: Any) -> int | None:
+        config = with_models(folder, **(changes | others))
+        return interleaved_bytes(config, config.pairs[0], read_sizes(config)["p"])
+
+    assert caches() == 5 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4  # arms but generate, models, numbers a token, …
+    assert caches(validate=None) is caches(mode="compile") is None
+
+
+@pytest.mark.parametrize("verify", [None, {"max_new_tokens": 29}])
+def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, verify: Any) -> None:
+    """128 positions take a round of γ = 3 after 124, and a text of 29 tokens after 99."""
+    least, allowed = (125, "124") if verify is None else (100, "99")
+    config = with_models(folder, grid={"context": [64, least], "gamma": "1:3"}, validate=verify)
+    with pytest.raises(ValueError, match=allowed):
+        check_contexts(config, read_sizes(config))
+    fits = with_models(folder, grid={"context": [64, least - 1], "gamma": "1:3"}, validate=verify)
+    check_contexts(fits, read_sizes(fits))
+    rule = {"context": [64, least], "gamma": "1:3", "exclude": [{"context": least}]}
+    ruled = with_models(folder, grid=rule, validate=verify)
+    check_contexts(ruled, read_sizes(ruled))
+
+
+def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
+    size = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1, vocabulary=5, max_context=128)
+    sizes = PairSizes(target=size, draft=size)
+    # weights 2 · 40; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 320 at (1, 16), 960 at (1, 56),
+    # 640 at (2, 16), 1920 at (2, 56)
+    grid = {"batch_size": [1, 2], "context": [16, 56], "gamma": "1:3"}
+    config = with_models(folder, grid=grid, limits={"memory": 80 + 960})
+    cells = plan_cells(config)
+    assert [over_memory(config, sizes, cell) for cell in cells[:3]] == [None, None, None]
+    assert str(over_memory(config, sizes, cells[3])).startswith("needs 0.00191 MiB by estimate (weights 7.63e-05 MiB, ")
+    assert over_memory(config, PairSizes(target=size, draft=None), cells[3]) is None
+    assert over_memory(with_models(folder, grid=grid), sizes, cells[3]) is None
+    assert kv_bytes(config, sizes, cells[1]) == 960
+    ruled = with_models(folder, grid={**grid, "exclude": [{"batch_size": 2, "context": 56}]})
+    expected = time_estimate(ruled, ruled.pairs[0], sizes, prompts=2)
+    assert time_estimate(config, config.pairs[0], sizes, prompts=2) == expected
+    too_large = with_models(folder, limits={"memory": 79})
+    assert str(over_memory(too_large, sizes, cells[0])).endswith("raise it, or load the models in a smaller dtype")
+
+
+def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> None:
+    grid: dict[str, Any] = {"batch_size": 1, "context": 64, "gamma": {"max": 12, "search": "adaptive"}}
+    found = {}
+    for name, gamma in (("searched", grid["gamma"]), ("every", "1:12"), ("fewest", "1:4")):
+        config = made.config(grid={**grid, "gamma": gamma})
+        estimate = time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10)
+        assert estimate is not None
+        found[name] = estimate
+    assert found["searched"].timing_s[1] == found["every"].timing_s[1]
+    assert found["fewest"].timing_s[0] < found["searched"].timing_s[0] < found["every"].timing_s[0]
+
+
+def test_the_seconds_of_a_cell_bound_the_estimate(folder: Path) -> None:
+    grid = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"}
+    precision = {"max_seconds": 100, "max_cell_seconds": 1e-9}
+    config = with_models(folder, grid=grid, precision=precision)
+    size = read_model_size(config.pairs[0].target, role="target")
+    found = time_estimate(config, config.pairs[0], PairSizes(target=size, draft=size), prompts=2)
+    assert found is not None
+    assert found.timing_s[1] == found.timing_s[0]
