@@ -121,7 +121,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     return _Predicted(
         [row_of(PredictionRow, row, where) for row in found.rows],
         [row_of(RecommendationRow, row, where) for row in found.recommendations],
-        [row_of(ValidationRow, row, where) for row in (*found.verification, *found.policies)],
+        [row_of(ValidationRow, row, where) for row in (*found.validation, *found.policies)],
         [row_of(WarningRow, row, where) for row in found.warnings],
     )
 

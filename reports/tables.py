@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias, TypeVar
 
+from specgauge.model.arms import Arm
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.medians import drift, worst_half_width
@@ -223,8 +224,8 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
 
 def _arm_words(arm: str) -> str:
     """The arm in the report's symbols."""
-    name, _, gamma = arm.partition(":")
-    return _ARMS[name].format(gamma)
+    parsed = Arm.parse(arm)
+    return _ARMS[parsed.kind].format(parsed.gamma)
 
 
 def row_groups(
