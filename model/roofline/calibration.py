@@ -6,13 +6,11 @@ loss is soft-L1 on log(predicted / measured), so that a few bad measurements do 
 steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
 
 The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3):
-  - memory and arithmetic of an operation one after the other (exponent 1) against the larger of the two (∞) and the
-    square sum (2): the plain sum is nearest, the maximum misses up to twice as much;
-  - attention dealt in waves of two blocks to each multiprocessor against perfect balance: without waves the error is
-    two to seven times as large, because 256 blocks on 2·108 places take 1.27 times what their bytes say while 128, 192
-    and 512 take 1.00, 1.00 and 1.05 times.  Two blocks (a FlashAttention block of 80 KB at head dimension 128 in the
-    164 KB of an A100's multiprocessor) is also what the error chooses: 1 and 3 do no better than balance;
-  - a fourth number, seconds for each token: better for one of four columns, worse for three, so left out by default.
+  - memory and arithmetic of an operation add up (exponent 1): the larger of the two (∞) misses up to twice as much;
+  - attention runs in waves of two blocks to each multiprocessor: with perfect balance, or with 1 or 3 blocks, the
+    error is two to seven times as large (256 blocks on 2·108 places take 1.27 times what their bytes say).
+    Two blocks of 80 KB (FlashAttention, head dimension 128) are what the 164 KB of an A100's multiprocessor hold;
+  - a fourth number, seconds for each token, is better for one of four columns and worse for three.
 
 Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
 as good as the guess that the other machine runs the same.

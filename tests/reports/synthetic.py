@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from specgauge.configs.canonical import short_hash
@@ -25,6 +24,7 @@ from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.store.rows import row_of
 from specgauge.sweeps.store.rundir import acceptance_file_name
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
+from tests.sweeps.made import acceptance_frame
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
 BLOCKS = 3
@@ -178,31 +178,8 @@ def _write_acceptance(folder: Path, shape: Shape) -> None:
     folder.mkdir()
     for pair in shape.pairs:
         for sampling, alpha in shape.alphas.items():
-            frame = acceptance_frame(alpha, shape.prompts, shape.positions)
+            frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
             frame.to_parquet(folder / acceptance_file_name(pair, sampling), index=False)
-
-
-def acceptance_frame(alpha: float, prompts: int, positions: int) -> pd.DataFrame:
-    """A recorded pass in which the draft's token passes with probability `alpha` at every position."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
-    count = len(rows)
-    columns: dict[str, tuple[list[Any], str]] = {
-        "prompt": ([prompt for prompt, _ in rows], "int32"),
-        "repetition": ([0] * count, "int32"),
-        "position": ([position for _, position in rows], "int32"),
-        "context": ([32 + position for _, position in rows], "int32"),
-        "token": ([(97 * prompt + 31 * position) % 4001 for prompt, position in rows], "int32"),
-        "target_prob": ([0.5] * count, "float64"),
-        "draft_prob": ([0.5 * alpha] * count, "float64"),
-        "overlap_ratio": ([alpha] * count, "float64"),
-        "overlap_match": ([0.5 * alpha] * count, "float64"),
-        "draft_argmax": ([7] * count, "int32"),
-        "draft_argmax_target_prob": ([0.3] * count, "float64"),
-        "draft_top_prob": ([0.6] * count, "float64"),
-        "draft_entropy_nats": ([1.0] * count, "float64"),
-        "end_reason": (["length"] * count, "str"),
-    }
-    return pd.DataFrame({name: pd.Series(values, dtype=kind) for name, (values, kind) in columns.items()})
 
 
 def prediction_rows(shape: Shape) -> list[dict[str, Any]]:

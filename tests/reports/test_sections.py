@@ -14,9 +14,10 @@ from specgauge.reports.sections import (
 from specgauge.reports.summaries import acceptance_curves
 from specgauge.sweeps.store.schema import RecommendationRow
 from tests.reports.pages import Page, read_page
-from tests.reports.synthetic import Shape, acceptance_frame, recommended
+from tests.reports.synthetic import Shape, recommended
 from tests.reports.synthetic import predicted as prediction_rows
 from tests.reports.validation_rows import a_record
+from tests.sweeps.made import acceptance_frame
 
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
 
@@ -83,7 +84,7 @@ def test_nothing_known_gives_no_block() -> None:
 
 
 def test_acceptance_has_survival_and_each_step() -> None:
-    frames = {("embedded", "t1"): acceptance_frame(0.7, 12, 40)}
+    frames = {("embedded", "t1"): acceptance_frame(12, 40, 0.7)}
     setting = Setting(pair="embedded", mode="eager", sampling="t1", draft_sampling="same", acceptance_rule="ratio")
     (block,) = acceptance_blocks(acceptance_curves(frames, [setting], SMALL.config()), ["greedy", "t1"])
     survival, steps = (panel.svg for panel in block.panels)
