@@ -39,10 +39,6 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_version(command: Run) -> None:
-    assert command("--version") == (0, f"specgauge {specgauge.__version__}\n", "")
-
-
 def test_help_goes_to_stdout_when_asked_for_and_to_stderr_when_not(command: Run) -> None:
     code, asked, err = command("--help")
     assert (code, err) == (0, "")
@@ -63,23 +59,16 @@ def test_schema_is_json(command: Run) -> None:
     assert json.loads(out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
-def test_run_defaults_to_the_quickstart_in_runs(command: Run, sweep: list[dict[str, Any]]) -> None:
-    assert command("run")[0] == 0
+def test_run_measures_the_quickstart_into_runs_or_what_it_is_told(command: Run, sweep: list[dict[str, Any]]) -> None:
+    sweep.append({"code": 1})
+    assert command("run")[0] == 1, "a cell failed"
     (call,) = sweep
     assert (call["config"].name, call["out"], call["fresh"]) == ("quickstart", Path("runs/quickstart"), False)
-
-
-def test_options_of_run_reach_the_sweep(command: Run, sweep: list[dict[str, Any]]) -> None:
-    arguments = ["--out", "there", "--set", "grid.gamma=2", "--set", "seed=3", "--fresh"]
-    assert command("run", "wide", *arguments)[0] == 0
+    sweep.clear()
+    assert command("run", "wide", "--out", "there", "--set", "grid.gamma=2", "--set", "seed=3", "--fresh")[0] == 0
     (call,) = sweep
     assert (call["config"].name, call["config"].grid.gamma, call["config"].seed) == ("wide", (2,), 3)
     assert (call["out"], call["fresh"]) == (Path("there"), True)
-
-
-def test_a_failed_cell_is_code_1(command: Run, sweep: list[dict[str, Any]]) -> None:
-    sweep.append({"code": 1})
-    assert command("run")[0] == 1
 
 
 def test_an_interruption_says_what_is_kept_and_how_to_go_on(command: Run, sweep: list[dict[str, Any]]) -> None:

@@ -128,21 +128,12 @@ def test_empty_cells_and_absent_columns_are_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("", "cells.csv"),
-        ("gamma\n", "cells.csv"),
-        ("gama\n1\n", "cells.csv"),
-        ("gamma;t_decode_s\n1;2\n", "cells.csv"),
-        ("\ngamma,gamma\n1,2\n", "cells.csv"),
         ("gamma,t_decode_ms\n1,2\n", "cells.csv"),
-        ("gamma,x\n1,2\n3\n", "cells.csv, line 3"),
         (b"gamma\n\xff\n", "cells.csv"),
-        ('gamma\n"1\n', "cells.csv"),
         ("gamma\n1\n\n1.5\n", "cells.csv, line 4, gamma"),
         ("gamma\nnan\n", "cells.csv, line 2, gamma"),
         ("gamma\n1_0\n", "cells.csv, line 2, gamma"),
-        ("gamma\n10\n", "cells.csv, line 2, gamma"),
         ("gamma,t_decode_s\n,1\n", "cells.csv, line 2, gamma"),
-        ("gamma,t_decode_s\n1,0\n", "cells.csv, line 2, t_decode_s"),
         ("gamma,t_decode_s\n1,1e999\n", "cells.csv, line 2, t_decode_s"),
     ],
 )

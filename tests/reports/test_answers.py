@@ -130,12 +130,6 @@ def test_undecided_says_where_the_uncertainty_comes_from(changes: Mapping[str, A
     assert group.following.endswith(share)
 
 
-def test_undecided_without_intervals_names_both_remedies() -> None:
-    (group,) = groups(an_answer(1, 64, "undecided", None))
-    assert "workload.prompts" in group.following
-    assert "precision.max_blocks" in group.following
-
-
 NOTHING = dict.fromkeys((*ENDS, "p_speculation_pays", "best_gamma"))
 
 
@@ -151,6 +145,8 @@ def test_an_answer_without_an_interval_says_so() -> None:
     (group,) = groups(an_answer(1, 64, "undecided", None, reason="one block only", **nothing))
     assert group.gain == "γ = 1 would give 1.42\u202f× (its interval is not known)"
     assert group.uncertainty == "one block only"
+    assert "workload.prompts" in group.following
+    assert "precision.max_blocks" in group.following
 
 
 def test_where_plain_decoding_is_best_the_largest_speedup_is_the_one_shown() -> None:

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,13 +84,6 @@ def test_a_journal_without_a_block_gives_no_warning_but_that(left: str | None, t
     if left is not None:
         (run / "cells.jsonl").write_text(left, encoding="utf-8")
     assert {one.code for one in findings(read_report_data(run), {})} == {"unmeasured", "acceptance_missing"}
-
-
-def test_a_torn_journal_line_is_passed_over(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
-    with (run / "cells.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"schema": 1})[:-1])
-    assert len(read_report_data(run).lines) == len((run / "cells.jsonl").read_text(encoding="utf-8").splitlines()) - 1
 
 
 def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
