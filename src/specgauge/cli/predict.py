@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from specgauge.cli.parsing import GivenAcceptance, Table, read_table
+from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import OneAlpha
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray, positive_times_s, times_s
@@ -53,6 +53,7 @@ GIVEN = "given"
 LEAST_VERIFY_SHARE, MOST_STEPS = 0.5, 10
 """Less than this share of a decode step to verify, or over so many decode steps for each token of a round in any part,
 looks like a time without its unit."""
+FIT_ERRORS = ("mean_abs_error", "worst_abs_error", "loo_mean_abs_error", "loo_worst_abs_error")
 _HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "t_draft_catch_up_s")
 """Columns of a table document that its text leaves out or shows in another form."""
 
@@ -69,23 +70,29 @@ class GivenCosts:
 
 
 def costs_from_options(
-    gammas: Sequence[int],
-    *,
-    t_decode_s: float,
-    t_verify_s: Sequence[float],
-    t_draft_s: Sequence[float] | None = None,
-    draft_kind_name: str = "autoregressive",
-    t_draft_total_s: Sequence[float] | None = None,
-    t_draft_catch_up_s: float = 0.0,
-    t_overhead_s: float | None = None,
+    gammas: Sequence[int], options: Mapping[str, str | None], draft_kind_name: str = "autoregressive"
 ) -> GivenCosts:
-    """The costs typed; lists hold one value or one for each gamma, `t_draft_s` one a step.
+    """The costs typed, by option (None: not given); lists hold one value or one for each gamma, `t_draft` one a step.
 
     Raises:
         ValueError: times that no machine has, lists that do not fit the gammas, or not exactly one of the draft costs.
     """
+
+    def several_s(name: str) -> list[float] | None:
+        text = options[name]
+        return None if text is None else parse_durations_s(text, option_name(name))
+
+    def one_s(name: str) -> float | None:
+        text = options[name]
+        return None if text is None else parse_duration_s(text, option_name(name))
+
     drafts = np.array(gammas)
-    verify = positive_times_s("--t-verify", t_verify_s)
+    t_decode_s, t_verify_s = one_s("t_decode"), several_s("t_verify")
+    for flag, value in (("--t-decode", t_decode_s), ("--t-verify", t_verify_s)):
+        if value is None:
+            raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
+    t_draft_s, t_draft_total_s, t_overhead_s = several_s("t_draft"), several_s("t_draft_total"), one_s("t_overhead")
+    verify = positive_times_s("--t-verify", t_verify_s or [])
     if verify.size not in (1, drafts.size):
         raise ValueError(f"--t-verify: expected one value for all {drafts.size} gammas or one each, got {verify.size}")
     if (t_draft_s is None) == (t_draft_total_s is None):
@@ -97,10 +104,10 @@ def costs_from_options(
         raise ValueError(f"--t-draft-total: expected one value for each of the {drafts.size} gammas, got {total.size}")
     costs = RoundCosts(
         gammas=drafts,
-        t_decode_s=positive_times_s("--t-decode", t_decode_s),
+        t_decode_s=positive_times_s("--t-decode", t_decode_s or 0.0),
         t_draft_total_s=total,
         t_verify_s=np.broadcast_to(verify, drafts.shape),
-        t_draft_catch_up_s=times_s("--t-draft-catch-up", t_draft_catch_up_s),
+        t_draft_catch_up_s=times_s("--t-draft-catch-up", one_s("t_draft_catch_up") or 0.0),
         t_overhead_s=None
         if t_overhead_s is None
         else np.broadcast_to(times_s("--t-overhead", t_overhead_s), drafts.shape),
@@ -327,12 +334,11 @@ def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.nda
 
 
 def _fit_document(column: str, fitted: OverheadFit) -> dict[str, Any]:
-    names = ("mean_abs_error", "worst_abs_error", "loo_mean_abs_error", "loo_worst_abs_error")
     groups = {
-        group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *names)}
+        group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *FIT_ERRORS)}
         for group in fitted.groups
     }
-    return {"column": column, "groups": groups, **{name: getattr(fitted, name) for name in names}}
+    return {"column": column, "groups": groups, **{name: getattr(fitted, name) for name in FIT_ERRORS}}
 
 
 def _errors(errors: FloatArray) -> dict[str, Any] | None:
@@ -416,30 +422,18 @@ def table_text(document: Mapping[str, Any]) -> str:
 
 
 def _fit_table(fit: Mapping[str, Any]) -> str:
-    names = ("mean_abs_error", "worst_abs_error", "loo_mean_abs_error", "loo_worst_abs_error")
-    headings = [
-        cell_text(fit["column"]),
-        "rows",
-        "overhead (ms)",
-        "mean (%)",
-        "worst (%)",
-        "LOO mean (%)",
-        "LOO worst (%)",
-    ]
+    headings = [cell_text(fit["column"]), "rows", "overhead (ms)"]
+    headings += ["mean (%)", "worst (%)", "LOO mean (%)", "LOO worst (%)"]
     total = {"rows": sum(values["rows"] for values in fit["groups"].values()), "t_overhead_s": None, **fit}
-    cells = [
-        [group, values["rows"], milliseconds(values["t_overhead_s"]), *(_hundred(values[name]) for name in names)]
-        for group, values in [*fit["groups"].items(), ("all", total)]
-    ]
+    cells = []
+    for group, values in [*fit["groups"].items(), ("all", total)]:
+        errors = [None if values[name] is None else 100 * values[name] for name in FIT_ERRORS]
+        cells.append([group, values["rows"], milliseconds(values["t_overhead_s"]), *errors])
     return text_table(headings, cells)
 
 
 def _marks(row: Mapping[str, Any], source: str) -> str:
-    marks = [
-        word
-        for word, at in (("best", row["best_gamma"]), ("recommended", row["recommended_gamma"]))
-        if at == row["gamma"]
-    ]
+    marks = [word for word in ("best", "recommended") if row[f"{word}_gamma"] == row["gamma"]]
     if not row["within_limits"]:
         marks.append("over --max-itl")
     if source != "alpha" and row["acceptance_known"] in ("assumed", "extrapolated"):
@@ -492,7 +486,3 @@ def _at_recommended(document: Mapping[str, Any]) -> list[str]:
         found = "no alpha reaches it" if needed is None else f"alpha {needed:.3f} is needed"
         lines.append(f"for S = {document['wanted_speedup']:g} at gamma {at['gamma']}: {found}")
     return lines
-
-
-def _hundred(fraction: float | None) -> float | None:
-    return None if fraction is None else 100 * fraction
