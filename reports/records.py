@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from specgauge.model.settings import Point, Setting
 from specgauge.sweeps.analysis.predictions import predict
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from specgauge.configs.schema import Config
 
-SPECULATE = "speculate"
-DO_NOT = "do not speculate"
-UNDECIDED = "undecided"
+SPECULATE: Final = "speculate"
+DO_NOT: Final = "do not speculate"
+UNDECIDED: Final = "undecided"
 RESUME = "run the same `specgauge run` again: it goes on where it stopped"
 
 

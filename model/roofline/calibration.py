@@ -265,7 +265,6 @@ class Calibration:
     """Fitted efficiencies with all that is needed to judge a prediction made with them."""
 
     efficiency: Efficiency
-    form: Form
     groups: tuple[MeasuredSteps, ...]
     held_out: tuple[HeldOut, ...]
     """Empty where there was only one value to hold out by."""
@@ -285,21 +284,20 @@ class Calibration:
         return tuple(name for name, value in self.elasticity.items() if value < LEAST_ELASTICITY)
 
 
-def calibrate(groups: Sequence[MeasuredSteps], *, form: Form = SUM, by: Axis = "batch_size") -> Calibration:
-    """Fit all groups together and cross-validate by `by` (left undone where it has one value only).
+def calibrate(groups: Sequence[MeasuredSteps], *, by: Axis = "batch_size") -> Calibration:
+    """Fit all groups together by the default form and cross-validate by `by` (left undone where it has one value only).
 
     Raises:
         ValueError: fewer steps than numbers to fit.
     """
-    efficiency = fit_efficiency(groups, form)
+    efficiency = fit_efficiency(groups)
     values = np.unique(np.concatenate([group.axis(by) for group in groups]))
-    held_out = cross_validate(groups, roofline_fit(form), by=by) if values.size > 1 else []
+    held_out = cross_validate(groups, roofline_fit(), by=by) if values.size > 1 else []
     return Calibration(
         efficiency=efficiency,
-        form=form,
         groups=tuple(groups),
         held_out=tuple(held_out),
-        elasticity={name: _elasticity(groups, efficiency, name) for name in form.free},
+        elasticity={name: _elasticity(groups, efficiency, name) for name in SUM.free},
     )
 
 

@@ -27,6 +27,7 @@ from specgauge.model.provenance import Provenance
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
     FORMS,
+    SUM,
     Axis,
     Calibration,
     Comparison,
@@ -354,7 +355,7 @@ def fitted_text(calibration: Calibration) -> str:
         "token_s": f"{fitted.token_s * 1e6:.2f} µs a token",
     }
     unsure = calibration.unidentified
-    line = ", ".join(words[name] + (" (not identified)" if name in unsure else "") for name in calibration.form.free)
+    line = ", ".join(words[name] + (" (not identified)" if name in unsure else "") for name in SUM.free)
     count = sum(group.time_s.size for group in calibration.groups)
     if calibration.held_out_error is None:
         return f"{line}; {count} steps, no second value to hold out"
