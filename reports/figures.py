@@ -78,7 +78,7 @@ class SeriesStyle:
 
 
 def marker(index: int) -> str:
-    """Circle, square, triangle, diamond, by turns."""
+    """Circle, square, triangle, diamond, and again."""
     return "os^D"[index % 4]
 
 

@@ -19,9 +19,8 @@ from markupsafe import Markup
 from specgauge.model.settings import Point, Setting
 from specgauge.reports import sections
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
-from specgauge.reports.findings import findings
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
-from specgauge.reports.records import ReportData, curves, read_report_data, validated
+from specgauge.reports.records import ReportData, curves, findings, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
 from specgauge.reports.validation import validation_section

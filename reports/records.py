@@ -7,11 +7,12 @@ A run that stopped early still gives a report: it is predicted from what there i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from specgauge.model.settings import Point, Setting
+from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
@@ -195,3 +196,43 @@ def validated(rows: Iterable[ValidationRow]) -> dict[tuple[Setting, Point, int],
         for row in rows
         if row.lossless and row.speedup_measured is not None and row.gamma is not None
     }
+
+
+def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
+    """What to know before relying on the numbers: what is missing, what the run warns of, what all predictions show.
+
+    Nothing is added of a code that the run warned of.
+    """
+    codes = {one.code for one in data.warnings}
+    found = [one for one in data.gaps if one.code not in codes]
+    found += data.warnings
+    found += [one for one in (*_optimistic(curves), *_at_the_edge(data)) if one.code not in codes]
+    sentences = [replace(one, message=sentence(one.message), remedy=sentence(one.remedy)) for one in found]
+    return list(dict.fromkeys(sentences))
+
+
+def _optimistic(curves: Curves) -> Iterator[WarningRow]:
+    """Speed-ups without the overhead of a round."""
+    rows = known_rows(curves)
+    unknown = [row for row in rows if row.t_overhead_s is None]
+    if unknown:
+        which = "every speed-up is" if len(unknown) == len(rows) else f"{len(unknown)} of {len(rows)} speed-ups are"
+        yield WarningRow(
+            code="optimistic",
+            message=f"{which} optimistic: overhead not measured (accepting, rolling back, host work: ε)",
+            remedy="a small gain may vanish in an engine: try it there before relying on it",
+        )
+
+
+def _at_the_edge(data: ReportData) -> Iterator[WarningRow]:
+    """Recommendations to speculate whose best γ is the largest of the grid: a larger one may be better still."""
+    largest = max(data.config.grid.gamma)
+    edge = [one for one in data.recommendations if one.decision == SPECULATE and one.best_gamma == largest]
+    if edge:
+        first = edge[0]
+        yield WarningRow(
+            code="gamma_edge",
+            message=f"in {count(len(edge), 'cell')} the best γ is {largest}, the largest measured; first sampling "
+            f"{first.setting.sampling}, batch {first.point.batch_size}, context {first.point.context}",
+            remedy=f"extend grid.gamma beyond {largest} in a new run",
+        )

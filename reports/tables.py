@@ -102,7 +102,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         ("A_γ", lambda row: number(row.full_acceptance)),
         *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
     ]
-    common = common_parts(list(curves))
+    common = common_fields(list(curves))
     notes, numbers = common_notes(common), len(columns)
     known = [row for row in rows if row.status == "ok"]
     provenance, labels = {_provenance(row) for row in known}, {row.label for row in known}
@@ -251,8 +251,8 @@ def row_groups(
     ]
 
 
-def common_parts(settings: Sequence[Setting]) -> dict[str, str]:
-    """The parts that all settings share, but for the sampling, which every heading names."""
+def common_fields(settings: Sequence[Setting]) -> dict[str, str]:
+    """The fields that all settings share, but for the sampling, which every heading names."""
     return {
         name: getattr(settings[0], name)
         for name in _NAMES
@@ -266,7 +266,7 @@ def common_notes(common: Mapping[str, str]) -> list[str]:
 
 
 def setting_heading(setting: Setting, common: Mapping[str, str]) -> str:
-    """A setting, named by what `common_parts` leaves out."""
+    """A setting, named by what `common_fields` leaves out."""
     return ", ".join(
         _NAMES[part.name].format(getattr(setting, part.name)) for part in fields(setting) if part.name not in common
     )

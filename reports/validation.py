@@ -35,8 +35,8 @@ from specgauge.reports.tables import (
     RowGroup,
     Table,
     chosen_gammas,
+    common_fields,
     common_notes,
-    common_parts,
     row_groups,
     setting_heading,
 )
@@ -269,7 +269,7 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
         ("whole requests", lambda row: speedup(row.speedup_whole)),
         (_LOSSLESS, _lossless),
     ]
-    common = common_parts([row.setting for row in rows])
+    common = common_fields([row.setting for row in rows])
     notes = common_notes(common)
     fitted, lossless = {row.overhead_from for row in rows}, {_lossless(row) for row in rows}
     if len(fitted) == 1:
@@ -324,7 +324,7 @@ def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Every adaptive policy decoded, the fastest of a point first; None without any."""
     if not rows:
         return None
-    common = common_parts([row.setting for row in rows])
+    common = common_fields([row.setting for row in rows])
     return Table(
         caption="; ".join(common_notes(common)),
         columns=[title for title, _ in _POLICY_COLUMNS],
@@ -337,7 +337,7 @@ def baseline_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Our plain loop against the two other ways not to speculate, point by point; None where neither is known."""
     if all(row.plain_over_generate is None and row.plain_over_loop is None for row in rows):
         return None
-    common = common_parts([row.setting for row in rows])
+    common = common_fields([row.setting for row in rows])
     groups = []
     for setting, points in by_point(rows, _gamma).items():
         own = []

@@ -140,9 +140,9 @@ def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:
 
 
 def test_the_three_token_example_of_the_course() -> None:
-    law = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
-    assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
-    assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
-    np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)
-    np.testing.assert_allclose(law.output, [0.2, 0.4, 0.4], atol=1e-15)
-    assert law.residual[2] == 0
+    found = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
+    assert float(found.overlap) == pytest.approx(0.6, abs=1e-15)
+    assert float(found.rejected) == pytest.approx(0.4, abs=1e-15)
+    np.testing.assert_allclose(found.residual, [0.25, 0.75, 0.0], atol=1e-15)
+    np.testing.assert_allclose(found.output, [0.2, 0.4, 0.4], atol=1e-15)
+    assert found.residual[2] == 0

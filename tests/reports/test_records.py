@@ -1,9 +1,96 @@
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 from specgauge.model.settings import Point, Setting
-from specgauge.reports.records import best_of, curves, validated
-from tests.reports.synthetic import Shape, predicted
-from tests.reports.validation_rows import a_forced_record, a_record
+from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
+from specgauge.sweeps.store.schema import WarningRow
+from tests.reports.synthetic import Shape, build_run, predicted
+from tests.reports.validation_rows import a_forced_record, a_record, a_row, decode
+
+STOPPED = Shape(with_predictions=False)
+
+
+def found_in(data: ReportData) -> dict[str, WarningRow]:
+    return {one.code: one for one in findings(data, curves(data.predictions))}
+
+
+def warn(run: Path, *warnings: dict[str, Any]) -> Path:
+    answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
+    answers["warnings"] = list(warnings)
+    (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
+    return run
+
+
+def test_a_clean_run_is_only_called_optimistic(tmp_path: Path) -> None:
+    found = found_in(read_report_data(build_run(tmp_path / "run", Shape(prompts=30, contexts=(64,)))))
+    assert list(found) == ["optimistic"]
+
+
+def test_a_measured_overhead_takes_the_label_away(tmp_path: Path) -> None:
+    data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005)))
+    assert "optimistic" not in found_in(data)
+    mixed = replace(data, predictions=[replace(data.predictions[0], t_overhead_s=None), *data.predictions[1:]])
+    assert found_in(mixed)["optimistic"].message.startswith("1 of 48 ")
+
+
+def test_a_best_gamma_at_the_edge_of_the_grid_asks_for_more(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", Shape(gammas=(1, 2), alphas={"greedy": 0.9}, batch_sizes=(1,)))
+    edge = found_in(read_report_data(run))["gamma_edge"]
+    assert edge.message.startswith("In 2 cells the best γ is 2,")
+    assert edge.message.endswith("first sampling greedy, batch 1, context 64.")
+    assert "grid.gamma beyond 2" in edge.remedy
+
+
+def test_what_the_run_warned_of_is_said_once_as_a_sentence(tmp_path: Path) -> None:
+    told = {"code": "optimistic", "message": "too good", "remedy": "wait!"}
+    run = warn(build_run(tmp_path / "run"), told, told, {"code": "x", "message": "y", "remedy": ""})
+    assert list(found_in(read_report_data(run)).values()) == [
+        WarningRow(code="optimistic", message="Too good.", remedy="Wait!"),
+        WarningRow(code="x", message="Y.", remedy=""),
+    ]
+
+
+def test_a_run_that_stopped_before_predicting_warns_of_what_it_has(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(STOPPED, verify_slope={1: 0.01, 4: 0.2}, prompts=3))
+    found = found_in(read_report_data(run))
+    # T_verify(4) is 1.04 T_decode at batch 1; the recorded contexts are 32 to 71, 256 is not among them
+    assert {"stopped", "light_machine", "few_prompts", "acceptance_extrapolated"} <= set(found)
+    assert "1.04 ×" in found["light_machine"].message
+    assert "specgauge run" in found["stopped"].remedy
+    assert not (run / "predictions.csv").exists(), "a report writes nothing but itself"
+
+
+def test_a_missing_acceptance_is_named_once(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", Shape(with_acceptance=False))
+
+    def missing() -> list[str]:
+        return [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
+
+    assert [message.rpartition("pair ")[2] for message in missing()] == [
+        "embedded and sampling greedy.", "embedded and sampling t1.",
+    ]  # fmt: skip
+    warn(run, {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"})
+    assert missing() == ["No acceptance: no room."]
+
+
+@pytest.mark.parametrize("left", ["", None])
+def test_a_journal_without_a_block_gives_no_warning_but_that(left: str | None, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(STOPPED, with_acceptance=False))
+    (run / "cells.jsonl").unlink()
+    if left is not None:
+        (run / "cells.jsonl").write_text(left, encoding="utf-8")
+    assert {one.code for one in findings(read_report_data(run), {})} == {"unmeasured", "acceptance_missing"}
+
+
+def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    (run / "requests.parquet").write_bytes(b"anything")
+    assert [gap.code for gap in read_report_data(run).gaps] == ["not_compared"]
+    assert [gap.code for gap in read_report_data(decode(run, a_row())).gaps] == []
 
 
 def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> None:
