@@ -140,8 +140,8 @@ def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
     """One entry a setting: its name, what its sampling is, its answers and its heat map."""
     grid = data.config.grid
     groups = answers.groups(grid.batch_size, grid.context)
-    batch_sizes = sorted({*grid.batch_size, *(one.point.batch_size for one in data.recommendations)})
-    contexts = sorted({*grid.context, *(one.point.context for one in data.recommendations)})
+    batch_sizes = sorted({*grid.batch_size, *(one.batch_size for one in data.recommendations)})
+    contexts = sorted({*grid.context, *(one.context for one in data.recommendations)})
     everything = list(dict.fromkeys([*groups, *answers.curves]))
     entries: list[dict[str, Any]] = []
     for setting in everything:
@@ -177,8 +177,8 @@ def _sampling_words(data: ReportData, setting: Setting) -> str:
 
 def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
-    predicted = (one.setting.sampling for one in data.predictions)
-    return list(dict.fromkeys([*named, *predicted, *(one.setting.sampling for one in data.validation)]))
+    predicted = (one.sampling for one in data.predictions)
+    return list(dict.fromkeys([*named, *predicted, *(one.sampling for one in data.validation)]))
 
 
 def _configured(data: ReportData) -> list[Setting]:

@@ -233,6 +233,6 @@ def _at_the_edge(data: ReportData) -> Iterator[WarningRow]:
         yield WarningRow(
             code="gamma_edge",
             message=f"in {count(len(edge), 'cell')} the best γ is {largest}, the largest measured; first sampling "
-            f"{first.setting.sampling}, batch {first.point.batch_size}, context {first.point.context}",
+            f"{first.sampling}, batch {first.batch_size}, context {first.context}",
             remedy=f"extend grid.gamma beyond {largest} in a new run",
         )

@@ -121,9 +121,7 @@ def speedup_blocks(
         for point in shown:
             answers = {one.sampling: decided[one, point] for one in members if (one, point) in decided}
             series, where = _series(members, point), point_words(point)
-            measured = {
-                name: [row for row in decoded if (row.setting.sampling, row.point) == (name, point)] for name in series
-            }
+            measured = {name: [row for row in decoded if (row.sampling, row.point) == (name, point)] for name in series}
             to_use = {name: one.gamma for name, one in answers.items() if one.decision == SPECULATE and one.gamma}
             panels.append(
                 panel(

@@ -13,7 +13,6 @@ from functools import partial
 from specgauge.reports.figures import Ends, ScatterPoint, SeriesStyle, draw_scatter, is_open, marker, series_styles
 from specgauge.reports.formatting import (
     PER_CENT,
-    TIMES,
     UNKNOWN,
     change,
     change_interval,
@@ -23,6 +22,7 @@ from specgauge.reports.formatting import (
     point_words,
     sentence,
     speedup,
+    speedup_span,
     time_unit,
 )
 from specgauge.reports.inline_svg import Size
@@ -147,9 +147,8 @@ def _facts(summary: ValidationSummary, rows: Sequence[ValidationRow]) -> Iterato
             f"of {texts}, {summary.texts_same} are plain decoding's token for token, {summary.texts_tied} leave it "
             f"where rounding decides between two tokens, {summary.texts_differ} elsewhere",
         )
-    if summary.whole_low is not None and summary.whole_high is not None:
-        low, high = speedup(summary.whole_low), speedup(summary.whole_high)
-        span = high if low == high else f"{low.removesuffix(TIMES)} to {high}"
+    if summary.whole_low is not None:
+        span = speedup_span([summary.whole_low, summary.whole_high])
         yield "whole requests", f"{span} plain decoding, prefills and ragged ends included"
 
 
@@ -167,14 +166,14 @@ def _worst(rows: Sequence[ValidationRow], name: str) -> str:
 
 
 def _row_words(row: ValidationRow) -> str:
-    return f"{row.setting.sampling}, {point_words(row.point)}, γ = {row.gamma}"
+    return f"{row.sampling}, {point_words(row.point)}, γ = {row.gamma}"
 
 
 def scatter_blocks(rows: Sequence[ValidationRow], samplings: Sequence[str]) -> list[Block]:
     """Three panels for every pair, mode, draft sampling and rule: S predicted, S from counts, and Ω."""
     styles = series_styles(samplings)
     titles = setting_titles(row.setting for row in rows)
-    sizes = sorted({row.point.batch_size for row in rows})
+    sizes = sorted({row.batch_size for row in rows})
     grouped: dict[str, list[ValidationRow]] = {}
     for row in rows:
         grouped.setdefault(titles[row.setting], []).append(row)
@@ -213,17 +212,15 @@ def _scatter_points(
         y_ends: Ends = (None, None)
         if x_name == "tokens_per_round_counted":
             low, high = row.acceptance_error_low, row.acceptance_error_high
-            x_ends, y_ends = (
-                y_ends,
-                (None if low is None else x * (1.0 + low), None if high is None else x * (1.0 + high)),
-            )
+            x_ends = (None, None)
+            y_ends = (None if low is None else x * (1.0 + low), None if high is None else x * (1.0 + high))
         yield ScatterPoint(
             x=x,
             y=y,
             x_ends=x_ends,
             y_ends=y_ends,
-            style=styles[row.setting.sampling],
-            shape=sizes.index(row.point.batch_size),
+            style=styles[row.sampling],
+            shape=sizes.index(row.batch_size),
             words=f"{_row_words(row)}: {number(y)} against {number(x)} {how} ({change(y / x - 1)})",
         )
 
@@ -232,17 +229,15 @@ def _scatter_legend(
     rows: Sequence[ValidationRow], styles: Mapping[str, SeriesStyle], sizes: Sequence[int]
 ) -> list[LegendEntry]:
     """Colours by sampling and shapes by batch size, of what `rows` hold."""
-    names = {row.setting.sampling for row in rows}
-    own = {row.point.batch_size for row in rows}
+    names = {row.sampling for row in rows}
+    own = {row.batch_size for row in rows}
     legend = [LegendEntry(words=name, kind="patch", role=styles[name].role) for name in styles if name in names]
     legend += [
         LegendEntry(words=f"batch {size}", kind="", glyph=GLYPHS[marker(shape)][is_open(shape)])
         for shape, size in enumerate(sizes)
         if size in own
     ]
-    legend.append(LegendEntry(words="interval", kind="interval"))
-    legend.append(LegendEntry(words="as predicted", kind="plain"))
-    return legend
+    return [*legend, LegendEntry(words="interval", kind="interval"), LegendEntry(words="as predicted", kind="plain")]
 
 
 def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
