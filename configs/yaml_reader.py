@@ -20,10 +20,9 @@ from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown
 MOST_VALUES = 100_000
 _LONGEST_NUMBER = 100
 _CORE = "tag:yaml.org,2002:"
-_FIRST_OF_NUMBER = "-+0123456789"
 
 
-class _Resolving:
+class _Resolving(yaml.resolver.BaseResolver):
     """The plain scalars that are not text, shared by what reads and what writes."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own name and type)
@@ -37,27 +36,26 @@ class Dumper(_Resolving, yaml.SafeDumper):
     """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
 
 
+_SCALARS = [
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?", "-+0123456789."),
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+."),
+    ("null", "~|null|Null|NULL", "~nN"),
+    ("null", "", [""]),
+    ("merge", "<<", "<"),
+]
+"""Kind, pattern and first characters of each."""
+for _kind, _pattern, _first in _SCALARS:
+    _Resolving.add_implicit_resolver(_CORE + _kind, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
 def dump_yaml(value: object) -> str:
     """Plain data as YAML that `read_yaml` reads back equal, inner lists on one line each."""
     text: str = yaml.dump(
         value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1 << 20
     )
     return text
-
-
-def _resolve(kind: str, pattern: str, first: str) -> None:
-    for character in first:
-        entry = (_CORE + kind, re.compile(rf"^(?:{pattern})$"))
-        _Resolving.yaml_implicit_resolvers.setdefault(character, []).append(entry)
-
-
-_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
-_resolve("int", r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*)", _FIRST_OF_NUMBER)
-_resolve("float", r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?", _FIRST_OF_NUMBER + ".")
-_resolve("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.")
-_resolve("null", "~|null|Null|NULL", "~nN")
-_Resolving.yaml_implicit_resolvers.setdefault("", []).append((_CORE + "null", re.compile("^$")))
-_resolve("merge", "<<", "<")
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,8 @@ class _Builder:
         self._open: set[int] = set()
         self._built = 0
 
-    def build(self, node: yaml.Node, keys: Keys) -> object:
+    def build(self, node: yaml.Node, keys: Keys, into: dict[str, object] | None = None) -> object:
+        """The value of a node, or ``into`` with the keys of a mapping that it does not have already."""
         line = node.start_mark.line + 1
         self.lines.setdefault(keys, line)
         self._built += 1
@@ -123,61 +122,45 @@ class _Builder:
             got = "more once its aliases are expanded"
             raise ConfigError(f"{self._source.at(line)}: expected at most {MOST_VALUES} values, got {got}")
         if id(node) in self._open:
-            raise ConfigError(
-                f"{self._source.at(line)}: expected aliases of others, got an anchor that contains itself"
-            )
+            got = "an anchor that contains itself"
+            raise ConfigError(f"{self._source.at(line)}: expected aliases of others, got {got}")
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode) and node.tag == _CORE + "map":
-                return self._mapping(node, keys)
+                return self._mapping(node, keys, {} if into is None else into)
             if isinstance(node, yaml.SequenceNode) and node.tag == _CORE + "seq":
                 return [self.build(item, (*keys, index)) for index, item in enumerate(node.value)]
             return self._scalar(node, keys)
         finally:
             self._open.discard(id(node))
 
-    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, object]:
-        result: dict[str, object] = {}
+    def _mapping(self, node: yaml.MappingNode, keys: Keys, result: dict[str, object]) -> dict[str, object]:
+        overriding = set(result)
         first_line: dict[str, int] = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            if key_node.tag == _CORE + "merge":
-                merged.append(value_node)
-                continue
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _CORE + "str":
-                self._fault(keys, line, f"the key {_key_text(key_node)}", "text (put it in quotes)")
-                continue
             key = key_node.value
-            if key in first_line:
+            if key_node.tag == _CORE + "merge":  # one mapping or a list of them
+                merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            elif not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _CORE + "str":
+                self._fault(keys, line, f"the key {_key_text(key_node)}", "text (put it in quotes)")
+            elif key in first_line:
                 where = f" in {place_name(keys)}" if keys else ""
                 words = f"key {shown(key)}{where} is given twice, first at line {first_line[key]}; remove one of them"
                 self.faults.append(Fault(code="repeated_key", keys=(*keys, key), words=words, line=line))
-                continue
-            first_line[key] = line
-            self.lines[(*keys, key)] = line
-            result[key] = self.build(value_node, (*keys, key))
-        for value_node in merged:
-            self._merge(value_node, keys, result)
-        return result
-
-    def _merge(self, node: yaml.Node, keys: Keys, result: dict[str, object]) -> None:
-        """YAML's ``<<``: keys of another mapping, or of a list of mappings, where this one does not have them."""
-        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        for source in sources:
-            if not isinstance(source, yaml.MappingNode):
+            else:
+                first_line[key] = line
+                if key not in overriding:
+                    self.lines[(*keys, key)] = line
+                    result[key] = self.build(value_node, (*keys, key))
+        for source in merged:
+            if isinstance(source, yaml.MappingNode):
+                self.build(source, keys, into=result)
+            else:
                 line = source.start_mark.line + 1
                 self._fault(keys, line, "the merge key << without a mapping", "an alias of a mapping, <<: *name")
-                continue
-            own, self.lines = self.lines, {}
-            values = self.build(source, keys)
-            merged, self.lines = self.lines, own
-            if not isinstance(values, dict):  # a mapping with a tag of its own, which is a fault already
-                continue
-            new = {key: value for key, value in values.items() if key not in result}
-            result |= new
-            depth = len(keys)
-            self.lines |= {inner: line for inner, line in merged.items() if len(inner) > depth and inner[depth] in new}
+        return result
 
     def _scalar(self, node: yaml.Node, keys: Keys) -> object:
         kind = node.tag.removeprefix(_CORE)
