@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown
+from pydantic import BaseModel
+
+from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, words_for
 from specgauge.configs.pairs import NGRAM
-from specgauge.configs.yaml_reader import Document, Source, read_yaml
+from specgauge.configs.yaml_reader import Source, read_yaml
 
 _PLACE = re.compile(r"[^\s.\[\]]+(?:\.[^\s.\[\]]+|\[[0-9]{1,6}\])*")
 _PART = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
@@ -37,10 +39,21 @@ class Written:
     _options: int = 0
 
     @classmethod
-    def from_document(cls, document: Document, source: Source) -> Written:
-        """What a file holds."""
+    def of_file(cls, text: str, label: str, model: type[BaseModel], hint: str = "") -> Written:
+        """What a file of that text holds, read as a ``model``.
+
+        Raises:
+            ConfigError: it is not YAML, or no mapping.
+        """
+        source = Source(label)
+        document = read_yaml(text, source)
+        if not isinstance(document.value, dict):
+            got = "only comments" if text.strip() else "an empty file"
+            got = f"{shown(document.value)} at the top level" if document.lines else got
+            where = source.at(document.lines.get((), 1))
+            raise ConfigError(f"{where}: expected {words_for(model)}, got {got}{hint}")
         origins = {keys: _Origin(rank=0, line=line, source=source) for keys, line in document.lines.items()}
-        return cls(value=document.value, faults=list(document.faults), _origins=origins)
+        return cls(value=document.value, faults=document.faults, _origins=origins)
 
     def set_option(self, option: str) -> None:
         """Apply one ``KEY=VALUE``.
@@ -63,7 +76,7 @@ class Written:
         for length in range(1, len(keys)):
             self._origins.setdefault(keys[:length], origin)
         self._origins |= dict.fromkeys((*document.lines, keys), origin)
-        self.faults = [fault for fault in self.faults if fault.keys[: len(keys)] != keys] + list(document.faults)
+        self.faults = [fault for fault in self.faults if fault.keys[: len(keys)] != keys] + document.faults
 
     def _put(self, keys: Keys, value: object, source: Source) -> None:
         container: Any = self.value
@@ -111,16 +124,16 @@ class Written:
 
 
 def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:
-    """Whether ``container``, found at ``parent``, can have ``key``."""
-    place = place_name(parent)
-    if isinstance(key, int) and not isinstance(container, list):
-        error = f"{place} is no list, so it has no entry [{key}]"
-    elif isinstance(key, int) and isinstance(container, list) and key >= len(container):
-        error = f"expected {place}[0] to [{len(container) - 1}], got [{key}]" if container else f"{place} is empty"
-    elif isinstance(key, str) and isinstance(container, list):
-        error = f"{place} is a list; name an entry of it, such as {place_name((*parent, 0, key))}"
-    elif isinstance(key, str) and not isinstance(container, dict):
-        error = f"{place} is {shown(container)}, so it has no key {key!r}"
+    """Refuse a ``key`` that ``container``, found at ``parent``, cannot have."""
+    if isinstance(container, list):
+        if isinstance(key, int) and key < len(container):
+            return
+        expected = f"an index from 0 to {len(container) - 1}, such as {place_name((*parent, 0))}"
+        expected = expected if container else "no index, since the list is empty"
+    elif isinstance(container, dict):
+        if isinstance(key, str):
+            return
+        expected = "a key, since it is a mapping"
     else:
-        return
-    raise ConfigError(f"{source.label}: {error}")
+        expected = f"nothing within {shown(container)}"
+    raise ConfigError(f"{source.label}: {place_name(parent)}: expected {expected}, got {place_name((key,))}")

@@ -8,11 +8,11 @@ Config holds is always the full form.  ``specgauge schema`` prints the same as J
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
-from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from specgauge.configs.errors import Errors, fail, refused
 from specgauge.configs.fields import (
@@ -20,17 +20,13 @@ from specgauge.configs.fields import (
     LARGEST_BATCH_SIZE,
     LARGEST_CONTEXT,
     ZERO,
-    AcceptanceRule,
     BatchSizes,
     ByteCount,
     Context,
     Contexts,
-    DraftSampling,
     Gammas,
-    GammaSearch,
     Mode,
     Name,
-    Policy,
     Positive,
     Repetitions,
     SearchedGammas,
@@ -52,6 +48,9 @@ from specgauge.configs.variants import CellRule, GridPoint, is_measured, rule_er
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
 LARGEST_SEED = (1 << 63) - 1
+DraftSampling = Literal["same", "greedy"]
+AcceptanceRule = Literal["ratio", "match"]
+Policy = Literal["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"]
 NO_LIMIT = null_means("no limit")
 OFF = null_means("off")
 
@@ -101,6 +100,18 @@ class SamplingConfig(Section):
     """What top_p and min_p leave at least."""
 
 
+def _with_own_names(settings: tuple[SamplingConfig, ...]) -> tuple[SamplingConfig, ...]:
+    """Settings of which no two share a name; upper and lower case count as the same, for files."""
+    errors: Errors = []
+    first: dict[str, int] = {}
+    for index, setting in enumerate(settings):
+        if (earlier := first.setdefault(setting.name.casefold(), index)) != index:
+            expected = f"a name that sampling[{earlier}] does not have already"
+            errors.append(((index, "name"), refused(setting.name, expected)))
+    fail(errors)
+    return settings
+
+
 class GridConfig(Section):
     """The cells that are measured: every batch size with every context but for what the rules leave out, and gammas in
     each."""
@@ -111,7 +122,7 @@ class GridConfig(Section):
     """Tokens in the KV cache when a round starts."""
     gamma: SearchedGammas = (1, 2, 3, 4, 5, 6)
     """Draft tokens proposed per round; {max: 16, search: adaptive} is 1 to 16 with gamma_search: adaptive."""
-    gamma_search: GammaSearch = "all"
+    gamma_search: Literal["all", "adaptive"] = "all"
     """Whether T_verify is timed at every gamma, or only where it can still change which one is best."""
     include: Annotated[tuple[CellRule, ...], Field(strict=False)] = ()
     """Rules, of which a cell matches at least one to be measured; without any, every cell is."""
@@ -243,9 +254,9 @@ class Config(Section):
     """The pairs measured, at least one; each under its own name."""
     workload: WorkloadConfig = WorkloadConfig()
     """The prompts, and how much is written for each."""
-    sampling: Annotated[tuple[SamplingConfig, ...], Field(strict=False, min_length=1)] = (
-        SamplingConfig(name="greedy", temperature=0.0),
-    )
+    sampling: Annotated[
+        tuple[SamplingConfig, ...], Field(strict=False, min_length=1), AfterValidator(_with_own_names)
+    ] = (SamplingConfig(name="greedy", temperature=0.0),)
     """The sampling settings, at least one; each under its own name."""
     draft_sampling: Annotated[tuple[DraftSampling, ...], MinLen(1), listed(DraftSampling), in_order(DraftSampling)] = (
         "same",
@@ -311,8 +322,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        errors = sampling_name_errors(self.sampling)
-        errors += rule_errors(tuple(self.places()), self.grid.include, self.grid.exclude)
+        errors = rule_errors(tuple(self.places()), self.grid.include, self.grid.exclude)
         errors += self._validation_errors()
         largest = max(self.grid.gamma)
         if self.workload.max_new_tokens <= largest:
@@ -344,18 +354,6 @@ class Config(Section):
             expected = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
             errors.append((("validate", "acceptance"), refused(None, expected, got=f"{len(wanted.acceptance)} rates")))
         return errors
-
-
-def sampling_name_errors(settings: Sequence[object]) -> Errors:
-    """Sampling settings, also as written, under the same name; upper and lower case count as the same, for files."""
-    errors: Errors = []
-    first: dict[str, int] = {}
-    for index, setting in enumerate(settings):
-        name = setting.get("name") if isinstance(setting, Mapping) else getattr(setting, "name", None)
-        if isinstance(name, str) and (earlier := first.setdefault(name.casefold(), index)) != index:
-            expected = f"a name that sampling[{earlier}] does not have already"
-            errors.append((("sampling", index, "name"), refused(name, expected)))
-    return errors
 
 
 def check_context(where: str, *, context: int, gamma_max: int, max_context: int | None) -> None:

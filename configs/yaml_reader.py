@@ -70,15 +70,6 @@ class Source:
         return self.label if line is None or not self.has_lines else f"{self.label}:{line}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
-
-    value: object
-    lines: dict[Keys, int]
-    faults: tuple[Fault, ...]
-
-
 def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
     """Parse one YAML document; ``source`` names it in errors, and ``under`` is where its value stands.
 
@@ -87,26 +78,28 @@ def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
     Raises:
         ConfigError: it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
     """
-    builder = _Builder(source)
+    document = Document(source)
     try:
         loader = Loader(text)
         try:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        value = None if root is None else builder.build(root, under)
+        if root is not None:
+            document.value = document.build(root, under)
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_line(error, text, source)) from error
     except RecursionError as error:
         expected = "expected lists and mappings nested some hundred levels deep at most, got more"
         raise ConfigError(f"{source.label}: {expected}") from error
-    return Document(value=value, lines=builder.lines, faults=tuple(builder.faults))
+    return document
 
 
-class _Builder:
-    """Turns composed nodes into values, keeping lines and collecting faults of form."""
+class Document:
+    """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
 
     def __init__(self, source: Source) -> None:
+        self.value: object = None
         self.lines: dict[Keys, int] = {}
         self.faults: list[Fault] = []
         self._source = source

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specgauge.configs.fields import LARGEST_BYTES, LARGEST_GAMMA, is_name, part_of_name
+from specgauge.configs.fields import LARGEST_BYTES, LARGEST_GAMMA, is_name
 from specgauge.configs.schema import Config, GridConfig, LimitsConfig, SamplingConfig
+from specgauge.configs.variants import part_of_name
 
 BOUNDS = st.tuples(st.integers(1, 64), st.integers(1, 64), st.integers(1, 70))
 

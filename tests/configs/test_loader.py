@@ -18,7 +18,7 @@ from specgauge.configs.loader import (
     load_config,
     shipped_configs,
     shipped_text,
-    without_later,
+
 )
 from specgauge.configs.schema import Config, LimitsConfig, ValidateConfig
 from tests.configs.texts import MINIMAL, error_of, write

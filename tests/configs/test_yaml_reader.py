@@ -15,7 +15,7 @@ FILE = Source("file.yaml")
 
 def value_of(text: str) -> object:
     document = read_yaml(text, FILE)
-    assert document.faults == ()
+    assert not document.faults
     return document.value
 
 
