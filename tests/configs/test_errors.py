@@ -1,7 +1,7 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from specgauge.configs.errors import ConfigError, explain, nearest, place_name, shown
+from specgauge.configs.errors import explain, nearest, shown
 from specgauge.configs.fields import Contexts, Seconds
 from specgauge.configs.hardware import Peaks
 
@@ -29,10 +29,6 @@ def test_values_are_shown_as_a_person_wrote_them(value: object, text: str) -> No
     assert shown(value) == text
 
 
-def test_places_are_keys_joined_by_dots_and_indices_in_brackets() -> None:
-    assert place_name(("pairs", 0, "draft", "dtype")) == "pairs[0].draft.dtype"
-
-
 class Shown(BaseModel):
     one: Seconds | None
     axis: Contexts
@@ -53,15 +49,17 @@ def test_what_is_expected_is_read_off_the_json_schema() -> None:
     ]
 
 
-def test_nearest_ignores_case_completes_beginnings_and_gives_up_on_strangers() -> None:
-    assert nearest("GAMA", ["gamma", "context"]) == "gamma"
-    assert nearest("quikstart", ["gpu", "quickstart", "wide"]) == "quickstart"
-    assert nearest("temp", ["temperature", "top_k"]) == "temperature"
-    assert nearest("verify", ["validate", "seed"]) == "validate"
-    assert nearest("to", ["top_k_limit", "top_p_limit"]) is None
-    assert nearest("", ["gamma"]) is None
-    assert nearest("zzz", ["gamma", "context"]) is None
-
-
-def test_errors_are_value_errors() -> None:
-    assert issubclass(ConfigError, ValueError)
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("GAMA", ["gamma", "context"], "gamma"),
+        ("quikstart", ["gpu", "quickstart", "wide"], "quickstart"),
+        ("temp", ["temperature", "top_k"], "temperature"),
+        ("verify", ["validate", "seed"], "validate"),
+        ("to", ["top_k_limit", "top_p_limit"], None),
+        ("", ["gamma"], None),
+        ("zzz", ["gamma", "context"], None),
+    ],
+)
+def test_the_nearest_name(name: str, known: list[str], found: str | None) -> None:
+    assert nearest(name, known) == found

@@ -51,20 +51,6 @@ def test_drafts_change_the_hash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "option", "draft"),
-    [
-        ("embedded", "pairs[0].draft=ngram", NgramDraft()),
-        ("embedded", "pairs[0].draft={layers: 2}", LayersDraft(layers=2)),
-        ("ngram", "pairs[0].draft.ngram.longest=5", NgramDraft(ngram=NgramConfig(longest=5))),
-        ("{layers: 2}", "pairs[0].draft.layers=3", LayersDraft(layers=3)),
-        ("ngram", "pairs[0].draft=org/small", ModelConfig(model="org/small")),
-    ],
-)
-def test_a_draft_is_set_on_the_command_line(tmp_path: Path, written: str, option: str, draft: Any) -> None:
-    assert load_config(write(tmp_path, text(written)), [option]).pairs[0].draft == draft
-
-
-@pytest.mark.parametrize(
     ("draft", "label"),
     [
         (ModelConfig(model="org/small"), "org/small"),
