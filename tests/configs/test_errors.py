@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from pydantic import BaseModel, ValidationError
 
@@ -7,26 +9,15 @@ from specgauge.configs.hardware import Peaks
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("values", "texts"),
     [
-        (None, "nothing"),
-        (True, "true"),
-        (0, "0"),
-        (1.5, "1.5"),
-        (float("nan"), ".nan"),
-        (float("-inf"), "-.inf"),
-        ("a", "'a'"),
-        ("a\nb", r"'a\nb'"),
-        ("x" * 61, "'" + "x" * 60 + "…'"),
-        ({}, "an empty mapping"),
-        ({"a": 1}, "a mapping"),
-        ([], "an empty list"),
-        ((1,), "a list"),
-        (b"x", "a value of type bytes"),
+        ((None, True, 0, 1.5, math.nan, -math.inf), ["nothing", "true", "0", "1.5", ".nan", "-.inf"]),
+        (("a", "a\nb", "x" * 61, b"x"), ["'a'", r"'a\nb'", f"'{'x' * 60}…'", "a value of type bytes"]),
+        (({}, {"a": 1}, [], (1,)), ["an empty mapping", "a mapping", "an empty list", "a list"]),
     ],
 )
-def test_values_are_shown_as_a_person_wrote_them(value: object, text: str) -> None:
-    assert shown(value) == text
+def test_values_are_shown_as_a_person_wrote_them(values: tuple[object, ...], texts: list[str]) -> None:
+    assert [shown(value) for value in values] == texts
 
 
 class Shown(BaseModel):

@@ -33,20 +33,12 @@ def test_defaults_are_filled_in_and_shorthands_resolved() -> None:
     made = config(grid={"gamma": "1:3"}, draft_sampling="greedy")
     assert made.pairs[0].target == ModelConfig(model="embedded")
     assert made.pairs[0].draft == ModelConfig(model="org/name", dtype="auto")
-    assert made.grid.gamma == (1, 2, 3)
-    assert made.grid.batch_size == (1,)
-    assert made.draft_sampling == ("greedy",)
-    assert made.acceptance_rule == ("ratio",)
+    assert (made.grid.gamma, made.grid.batch_size) == ((1, 2, 3), (1,))
+    assert (made.draft_sampling, made.acceptance_rule) == (("greedy",), ("ratio",))
     assert made.sampling == (SamplingConfig(name="greedy", temperature=0.0),)
-    assert made.precision.max_seconds == 120.0
-    assert made.mode == "eager"
-    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
-    assert made.validation is None
+    assert (made.mode, made.validation, made.precision.max_seconds) == ("eager", None, 120.0)
     assert made.limits == LimitsConfig(run_seconds=None, memory=None)
-
-
-def test_several_words_keep_their_own_order_without_repeats() -> None:
-    assert config(acceptance_rule=["match", "ratio", "match"]).acceptance_rule == ("ratio", "match")
+    assert WorkloadConfig(prompts="mine.json", format="sharegpt").format == "sharegpt"
 
 
 def test_a_configuration_cannot_be_changed() -> None:
@@ -54,18 +46,9 @@ def test_a_configuration_cannot_be_changed() -> None:
         config().seed = 1
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("pairs", [PAIR, PAIR], "expected a name that pairs[0] does not have already, got 'a'"),
-        ("grid", {"gamma": "6:1"}, "expected a range that ends where it starts or later, such as 1:8, got '6:1:1'"),
-    ],
-)
-def test_messages_read_well_without_a_file(field: str, value: object, message: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        config(**{field: value})
-    (detail,) = caught.value.errors()
-    assert detail["msg"] == message
+def test_messages_read_well_without_a_file() -> None:
+    with pytest.raises(ValidationError, match=r"\n  expected a name that pairs\[0\] does not have already, got 'a' "):
+        config(pairs=[PAIR, PAIR])
 
 
 @pytest.mark.parametrize(
@@ -92,9 +75,8 @@ def test_each_way_to_write_a_search(
 
 
 def test_a_search_is_another_configuration_than_every_gamma() -> None:
-    searched, every = config(grid={"gamma": {"max": 6, "search": "adaptive"}}), config(grid={"gamma": "1:6"})
-    assert searched != every
-    assert config_hash(searched) != config_hash(every)
+    grids: list[dict[str, Any]] = [{"gamma": {"max": 6, "search": "adaptive"}}, {"gamma": "1:6"}]
+    assert len({config_hash(config(grid=grid)) for grid in grids}) == 2
 
 
 @pytest.mark.parametrize(

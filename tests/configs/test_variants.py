@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from specgauge.configs.fields import Dtype, is_name
 from specgauge.configs.loader import load_config
 from specgauge.configs.pairs import ModelConfig, NgramDraft, PairConfig
 from specgauge.configs.schema import Config
-from specgauge.configs.variants import CellRule, GridPoint, is_measured, spread
 from tests.configs.texts import RULED, VARIANTS, write
 
 TWO = VARIANTS + "  - {name: e, target: embedded, draft: ngram}\n"
@@ -105,28 +103,16 @@ def test_a_model_alone_has_no_variants() -> None:
 AXES = st.lists(st.integers(1, 30), min_size=1, max_size=4)
 
 
-def _only(value: Any) -> Any:
-    """The value that a field resolves to: of a list that made no variants, its one value."""
-    return value[0] if isinstance(value, list) else value
-
-
 @given(AXES, AXES.map(lambda values: [f"a{value}" for value in values]))
 def test_every_combination_once_under_a_name_of_its_own(threads: list[int], attentions: list[str]) -> None:
-    written: dict[str, Any] = {
-        "pairs": [{"name": "p", "target": {"model": "m", "attention": attentions}, "draft": "d"}],
-        "threads": threads,
-    }
-    found = spread(written)
-    combinations = [
-        (_only(pair["target"]["attention"]), _only(pair.get("threads", found.value["threads"])))
-        for pair in found.value["pairs"]
-    ]
-    assert sorted(combinations) == sorted(product(set(attentions), set(threads)))
-    names = [pair["name"] for pair in found.value["pairs"]]
-    assert len(set(names)) == len(names)
-    assert all(is_name(name) for name in names)
-    assert not found.errors
-    assert spread(found.value).value == found.value
+    pair = {"name": "p", "target": {"model": "m", "attention": attentions}, "draft": "d"}
+    config = Config.model_validate({"name": "x", "pairs": [pair], "threads": threads})
+    made = [(pair.target.attention, config.threads_of(pair)) for pair in config.pairs]
+    assert sorted(made) == sorted(product(set(attentions), set(threads)))
+    names = {pair.name for pair in config.pairs}
+    assert len(names) == len(made)
+    assert all(map(is_name, names))
+    assert Config.model_validate(config.model_dump()) == config
 
 
 PAIRS = ("qwen-bfloat16", "qwen-float32", "small")
@@ -150,32 +136,3 @@ PAIRS = ("qwen-bfloat16", "qwen-float32", "small")
 def test_rules_leave_cells(tmp_path: Path, rules: str, cells: list[str]) -> None:
     config = load_config(write(tmp_path, f"{RULED}  {rules}\n"))
     assert [f"{p.pair} {p.batch_size} {p.context}" for p in config.places() if config.is_measured(p)] == cells
-
-
-PLACES = st.builds(
-    GridPoint,
-    pair=st.sampled_from("ab"),
-    mode=st.sampled_from(["eager", "compile"]),
-    batch_size=st.integers(1, 3),
-    context=st.integers(1, 3),
-)
-RULES = st.lists(
-    st.builds(
-        CellRule,
-        pair=st.sampled_from(["a", ["a", "b"]]),
-        batch_size=st.none() | st.integers(1, 3),
-        context=st.none() | st.lists(st.integers(1, 3), min_size=1),
-    ),
-    max_size=3,
-)
-
-
-@given(PLACES, RULES, RULES)
-def test_exclusion_wins_and_inclusion_only_narrows(
-    place: GridPoint, include: list[CellRule], exclude: list[CellRule]
-) -> None:
-    kept = is_measured(place, include, exclude)
-    assert is_measured(place, [], [])
-    assert kept == (is_measured(place, include, []) and is_measured(place, [], exclude))
-    if any(rule.matches(place) for rule in exclude):
-        assert not kept
