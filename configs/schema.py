@@ -303,26 +303,26 @@ class Config(Section):
         """Torch's threads for a pair: its own, or the configuration's; None is torch's own choice."""
         return pair.threads or self.threads
 
-    def places(self) -> Iterator[GridPoint]:
-        """Every place of the full grid, by pair, then batch size and context."""
+    def points(self) -> Iterator[GridPoint]:
+        """Every point of the full grid, by pair, then batch size and context."""
         for pair in self.pairs:
             for batch_size in self.grid.batch_size:
                 for context in self.grid.context:
                     yield GridPoint(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
 
-    def is_measured(self, place: GridPoint) -> bool:
-        """Whether the rules of the grid leave the cells of a place."""
-        return is_measured(place, self.grid.include, self.grid.exclude)
+    def is_measured(self, point: GridPoint) -> bool:
+        """Whether the rules of the grid leave a point."""
+        return is_measured(point, self.grid.include, self.grid.exclude)
 
-    def is_verified(self, place: GridPoint) -> bool:
-        """Whether the cells of a place are measured, and decoded end to end where anything is."""
+    def is_decoded(self, point: GridPoint) -> bool:
+        """Whether a point is measured, and decoded end to end where anything is."""
         wanted = self.validation or ValidateConfig()
         sizes, contexts = wanted.batch_size or self.grid.batch_size, wanted.context or self.grid.context
-        return place.batch_size in sizes and place.context in contexts and self.is_measured(place)
+        return point.batch_size in sizes and point.context in contexts and self.is_measured(point)
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        errors = rule_errors(tuple(self.places()), self.grid.include, self.grid.exclude)
+        errors = rule_errors(tuple(self.points()), self.grid.include, self.grid.exclude)
         errors += self._validation_errors()
         largest = max(self.grid.gamma)
         if self.workload.max_new_tokens <= largest:
@@ -343,7 +343,7 @@ class Config(Section):
             if outside:
                 expected = f"values of grid.{axis}, which are {', '.join(map(str, grid))}"
                 errors.append((("validate", axis), refused(outside[0], expected)))
-        if not errors and not any(self.is_verified(place) for place in self.places()):
+        if not errors and not any(self.is_decoded(point) for point in self.points()):
             expected = "batch sizes and contexts of which grid.include and grid.exclude leave a cell"
             errors.append((("validate",), refused(None, expected, got="no cell to decode")))
         if wanted.policies is not None and wanted.acceptance is not None:

@@ -175,16 +175,12 @@ def _with_variants_named(grid: Mapping[str, Any], names: Mapping[str, list[str]]
     def renamed(rule: Any) -> Any:
         plain = _plain(rule)
         named = plain.get("pair")
-        wanted: list[Any] = list(named) if isinstance(named, (list, tuple)) else [named]
-        if not any(isinstance(one, str) and one in names for one in wanted):
-            return rule
-        return {**plain, "pair": [name for one in wanted for name in names.get(one, [one])]}
+        wanted = list(named) if isinstance(named, (list, tuple)) else [named]
+        made = [name for one in wanted for name in (names.get(one, [one]) if isinstance(one, str) else [one])]
+        return rule if made == wanted else {**plain, "pair": made}
 
-    rules = {section: grid.get(section) for section in ("include", "exclude")}
-    return {
-        **grid,
-        **{section: list(map(renamed, some)) for section, some in rules.items() if isinstance(some, (list, tuple))},
-    }
+    lists = {key: rules for key in ("include", "exclude") if isinstance(rules := grid.get(key), (list, tuple))}
+    return {**grid, **{key: list(map(renamed, rules)) for key, rules in lists.items()}}
 
 
 class CellRule(Section):
@@ -201,14 +197,13 @@ class CellRule(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> CellRule:
-        if all(getattr(self, axis) is None for axis in AXES):
+        if all(values is None for _, values in self):
             raise refused(None, f"one for at least one of {', '.join(AXES)}", got="no value")
         return self
 
-    def matches(self, place: GridPoint) -> bool:
-        """Whether a cell at a place keeps to the rule."""
-        wanted = {axis: getattr(self, axis) for axis in AXES}
-        return all(values is None or getattr(place, axis) in values for axis, values in wanted.items())
+    def matches(self, point: GridPoint) -> bool:
+        """Whether a point keeps to the rule."""
+        return all(values is None or getattr(point, axis) in values for axis, values in self)
 
 
 AXES = tuple(CellRule.model_fields)
@@ -224,32 +219,29 @@ class GridPoint:
     context: int
 
 
-def is_measured(place: GridPoint, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
+def is_measured(point: GridPoint, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
     """Whether a cell is measured: it matches some rule of ``include``, or there is none, and no rule of ``exclude``."""
-    is_included = not include or any(rule.matches(place) for rule in include)
-    return is_included and not any(rule.matches(place) for rule in exclude)
+    is_included = not include or any(rule.matches(point) for rule in include)
+    return is_included and not any(rule.matches(point) for rule in exclude)
 
 
-def rule_errors(places: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
-    """What is wrong with the rules of a full grid: values it does not have, rules that match or leave no cell."""
-    known = {axis: list(dict.fromkeys(getattr(place, axis) for place in places)) for axis in AXES}
-    modes = ", ".join(dict.fromkeys(f"{place.pair} runs in mode {place.mode}" for place in places))
+def rule_errors(points: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
+    """What is wrong with the rules of a whole grid: values it does not have, rules that match or leave no cell."""
+    known = {axis: list(dict.fromkeys(getattr(point, axis) for point in points)) for axis in AXES}
+    modes = ", ".join(dict.fromkeys(f"{point.pair} runs in mode {point.mode}" for point in points))
     errors: Errors = []
     for section, rules in (("include", include), ("exclude", exclude)):
         for index, rule in enumerate(rules):
             keys: Keys = ("grid", section, index)
-            given = {axis: values for axis in AXES if (values := getattr(rule, axis)) is not None}
+            given = {axis: values for axis, values in rule if values is not None}
             outside = {axis: [one for one in values if one not in known[axis]] for axis, values in given.items()}
-            unknown: Errors = [
-                ((*keys, axis), _not_in_grid(axis, known[axis], values[0]))
-                for axis, values in outside.items()
-                if values
+            errors += [
+                ((*keys, axis), _not_in_grid(axis, known[axis], some[0])) for axis, some in outside.items() if some
             ]
-            errors += unknown
-            if not unknown and not any(rule.matches(place) for place in places):
+            if not any(outside.values()) and not any(rule.matches(point) for point in points):
                 got = ", ".join(f"{axis} {' or '.join(map(str, values))}" for axis, values in given.items())
                 errors.append((keys, refused(None, "a rule that some cell matches", got=got, hint=modes)))
-    if not errors and not any(is_measured(place, include, exclude) for place in places):
+    if not errors and not any(is_measured(point, include, exclude) for point in points):
         error = refused(None, "rules that leave at least one cell", got="rules that leave none")
         errors.append((("grid", "exclude" if exclude else "include"), error))
     return errors

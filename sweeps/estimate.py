@@ -240,7 +240,7 @@ def _validation_s(
     gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
     new, limit = decoded_tokens(config), prompts if verify.prompts is None else min(prompts, verify.prompts)
     first_s = all_s = 0.0
-    for place in filter(config.is_verified, places):
+    for place in filter(config.is_decoded, places):
         rows, context, whole = place.batch_size, place.context, place.batch_size * (place.context + new)
         prefill_s = target_s(rows * context)
         blocks = -(-limit // rows) * verify.repetitions

@@ -135,4 +135,4 @@ PAIRS = ("qwen-bfloat16", "qwen-float32", "small")
 )
 def test_rules_leave_cells(tmp_path: Path, rules: str, cells: list[str]) -> None:
     config = load_config(write(tmp_path, f"{RULED}  {rules}\n"))
-    assert [f"{p.pair} {p.batch_size} {p.context}" for p in config.places() if config.is_measured(p)] == cells
+    assert [f"{p.pair} {p.batch_size} {p.context}" for p in config.points() if config.is_measured(p)] == cells
