@@ -8,7 +8,7 @@ many follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from specgauge.configs.errors import (
 )
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.overrides import Written
-from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import SPREAD, Config
 from specgauge.configs.variants import Spread, spread
 from specgauge.configs.yaml_reader import dump_yaml
@@ -101,31 +100,28 @@ def _resolve_paths(config: Config, pairs: Spread, written: Written, folder: Path
     """The configuration with paths made absolute, and a fault for each path that leads nowhere."""
     content = config.model_dump()
     absent: list[Fault] = []
-    for keys, holder, key, must_exist in _paths(config, content):
-        place, text = written.place(pairs.place(keys)), holder[key]
+    holders: dict[Keys, dict[str, Any]] = {("workload", "prompts"): content["workload"]}
+    for index, pair in enumerate(content["pairs"]):
+        holders |= {
+            ("pairs", index, role, "model"): pair[role] for role in ("target", "draft") if "model" in pair[role]
+        }
+    for keys, holder in holders.items():
+        key = str(keys[-1])
+        text = holder[key]
+        if text == EMBEDDED:
+            continue
+        place = written.place(pairs.place(keys))
         folders = (Path(), folder) if written.from_option(place) else (folder, Path())
         path = Path(text).expanduser()
         exists = Path.is_dir if key == "model" else Path.exists
         at = next((base / path for base in folders if exists(base / path)), None)
         if at is not None:
             holder[key] = str(at.resolve())
-        elif must_exist:
+        elif key == "prompts" or text.startswith(("/", "./", "../", "~")) or text.count("/") > 1:  # no hub id
             where = " or ".join(dict.fromkeys(str((base / path).parent.absolute()) for base in folders))
             expected = f"{EMBEDDED} or one that exists (looked in {where})"
             absent.append(value_fault("no_file", place, shown(text), expected))
     return Config.model_validate(content), list(dict.fromkeys(absent))
-
-
-def _paths(config: Config, content: dict[str, Any]) -> Iterator[tuple[Keys, dict[str, Any], str, bool]]:
-    """(place, the mapping in ``content`` that holds it, its key there, whether it can only be a path) of each path."""
-    if config.workload.prompts != EMBEDDED:
-        yield ("workload", "prompts"), content["workload"], "prompts", True
-    for index, pair in enumerate(config.pairs):
-        for role in ("target", "draft"):
-            model = getattr(pair, role)
-            if isinstance(model, ModelConfig) and model.model != EMBEDDED:
-                only_a_path = model.model.startswith(("/", "./", "../", "~")) or model.model.count("/") > 1
-                yield ("pairs", index, role, "model"), content["pairs"][index][role], "model", only_a_path
 
 
 def shipped_configs() -> list[str]:
