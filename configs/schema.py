@@ -356,37 +356,19 @@ class Config(Section):
         return errors
 
 
-def check_context(where: str, *, context: int, gamma_max: int, max_context: int | None) -> None:
-    """Refuse a context that leaves no room for a round of ``gamma_max`` drafts in a model of ``max_context`` positions.
+def check_context(
+    where: str, *, context: int, tokens: int, max_context: int | None, section: Literal["grid", "validate"] = "grid"
+) -> None:
+    """Refuse a context after which ``tokens`` do not fit in a model of ``max_context`` positions (None is unknown).
 
-    Nothing is refused where the limit is not known (None).
-
-    Raises:
-        ValueError: the model (``where``), the context, what a round needs, what the model takes, the largest context.
-    """
-    needed = context + gamma_max + 1
-    if max_context is None or needed <= max_context:
-        return
-    allowed = max_context - gamma_max - 1
-    remedy = f"the largest context allowed is {allowed}" if allowed > 0 else "lower grid.gamma"
-    raise ValueError(
-        f"{where}: grid.context {context} and a round of gamma {gamma_max} need {needed} positions, the model takes "
-        f"{max_context}; {remedy}"
-    )
-
-
-def check_text_context(where: str, *, context: int, new_tokens: int, max_context: int | None) -> None:
-    """Refuse a context to decode from that leaves no room for a text in a model of ``max_context`` positions.
-
-    Nothing is refused where the limit is not known (None).
+    A round of the grid is γ + 1 tokens, a text of the validation ``max_new_tokens``.
 
     Raises:
-        ValueError: the context, what is expected and why.
+        ValueError: the largest context that fits and why.
     """
-    if max_context is None or context + new_tokens <= max_context:
-        return
-    raise ValueError(
-        f"validate: expected contexts of at most {max_context - new_tokens}, since texts of {new_tokens} tokens follow "
-        f"and {where} takes {max_context}, got {context}; leave it out of validate.context, or lower "
-        f"validate.max_new_tokens"
-    )
+    if max_context is not None and context + tokens > max_context:
+        other = {"grid": "grid.gamma", "validate": "validate.max_new_tokens"}[section]
+        raise ValueError(
+            f"{section}.context: expected at most {max_context - tokens}, since {tokens} tokens follow and {where} "
+            f"takes {max_context}, got {context}; lower it or {other}"
+        )

@@ -47,11 +47,9 @@ def test_every_number_says_where_it_is_from(name: str, tmp_path: Path) -> None:
 )
 def test_datasheet_numbers(name: str, bandwidth: float, bfloat16: float, link: float, multiprocessors: int) -> None:
     plain = load_hardware(name).plain()
+    assert plain["memory_bandwidth_bytes_per_s"] == bandwidth
     assert plain["peak_flops_per_s"]["bfloat16"] == bfloat16
-    found = [
-        plain[field] for field in ("memory_bandwidth_bytes_per_s", "link_bandwidth_bytes_per_s", "multiprocessors")
-    ]
-    assert found == [bandwidth, link, multiprocessors]
+    assert (plain["link_bandwidth_bytes_per_s"], plain["multiprocessors"]) == (link, multiprocessors)
 
 
 def test_an_entry_of_ones_own(tmp_path: Path) -> None:
@@ -90,11 +88,7 @@ def test_an_entry_that_is_wrong(tmp_path: Path, text: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("load", "name", "line"),
     [
-        (
-            load_hardware,
-            "H10-sxm",
-            r"^hardware entry: expected a file that exists, or a1.*; did you mean 'h100-sxm'\?$",
-        ),
+        (load_hardware, "H10-sxm", r"^hardware entry: expected a file .* a100.*; did you mean 'h100-sxm'\?$"),
         (load_shape, "llama-3.1-9b", r"^model shape: expected a file .*'llama-3.1-9b'; did you mean 'llama-3.1-8b'\?$"),
         (load_hardware, "", r"^hardware entry: expected a file that exists, or a100.*, got ''$"),
     ],

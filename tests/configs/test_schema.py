@@ -17,7 +17,6 @@ from specgauge.configs.schema import (
     ValidateConfig,
     WorkloadConfig,
     check_context,
-    check_text_context,
 )
 from specgauge.model.policies.tuning import MAKERS
 from tests.configs.texts import MINIMAL, write
@@ -111,17 +110,10 @@ def test_every_policy_that_is_tuned_may_be_asked_for() -> None:
     assert "\n  policies: [heuristic, gammatune, svip, adaedl, ucb, exp3, goodput, renewal]\n" in config_to_yaml(made)
 
 
-def test_a_round_fits_exactly_and_not_with_one_token_more() -> None:
-    check_context("m", context=93, gamma_max=6, max_context=100)
-    check_context("m", context=10**9, gamma_max=64, max_context=None)
-    with pytest.raises(ValueError, match=r"^m: grid\.context 94 .* need 101 positions, the model takes 100; .* is 93$"):
-        check_context("m", context=94, gamma_max=6, max_context=100)
-    with pytest.raises(ValueError, match=r"lower grid\.gamma$"):
-        check_context("m", context=1, gamma_max=6, max_context=7)
-
-
-def test_a_whole_text_fits_exactly_and_not_with_one_token_more() -> None:
-    check_text_context("m", context=36, new_tokens=64, max_context=100)
-    check_text_context("m", context=10**9, new_tokens=64, max_context=None)
-    with pytest.raises(ValueError, match=r"^validate: expected contexts of at most 36, since texts of 64 .* got 37;"):
-        check_text_context("m", context=37, new_tokens=64, max_context=100)
+def test_what_follows_a_context_fits_exactly_and_not_with_one_token_more() -> None:
+    check_context("m", context=93, tokens=7, max_context=100)
+    check_context("m", context=10**9, tokens=65, max_context=None)
+    with pytest.raises(ValueError, match=r"^grid\.context: expected at most 93, since 7 .* and m takes 100, got 94;"):
+        check_context("m", context=94, tokens=7, max_context=100)
+    with pytest.raises(ValueError, match=r"^validate\.context: .* lower it or validate\.max_new_tokens$"):
+        check_context("m", context=37, tokens=64, max_context=100, section="validate")

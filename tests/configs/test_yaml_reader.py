@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -62,28 +63,15 @@ def test_aliases_are_copies() -> None:
     assert value["b"] == [1]
 
 
-HUGE = "\n".join(
-    [
-        "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]",
-        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)),
-    ]
-)
+HUGE = "a0: &a0 [1, 1, 1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
 
 
 @pytest.mark.parametrize(
     ("text", "source", "line"),
     [
         (HUGE, FILE, rf"^file\.yaml:\d+: expected at most {MOST_VALUES} values, got"),
-        (
-            "[" * 1_000,
-            FILE,
-            r"^file\.yaml: expected lists and mappings nested some hundred levels deep at most, got more$",
-        ),
-        (
-            "[1,\n 2",
-            Source("--set a=b", has_lines=False),
-            r"^--set a=b: not valid YAML: while parsing a flow sequence, ",
-        ),
+        ("[" * 1_000, FILE, r"^file\.yaml: expected lists and mappings nested some hundred levels deep at most"),
+        ("[1,\n 2", Source("--set a=b", has_lines=False), "^--set a=b: not valid YAML: while parsing a flow sequence"),
     ],
     ids=["aliases that multiply", "endless nesting", "a source without lines"],
 )
@@ -111,10 +99,9 @@ def test_what_is_written_is_read_back(value: object) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
-    message = ""
+    message = "file.yaml:"
     try:
         read_yaml(text, FILE)
     except ConfigError as error:
         message = str(error)
-    assert "\n" not in message
-    assert not message or message.startswith("file.yaml:")
+    assert re.match(r"file\.yaml:[^\n]*$", message)
