@@ -51,8 +51,8 @@ def test_drafts_change_the_hash(tmp_path: Path) -> None:
 
 
 def test_every_draft_has_a_label() -> None:
-    drafts = [ModelConfig(model="org/small"), NgramDraft(), LayersDraft(layers=1), LayersDraft(layers=8)]
-    assert [draft.label for draft in drafts] == [
+    lookup, layers = NgramDraft(), [LayersDraft(layers=count) for count in (1, 8)]
+    assert [ModelConfig(model="org/small").label, lookup.label, *(draft.label for draft in layers)] == [
         "org/small", "lookups of 3 down to 1 tokens", "the target's first 1 layer", "the target's first 8 layers",
     ]  # fmt: skip
 
