@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,20 +22,13 @@ _PART = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 _LONGEST_LABEL = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Origin:
-    rank: int  # 0 the file, then the options in their order
-    line: int
-    source: Source
-
-
 @dataclass(kw_only=True)
 class Written:
     """Plain values with their origins; options change both, and faults of form are kept."""
 
     value: Any
     faults: list[Fault]
-    _origins: dict[Keys, _Origin] = field(default_factory=dict)
+    _origins: dict[Keys, tuple[Source, int]]
     _options: int = 0
 
     @classmethod
@@ -52,7 +45,7 @@ class Written:
             got = f"{shown(document.value)} at the top level" if document.lines else got
             where = source.at(document.lines.get((), 1))
             raise ConfigError(f"{where}: expected {words_for(model)}, got {got}{hint}")
-        origins = {keys: _Origin(rank=0, line=line, source=source) for keys, line in document.lines.items()}
+        origins = {keys: (source, line) for keys, line in document.lines.items()}
         return cls(value=document.value, faults=document.faults, _origins=origins)
 
     def set_option(self, option: str) -> None:
@@ -63,19 +56,18 @@ class Written:
         """
         one_line = " ".join(option.split())
         label = one_line if len(one_line) <= _LONGEST_LABEL else one_line[:_LONGEST_LABEL] + "…"
-        source = Source(f"--set {label}", has_lines=False)
+        self._options += 1
+        source = Source(f"--set {label}", option=self._options)
         place, equals, text = option.partition("=")
         if not equals or not _PLACE.fullmatch(place.strip()):
             raise ConfigError(f"{source.label}: expected KEY=VALUE, such as grid.gamma=1:6, got {shown(option)}")
         keys: Keys = tuple(int(index) if index else key for index, key in _PART.findall(place.strip()))
         document = read_yaml(text, source, under=keys)
         self._put(keys, document.value, source)
-        self._options += 1
         self._origins = {known: origin for known, origin in self._origins.items() if known[: len(keys)] != keys}
-        origin = _Origin(rank=self._options, line=0, source=source)
         for length in range(1, len(keys)):
-            self._origins.setdefault(keys[:length], origin)
-        self._origins |= dict.fromkeys((*document.lines, keys), origin)
+            self._origins.setdefault(keys[:length], (source, 0))
+        self._origins |= dict.fromkeys((*document.lines, keys), (source, 0))
         self.faults = [fault for fault in self.faults if fault.keys[: len(keys)] != keys] + document.faults
 
     def _put(self, keys: Keys, value: object, source: Source) -> None:
@@ -102,25 +94,19 @@ class Written:
 
     def from_option(self, keys: Keys) -> bool:
         """Whether the value at ``keys`` was set on the command line."""
-        return self._origin(keys).rank > 0
+        return self._origins[self.place(keys)][0].option > 0
 
     def error(self, faults: Sequence[Fault]) -> ConfigError:
         """The error that tells the first of some faults by its line and how many follow it."""
-        ordered = sorted(
-            map(self._with_line, faults), key=lambda fault: (self._origin(fault.keys).rank, fault.line or 0)
-        )
-        first, *others = ordered
-        more = f" (and {len(others)} more fault{'s' if len(others) > 1 else ''})" if others else ""
-        where = self._origin(first.keys).source.at(first.line)
-        return ConfigError(f"{where}: {first.words}{more}", tuple(ordered))
+        located = sorted(map(self._located, faults), key=lambda one: (one[0].option, one[1].line or 0))
+        source, first = located[0]
+        others = len(located) - 1
+        more = f" (and {others} more fault{'s' if others > 1 else ''})" if others else ""
+        return ConfigError(f"{source.at(first.line)}: {first.words}{more}", tuple(fault for _, fault in located))
 
-    def _with_line(self, fault: Fault) -> Fault:
-        origin = self._origin(fault.keys)
-        line = origin.line if fault.line is None else fault.line
-        return replace(fault, line=line if origin.source.has_lines else None)
-
-    def _origin(self, keys: Keys) -> _Origin:
-        return self._origins[self.place(keys)]
+    def _located(self, fault: Fault) -> tuple[Source, Fault]:
+        source, line = self._origins[self.place(fault.keys)]
+        return source, replace(fault, line=None if source.option else fault.line or line)
 
 
 def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:

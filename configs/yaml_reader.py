@@ -63,11 +63,12 @@ class Source:
     """Where a text comes from: a file, whose lines are counted, or an option, which has none."""
 
     label: str
-    has_lines: bool = True
+    option: int = 0
+    """Which option, from 1; 0 is the file."""
 
     def at(self, line: int | None) -> str:
         """``file.yaml:12``, or the label alone."""
-        return self.label if line is None or not self.has_lines else f"{self.label}:{line}"
+        return self.label if line is None or self.option else f"{self.label}:{line}"
 
 
 def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
@@ -215,6 +216,6 @@ def _syntax_line(error: yaml.YAMLError, text: str, source: Source) -> str:
     elif "block" in problem:
         problem += "; check the indentation"
     begun = marked.context_mark
-    if source.has_lines and begun is not None and begun.line != mark.line:
+    if not source.option and begun is not None and begun.line != mark.line:
         problem += f" (begun at line {begun.line + 1})"
     return f"{source.at(mark.line + 1)}: not valid YAML: {problem}"

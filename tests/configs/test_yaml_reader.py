@@ -71,7 +71,7 @@ HUGE = "a0: &a0 [1, 1, 1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] 
     [
         (HUGE, FILE, rf"^file\.yaml:\d+: expected at most {MOST_VALUES} values, got"),
         ("[" * 1_000, FILE, r"^file\.yaml: expected lists and mappings nested some hundred levels deep at most"),
-        ("[1,\n 2", Source("--set a=b", has_lines=False), "^--set a=b: not valid YAML: while parsing a flow sequence"),
+        ("[1,\n 2", Source("--set a=b", option=1), "^--set a=b: not valid YAML: while parsing a flow sequence"),
     ],
     ids=["aliases that multiply", "endless nesting", "a source without lines"],
 )
