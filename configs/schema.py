@@ -43,7 +43,7 @@ from specgauge.configs.fields import (
     one_of,
 )
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.variants import CellRule, GridPoint, is_measured, rule_errors, spread
+from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
@@ -312,7 +312,9 @@ class Config(Section):
 
     def is_measured(self, point: GridPoint) -> bool:
         """Whether the rules of the grid leave a point."""
-        return is_measured(point, self.grid.include, self.grid.exclude)
+        include, exclude = self.grid.include, self.grid.exclude
+        is_included = not include or any(rule.matches(point) for rule in include)
+        return is_included and not any(rule.matches(point) for rule in exclude)
 
     def is_decoded(self, point: GridPoint) -> bool:
         """Whether a point is measured, and decoded end to end where anything is."""
@@ -322,9 +324,13 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        errors = rule_errors(tuple(self.points()), self.grid.include, self.grid.exclude)
+        points, grid = tuple(self.points()), self.grid
+        errors = rule_errors(points, grid.include, grid.exclude)
+        if not errors and not any(map(self.is_measured, points)):
+            error = refused(None, "rules that leave at least one cell", got="rules that leave none")
+            errors.append((("grid", "exclude" if grid.exclude else "include"), error))
         errors += self._validation_errors()
-        largest = max(self.grid.gamma)
+        largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
             errors.append((("workload", "max_new_tokens"), refused(self.workload.max_new_tokens, expected)))

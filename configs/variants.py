@@ -219,14 +219,8 @@ class GridPoint:
     context: int
 
 
-def is_measured(point: GridPoint, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
-    """Whether a cell is measured: it matches some rule of ``include``, or there is none, and no rule of ``exclude``."""
-    is_included = not include or any(rule.matches(point) for rule in include)
-    return is_included and not any(rule.matches(point) for rule in exclude)
-
-
 def rule_errors(points: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
-    """What is wrong with the rules of a whole grid: values it does not have, rules that match or leave no cell."""
+    """What is wrong with the rules of a whole grid: values it does not have, rules that match no cell."""
     known = {axis: list(dict.fromkeys(getattr(point, axis) for point in points)) for axis in AXES}
     modes = ", ".join(dict.fromkeys(f"{point.pair} runs in mode {point.mode}" for point in points))
     errors: Errors = []
@@ -241,9 +235,6 @@ def rule_errors(points: Sequence[GridPoint], include: Sequence[CellRule], exclud
             if not any(outside.values()) and not any(rule.matches(point) for point in points):
                 got = ", ".join(f"{axis} {' or '.join(map(str, values))}" for axis, values in given.items())
                 errors.append((keys, refused(None, "a rule that some cell matches", got=got, hint=modes)))
-    if not errors and not any(is_measured(point, include, exclude) for point in points):
-        error = refused(None, "rules that leave at least one cell", got="rules that leave none")
-        errors.append((("grid", "exclude" if exclude else "include"), error))
     return errors
 
 
