@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from specgauge.configs.errors import ConfigError, did_you_mean, explain, shown
 from specgauge.configs.fields import Section
 from specgauge.configs.overrides import Written
-from specgauge.configs.yaml_reader import dump_yaml
+from specgauge.configs.yaml_reader import dump_yaml, read_text
 
 _FOLDER = Path(__file__).parent
 _HARDWARE = {path.stem: path for path in sorted(_FOLDER.glob("hardware/*.yaml"))}
@@ -99,7 +99,7 @@ def load_hardware(source: str | Path) -> HardwareEntry:
         ConfigError: an unknown name (and the nearest), or the file, line and field that is wrong.
     """
     path = _find(source, _HARDWARE, "hardware entry")
-    written = Written.of_file(_text(path), str(path), HardwareEntry)
+    written = Written.of_file(read_text(path), str(path), HardwareEntry)
     faults = written.faults
     try:
         entry = HardwareEntry.model_validate(written.value)
@@ -118,9 +118,9 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     """
     path = _find(source, _SHAPES, "model shape")
     if path.is_dir():
-        path = path / "config.json"
+        path = _find(path / "config.json", _SHAPES, "model shape")
     try:
-        value = json.loads(_text(path))
+        value = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
     if not isinstance(value, dict):
@@ -133,15 +133,7 @@ def _find(source: str | Path, shipped: dict[str, Path], what: str) -> Path:
     name = str(source)
     if name.lower() in shipped:
         return shipped[name.lower()]
-    if name and Path(source).exists():
-        return Path(source)
+    if name and Path(name).exists():
+        return Path(name)
     hint = did_you_mean(name, shipped)
     raise ConfigError(f"{what}: expected a file that exists, or {', '.join(shipped)}, got {name!r}{hint}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error

@@ -30,9 +30,8 @@ from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.overrides import Written
 from specgauge.configs.schema import SPREAD, Config
 from specgauge.configs.variants import Spread, spread
-from specgauge.configs.yaml_reader import dump_yaml
+from specgauge.configs.yaml_reader import dump_yaml, read_text
 
-LARGEST_FILE_BYTES = 1 << 20
 _FOLDER = Path(__file__).parent
 
 
@@ -149,15 +148,7 @@ def _read(source: str | Path) -> tuple[str, str, Path]:
         if str(source) in shipped_configs():
             return shipped_text(str(source)), f"{source}.yaml", _FOLDER
         raise ConfigError(_not_a_file(source, path))
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FILE_BYTES + 1)
-    if len(content) > LARGEST_FILE_BYTES:
-        raise ConfigError(f"{source}: expected a YAML config, got a file of over {LARGEST_FILE_BYTES >> 20} MiB")
-    try:
-        return content.decode("utf-8-sig"), str(source), path.parent
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{source}:{line}: expected a UTF-8 text file, got bytes that are not UTF-8") from error
+    return read_text(path), str(source), path.parent
 
 
 def _not_a_file(source: str | Path, path: Path) -> str:
