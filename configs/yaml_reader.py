@@ -230,9 +230,9 @@ def _syntax_line(error: yaml.YAMLError, text: str, source: Source) -> str:
     mark = marked.problem_mark or marked.context_mark
     problem = ", ".join(part for part in (marked.context, marked.problem) if part)
     if "'\\t'" in problem:
-        problem = "found a tab where YAML allows only spaces; indent with spaces"
+        problem = "expected spaces as indentation, got a tab"
     elif marked.problem == "mapping values are not allowed here":
-        problem = "found ': ' where no key may stand; check the indentation, and put text with ': ' in quotes"
+        problem = "expected no key here, got ': '; check the indentation, and put text with ': ' in quotes"
     elif "block" in problem:
         problem += "; check the indentation"
     begun = marked.context_mark

@@ -248,12 +248,6 @@ def test_a_source_that_is_no_file(source: str, got: str, tmp_path: Path, monkeyp
     assert str(caught.value) == f"{source}: {expected}, got {got}"
 
 
-def test_an_unknown_shipped_name() -> None:
-    with pytest.raises(ConfigError) as caught:
-        shipped_text("quick")
-    assert str(caught.value) == f"expected a shipped config ({SHIPPED}), got 'quick'; did you mean 'quickstart'?"
-
-
 def test_a_directory_does_not_hide_a_shipped_name_but_a_file_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
