@@ -137,12 +137,6 @@ def test_a_run_that_stopped_before_acceptance_says_what_is_missing(tmp_path: Pat
     assert "T_decode 10.1" in page.text, "what was timed is shown all the same"
 
 
-def test_a_run_that_stopped_before_predicting_is_answered_from_what_it_has(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", replace(ONE, with_predictions=False))
-    assert "speculate with γ = 2: 1.53\u202f×" in read(run)[1].text
-    assert not (run / "predictions.csv").exists()
-
-
 def test_arms_not_yet_timed_are_listed(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", replace(ONE, batch_sizes=(4,), contexts=(64, 256)))
     lines = (run / "cells.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -160,17 +154,9 @@ def test_the_page_says_what_excluded_a_gamma(tmp_path: Path) -> None:
 
 
 def test_the_environment_and_the_configuration_are_complete(tmp_path: Path) -> None:
-    environment = {
-        "cpu": "A CPU",
-        "cpu_cores": 2,
-        "memory_bytes": 8 * 2**30,
-        "device": "cpu",
-        "cuda_devices": [{"name": "GPU 0", "sm_clock_hz": 1_980_000_000, "driver": None}],
-        "packages": {"torch": "2.13.0", "accelerate": None},
-    }
+    environment = {"cpu": "A CPU", "cpu_cores": 2, "memory_bytes": 8 * 2**30, "device": "cpu"}
     html, page = report(tmp_path, replace(ONE, environment=environment))
-    for words in ("memory 8 GiB", "0: name GPU 0", "0: sm clock 1980 MHz", "torch 2.13.0", "accelerate –"):
-        assert words in page.text
+    assert "memory 8 GiB" in page.text
     assert "Measured on A CPU, 2 cores, 2026-01-02." in page.text
     config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
     assert config.strip() in html.replace("&#39;", "'").replace("&#34;", '"')

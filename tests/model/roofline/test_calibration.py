@@ -39,16 +39,10 @@ def close(found: Efficiency, truth: Efficiency, rel: float) -> None:
 
 def test_the_fit_recovers_the_numbers_that_made_the_data() -> None:
     close(fit_efficiency([synthetic()]), TRUTH, rel=1e-5)
-
-
-def test_a_fourth_number_is_recovered_too() -> None:
+    close(fit_efficiency([synthetic(), synthetic(model="qwen2.5-0.5b")]), TRUTH, rel=1e-5)
     truth = replace(TRUTH, token_s=2e-5)
     form = next(form for form in FORMS if "token_s" in form.free and form.base == Efficiency())
     close(fit_efficiency([synthetic(truth)], form), truth, rel=1e-4)
-
-
-def test_one_set_of_numbers_serves_several_models() -> None:
-    close(fit_efficiency([synthetic(), synthetic(model="qwen2.5-0.5b")]), TRUTH, rel=1e-5)
 
 
 def test_one_wild_measurement_does_not_bend_the_fit() -> None:
