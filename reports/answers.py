@@ -24,7 +24,7 @@ from specgauge.reports.formatting import (
     speedup_decimals,
     speedup_span,
 )
-from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curves, Validated, best_of, known_rows
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curve, Curves, Validated, best_of, known_rows
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 
 NO_ANSWER = "no answer"
@@ -102,20 +102,20 @@ class Answers:
         detail = [self._best(answers), *_remarks(counts, unanswered, _common_label(self.curves))]
         return Headline(tone=tone, sentence=_headline(answers, counts), detail=" ".join(detail), counts=counts)
 
-    def _rows(self, members: Iterable[RecommendationRow]) -> list[PredictionRow]:
-        """The predictions behind some answers."""
-        return [row for one in members for row in self.curves.get(one.setting, {}).get(one.point, ())]
+    def _rows(self, one: RecommendationRow) -> Curve:
+        """The predictions behind an answer."""
+        return self.curves.get(one.setting, {}).get(one.point, ())
 
     def _shown_gamma(self, one: RecommendationRow) -> int | None:
         """The γ that an answer's speed-up belongs to: the one recommended, else the one of the largest speed-up."""
         for gamma in (one.gamma, one.recommended_gamma, one.best_gamma):
             if gamma:
                 return gamma
-        best = best_of(self._rows([one]))
+        best = best_of(self._rows(one))
         return None if best is None else best.gamma
 
     def _shown_rows(self, members: Iterable[RecommendationRow]) -> list[PredictionRow]:
-        return [row for one in members for row in self._rows([one]) if row.gamma == self._shown_gamma(one)]
+        return [row for one in members for row in self._rows(one) if row.gamma == self._shown_gamma(one)]
 
     def _best(self, answers: Sequence[RecommendationRow]) -> str:
         """The answer with the largest speed-up, and what was measured there."""
@@ -139,7 +139,7 @@ class Answers:
         if first.decision != SPECULATE and gammas:
             gain = f"γ = {listed([str(gamma) for gamma in gammas], 'or')} would give {gain}"
         following = {SPECULATE: _when_it_pays, DO_NOT: self._when_it_does_not, UNDECIDED: self._when_undecided}
-        labels = {row.label for row in self._rows(members) if row.label} - {_common_label(self.curves)}
+        labels = {row.label for one in members for row in self._rows(one) if row.label} - {_common_label(self.curves)}
         return AnswerGroup(
             decision=first.decision,
             where=where,

@@ -41,7 +41,6 @@ _GAMMA = "γ, draft tokens per round"
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
 GLYPHS = {"o": "●○", "s": "■□", "^": "▲△", "D": "◆◇"}
 """Markers in a legend, filled and open."""
-Grouped = Mapping[Setting, Mapping[Point, Curve]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,11 +294,11 @@ def _columns(points: Sequence[Point]) -> int:
     return 2 if contexts == 2 or len(points) <= 2 else 3
 
 
-def _points(members: Grouped) -> list[Point]:
+def _points(members: Curves) -> list[Point]:
     return sorted({point for points in members.values() for point in points})
 
 
-def _series(members: Grouped, point: Point) -> dict[str, Curve]:
+def _series(members: Curves, point: Point) -> dict[str, Curve]:
     return {setting.sampling: points[point] for setting, points in members.items() if point in points}
 
 
