@@ -7,7 +7,6 @@ figure a report prints can be worked out by hand: survival is alpha^i, tokens pe
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from specgauge.configs.canonical import short_hash
 from specgauge.configs.loader import config_hash, config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
-from specgauge.sweeps.store.rows import row_of
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.rows import row_of, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import acceptance_file_name
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 from tests.sweeps.made import acceptance_frame
@@ -111,33 +109,19 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
     (folder / "environment.json").write_text(json.dumps(shape.environment), encoding="utf-8")
-    lines = [json.dumps(line) for line in journal_lines(shape, config_hash(config))]
-    (folder / "cells.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    if shape.with_acceptance:
-        _write_acceptance(folder / "acceptance", shape)
+    lines = [line for cell in plan_cells(config) for line in _cell_lines(shape, config_hash(config), cell.axes)]
+    (folder / "cells.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    (folder / "acceptance").mkdir()
+    for pair, (sampling, alpha) in itertools.product(shape.pairs, shape.alphas.items()):
+        if shape.with_acceptance:
+            frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
+            frame.to_parquet(folder / "acceptance" / acceptance_file_name(pair, sampling), index=False)
     if shape.with_predictions:
         rows = prediction_rows(shape)
-        _write_predictions(folder / "predictions.csv", rows)
+        write_csv(folder / "predictions.csv", PredictionRow, rows)
         answers = {"recommendations": recommendation_rows(shape, rows), "warnings": []}
-        (folder / "recommendation.yaml").write_text(yaml.safe_dump(answers, allow_unicode=True), encoding="utf-8")
+        write_mapping(folder / "recommendation.yaml", answers)
     return folder
-
-
-def chains(shape: Shape) -> list[str]:
-    """The timing chains behind the sampling settings: greedy ends in argmax, the rest in a draw."""
-    return list(dict.fromkeys("argmax" if name == "greedy" else "draw" for name in shape.alphas))
-
-
-def journal_lines(shape: Shape, config: str) -> list[dict[str, Any]]:
-    """One line per (cell, arm, block), symmetric samples around the closed-form cost."""
-    lines = []
-    for pair in shape.pairs:
-        for chain in chains(shape):
-            for batch_size in shape.batch_sizes:
-                for context in shape.contexts:
-                    axes = {"pair": pair, "mode": "eager", "chain": chain, "batch_size": batch_size, "context": context}
-                    lines.extend(_cell_lines(shape, config, axes))
-    return lines
 
 
 def _cell_lines(shape: Shape, config: str, axes: dict[str, Any]) -> list[dict[str, Any]]:
@@ -172,14 +156,6 @@ def _cell_lines(shape: Shape, config: str, axes: dict[str, Any]) -> list[dict[st
                 }
             )
     return lines
-
-
-def _write_acceptance(folder: Path, shape: Shape) -> None:
-    folder.mkdir()
-    for pair in shape.pairs:
-        for sampling, alpha in shape.alphas.items():
-            frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
-            frame.to_parquet(folder / acceptance_file_name(pair, sampling), index=False)
 
 
 def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
@@ -284,13 +260,6 @@ def _decision(row: Mapping[str, Any] | None) -> str:
     if row is not None and row["speedup_low"] > 1:
         return "speculate"
     return "do not speculate" if row is not None and row["speedup_high"] < 1.01 else "undecided"
-
-
-def _write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def predicted(shape: Shape, **changes: Any) -> list[PredictionRow]:
