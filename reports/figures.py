@@ -47,34 +47,16 @@ BAND_ALPHA = 0.16
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesStyle:
-    """How one series looks: colours and shapes go round, and lines are dashed once the colours are used up."""
+    """How one series looks."""
 
-    index: int
-
-    @property
-    def role(self) -> str:
-        """The colour's name in the style sheet."""
-        return f"s{self.index % _SERIES}"
-
-    @property
-    def colour(self) -> str:
-        """The light page's."""
-        return COLOURS[self.role]
-
-    @property
-    def marker(self) -> str:
-        """Matplotlib's name of the marker."""
-        return marker(self.index)
-
-    @property
-    def dashed(self) -> bool:
-        """Whether the colour stands for an earlier series already."""
-        return self.index >= _SERIES
-
-    @property
-    def line(self) -> Any:
-        """Matplotlib's line style."""
-        return DASHED if self.dashed else "-"
+    role: str
+    """The colour's name in the style sheet."""
+    colour: str
+    """The light page's."""
+    marker: str
+    dashed: bool
+    line: Any
+    """Matplotlib's line style."""
 
 
 def marker(index: int) -> str:
@@ -82,9 +64,16 @@ def marker(index: int) -> str:
     return "os^D"[index % 4]
 
 
+def series_style(index: int) -> SeriesStyle:
+    """Colours and shapes go round, and lines are dashed once the colours are used up."""
+    role, dashed = f"s{index % _SERIES}", index >= _SERIES
+    line = DASHED if dashed else "-"
+    return SeriesStyle(role=role, colour=COLOURS[role], marker=marker(index), dashed=dashed, line=line)
+
+
 def series_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
     """A style for every name, in the order given."""
-    return {name: SeriesStyle(index=index) for index, name in enumerate(dict.fromkeys(names))}
+    return {name: series_style(index) for index, name in enumerate(dict.fromkeys(names))}
 
 
 # ---------------------------------------------------------------------------------------------------------------- S(γ)

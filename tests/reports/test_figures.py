@@ -14,7 +14,6 @@ from specgauge.model.settings import Point
 from specgauge.reports.figures import (
     HeatCell,
     ScatterPoint,
-    SeriesStyle,
     break_even_lines,
     cell_colours,
     contrast,
@@ -25,6 +24,7 @@ from specgauge.reports.figures import (
     draw_scatter,
     draw_speedup,
     scatter_domain,
+    series_style,
     series_styles,
     speedup_domain,
 )
@@ -259,7 +259,7 @@ def test_orange_is_slower_and_blue_is_faster() -> None:
 
 
 def a_point(x: float, y: float, **more: Any) -> ScatterPoint:
-    plain: dict[str, Any] = {"x": x, "y": y, "style": SeriesStyle(index=0), "shape": 0, "words": f"{x}, {y}"}
+    plain: dict[str, Any] = {"x": x, "y": y, "style": series_style(0), "shape": 0, "words": f"{x}, {y}"}
     return ScatterPoint(**(plain | more))
 
 
@@ -277,7 +277,7 @@ def test_both_axes_show_the_same_range() -> None:
 
 def test_every_interval_is_a_bar_and_every_point_says_what_it_is() -> None:
     first = a_point(1.0, 1.2, x_ends=(0.9, 1.1), words="a & b")
-    second = a_point(1.1, 1.0, y_ends=(0.9, 1.2), style=SeriesStyle(index=1), shape=5)
+    second = a_point(1.1, 1.0, y_ends=(0.9, 1.2), style=series_style(1), shape=5)
     axes, hover = drawn(draw_scatter, [first, second])
     bars = [segment.tolist() for bar in found(axes, "interval") for segment in bar.get_segments()]
     assert bars == [[[0.9, 1.2], [1.1, 1.2]], [[1.1, 0.9], [1.1, 1.2]]]
