@@ -5,8 +5,6 @@ install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.run.runner.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,8 +107,6 @@ class FakeBench:
     oom_at: set[tuple[int, int]] = field(default_factory=set)
     """(batch_size, context) of cells that run out of memory."""
     fail_at: set[tuple[int, int]] = field(default_factory=set)
-    kill_after: int | None = None
-    """Blocks after which the process kills itself with SIGKILL."""
     interrupt_after: int | None = None
     load_error: dict[str, Exception] = field(default_factory=dict)
     """By pair."""
@@ -193,8 +189,6 @@ class FakeBench:
                     journal.record(BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason))
             return
         journal.begin(cell.cell_id, arm, block)
-        if len(self.measured) == self.kill_after:
-            os.kill(os.getpid(), signal.SIGKILL)
         if len(self.measured) == self.interrupt_after:
             raise KeyboardInterrupt
         sample = made.marks(arm, max(gammas))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ SHAPE = {
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 100,
     "max_position_embeddings": 128, "dtype": "float32",
 }  # fmt: skip
-TENSORS = {"embed": [100, 32], "layer": [32, 32]}
+TENSORS = {"embed": [100, 32], "model.layers.0.mlp": [16, 32], "model.layers.1.mlp": [16, 32]}
 
 
 @pytest.fixture
@@ -41,6 +42,9 @@ def test_sizes_come_from_config_and_safetensors_headers(folder: Path) -> None:
         max_context=128,
     )
     assert size.weight_bytes == 4 * 4224
+    assert read_model_size(ModelConfig(model=str(folder)), role="target", layers=1) == replace(
+        size, parameters=100 * 32 + 16 * 32, layers=1
+    )
     assert size.kv_cache_bytes(batch_size=3, tokens=10) == 2 * 2 * 2 * 8 * 10 * 3 * 4
 
 

@@ -26,7 +26,7 @@ from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings, collect_timings
 from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
-from specgauge.sweeps.model_sizes import NO_MODEL, read_model_size, read_sizes
+from specgauge.sweeps.model_sizes import NO_MODEL, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
@@ -34,6 +34,7 @@ from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
 POSITIONS = 17
 
@@ -151,32 +152,20 @@ def test_lookups_are_held_against_their_round() -> None:
     assert codes(catches_up=True) == {"not_converged", "drift"}
 
 
-def test_recorded_lookups_say_of_themselves_what_texts_say() -> None:
-    texts = recorded_texts(lookup_frame(3))
-    assert (texts.prompts, texts.positions, texts.null_share) == (3, 51, 0.0)
-    assert texts.covers(80)
-    assert sorted(set(texts.overlaps("match", "greedy").tolist())) == [1.0]
-    rounds = texts.rounds("ratio", "same", gammas=[1, 3], max_new_tokens=POSITIONS + 1)
-    assert texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same").consistent
+def test_lookups_of_another_chain_are_noticed() -> None:
+    """Proposals that the target held certain, and that no text has, against lookups as they were recorded."""
 
+    def check(frame: pd.DataFrame) -> tuple[float | None, bool]:
+        texts = recorded_texts(frame)
+        rounds = texts.rounds("ratio", "same", gammas=[1, 3], max_new_tokens=POSITIONS + 1)
+        found = texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same")
+        return found.deviation_per_position, found.consistent
 
-def test_texts_of_another_chain_are_noticed() -> None:
-    """Proposals that the target held certain, and that no text has."""
-    frame = lookup_frame().assign(match_length=0)
+    frame = lookup_frame()
+    assert check(frame)[1]
+    frame["match_length"] = 0
     frame["rejected_target_prob"] = frame["proposed_length"].map({0: math.nan, 3: 1.0})
-    texts = recorded_texts(frame)
-    rounds = texts.rounds("ratio", "same", gammas=[1], max_new_tokens=POSITIONS + 1)
-    check = texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same")
-    assert (check.deviation_per_position, check.consistent) == (-1.0, False)
-
-
-SHAPE = {
-    "model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "hidden_size": 32, "vocab_size": 100, "max_position_embeddings": 128, "dtype": "bfloat16",
-}  # fmt: skip
-TENSORS = {"model.embed_tokens.weight": (100, 32), "model.norm.weight": (32,)} | {
-    f"model.layers.{layer}.mlp.weight": (10, 32) for layer in range(4)
-}
+    assert check(frame) == (-1.0, False)
 
 
 @pytest.fixture
@@ -193,40 +182,24 @@ def described(folder: Path, draft: Any) -> Config:
     )
 
 
-def test_the_first_layers_share_the_targets_weights_but_for_their_cache(folder: Path) -> None:
-    asked = described(folder, {"layers": 1})
-    sizes = read_sizes(asked)["p"]
-    assert sizes.target is not None
-    assert sizes.draft is not None
-    assert (sizes.target.parameters, sizes.draft.parameters) == (3232 + 4 * 320, 3232 + 320)
-    cells = plan_cells(asked)
-    found = memory_bytes(asked, sizes, cells)
-    alone = memory_bytes(asked, read_sizes(described(folder, "ngram"))["p"], cells)
-    assert found["weights"] == alone["weights"] == 2 * (3232 + 4 * 320)
-    # keys and values of 4 and of 1 layers: 2 · layers · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 2 bytes
-    assert alone["keys and values"] == 2 * 4 * 2 * 8 * 68 * 2 * 2
-    assert found["keys and values"] == 2 * 5 * 2 * 8 * 68 * 2 * 2
-
-
-def test_lookups_need_no_memory_and_little_time(folder: Path) -> None:
-    asked = described(folder, "ngram")
-    sizes = read_sizes(asked)["p"]
-    assert sizes.draft == NO_MODEL
-    alone, beside = (
-        time_estimate(one, one.pairs[0], read_sizes(one)["p"], prompts=20)
-        for one in (asked, described(folder, str(folder)))
-    )
-    assert alone is not None
-    assert beside is not None
-    assert alone.acceptance_s < beside.acceptance_s
-
-
-def test_more_layers_than_the_target_can_spare_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"pair 'p': draft layers: .* 1 to 3 .* 4"):
-        read_sizes(described(folder, {"layers": 4}))
-    size = read_model_size(config(str(folder)).pairs[0].target, role="target", layers=2)
-    assert size is not None
-    assert size.layers == 2
+def test_what_drafts_without_a_model_of_its_own_needs_little(folder: Path) -> None:
+    """The first layers share the target's weights but for their cache; lookups need no memory and little time."""
+    drafts = {"layers": {"layers": 1}, "lookups": "ngram", "model": str(folder)}
+    asked = {name: described(folder, draft) for name, draft in drafts.items()}
+    sizes = {name: read_sizes(one)["p"] for name, one in asked.items()}
+    weights, layer = 4224 * 4, 2 * 2 * 8 * 68 * 2 * 4
+    # keys and values of a layer: 2 · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 4 bytes
+    found = {name: memory_bytes(one, sizes[name], plan_cells(one)) for name, one in asked.items()}
+    assert {name: (one["weights"], one["keys and values"]) for name, one in found.items()} == {
+        "layers": (weights, 3 * layer), "lookups": (weights, 2 * layer), "model": (2 * weights, 4 * layer),
+    }  # fmt: skip
+    assert sizes["lookups"].draft == NO_MODEL
+    times = {name: time_estimate(one, one.pairs[0], sizes[name], prompts=20) for name, one in asked.items()}
+    assert times["lookups"] is not None
+    assert times["model"] is not None
+    assert times["lookups"].acceptance_s < times["model"].acceptance_s
+    with pytest.raises(ValueError, match=r"pair 'p': draft layers: expected 1 to 1 of the target's 2, got 2"):
+        read_sizes(described(folder, {"layers": 2}))
 
 
 @pytest.mark.parametrize(

@@ -49,17 +49,6 @@ def test_prompts_of_two_halves_never_share_a_batch_and_the_halves_are_interleave
     assert found[2].drawn_as == [14, 15 + 3]
 
 
-def test_halves_that_go_round_draw_other_numbers() -> None:
-    found = batches([0, 1], ROWS, [0, 1], batch_size=3, repetitions=2)
-    assert [(one.half, one.prompts, one.repetitions) for one in found] == [
-        (half, [half] * 3, [repetition, repetition + AGAIN, repetition + 2 * AGAIN])
-        for repetition in (0, 1)
-        for half in (0, 1)
-    ]
-    first, second = found[:2]
-    assert len({*first.drawn_as, *second.drawn_as}) == 6
-
-
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
 def test_more_repetitions_leave_earlier_batches_as_they_are(batch_size: int) -> None:
     few, more = (
@@ -68,8 +57,11 @@ def test_more_repetitions_leave_earlier_batches_as_they_are(batch_size: int) -> 
     )
     assert len(more) == 3 * len(few)
     assert more[: len(few)] == few
-    texts = [text for one in more for text in zip(one.prompts, one.repetitions, strict=True)]
-    assert len(set(texts)) == len(texts)
+    for text in (
+        [text for one in more for text in zip(one.prompts, one.repetitions, strict=True)],
+        [number for one in few for number in one.drawn_as],
+    ):
+        assert len(set(text)) == len(text)
 
 
 @pytest.mark.parametrize(("limit", "blocks"), [(99, 10), (None, 10), (2, 2)])
@@ -110,9 +102,6 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     assert reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"}
 
 
-ALREADY = "out of memory already at batch size"
-
-
 def runs_out_at(bench: FakeBench, *places: tuple[int, int]) -> None:
     def run_out(decoding: Decoding) -> None:
         if decoding.place in places:
@@ -121,41 +110,36 @@ def runs_out_at(bench: FakeBench, *places: tuple[int, int]) -> None:
     bench.before_decoding = run_out
 
 
-def test_a_larger_cell_is_not_tried(tmp_path: Path, bench: FakeBench) -> None:
-    """The first turn is (2, 64), (1, 64), (1, 65), (2, 65)."""
-    runs_out_at(bench, (2, 64), (2, 65))
+@pytest.mark.parametrize(
+    ("full", "decoded"), [((2, 64), {(1, 64): 4, (1, 65): 4}), ((1, 65), {(1, 64): 4, (2, 64): 2})]
+)
+def test_a_cell_that_is_larger_in_every_way_is_not_tried(
+    tmp_path: Path, bench: FakeBench, full: tuple[int, int], decoded: dict[tuple[int, int], int]
+) -> None:
+    """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
+    runs_out_at(bench, full)
     reasons, _ = decode(tmp_path / "run")
-    assert reasons == {FULL: "oom: OutOfMemoryError: full", LARGER: f"skipped: {ALREADY} 2, context 64"}
-    assert Counter(place for place, _ in blocks_of(bench)) == {(1, 64): 4, (1, 65): 4}
+    where = f"batch size {full[0]}, context {full[1]}"
+    assert reasons == {
+        f"greedy, {where}": "oom: OutOfMemoryError: full",
+        LARGER: f"skipped: out of memory already at {where}",
+    }
+    assert Counter(place for place, _ in blocks_of(bench)) == decoded
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run")
     assert again == {}
-    assert Counter(place for place, _ in blocks_of(bench)) == {(2, 64): 2, (2, 65): 2}
-
-
-def test_one_that_is_larger_in_one_way_and_smaller_in_the_other_is_tried(tmp_path: Path, bench: FakeBench) -> None:
-    runs_out_at(bench, (1, 65))
-    reasons, _ = decode(tmp_path / "run")
-    assert reasons == {
-        "greedy, batch size 1, context 65": "oom: OutOfMemoryError: full",
-        LARGER: f"skipped: {ALREADY} 1, context 65",
-    }
-    assert Counter(place for place, _ in blocks_of(bench)) == {(1, 64): 4, (2, 64): 2}
+    assert {place for place, _ in blocks_of(bench)} == set(PLACES) - set(decoded)
 
 
 def test_another_sampling_setting_is_tried(tmp_path: Path, bench: FakeBench) -> None:
     """It may need less, as greedy decoding does; here it runs out by itself."""
     runs_out_at(bench, (2, 64))
     sampling = [{"name": "greedy", "temperature": 0}, {"name": "t1"}]
-    reasons, _ = decode(
-        tmp_path / "run",
-        made.config(grid=GRID, sampling=sampling, validate={"gamma": 2, "prompts": 4, "max_new_tokens": 6}),
-    )
-    assert {words for words, reason in reasons.items() if reason == "oom: OutOfMemoryError: full"} == {
-        FULL,
-        "t1, batch size 2, context 64",
-    }
+    verify = {"gamma": 2, "prompts": 4, "max_new_tokens": 6}
+    reasons, _ = decode(tmp_path / "run", made.config(grid=GRID, sampling=sampling, validate=verify))
+    full = {label for label, reason in reasons.items() if reason == "oom: OutOfMemoryError: full"}
+    assert full == {FULL, FULL.replace("greedy", "t1")}
 
 
 def test_one_that_has_shown_that_it_fits_is_resumed(tmp_path: Path, bench: FakeBench) -> None:
@@ -186,22 +170,15 @@ def arms_by_block(path: Path) -> dict[tuple[int, int], list[str]]:
 
 @pytest.mark.parametrize("limit", [1, 2, 9])
 def test_the_first_blocks_of_every_cell_have_them(limit: int, tmp_path: Path, bench: FakeBench) -> None:
+    with interrupted(bench, after=2 * len(ARMS) + 1):  # in the second block of the first cell
+        decode(tmp_path / "run", config(ONE, baseline_blocks=limit))
+    assert len(arms_by_block(tmp_path / "run")) == 2
+    bench.warmed_up.clear()
     decode(tmp_path / "run", config(ONE, baseline_blocks=limit))
+    assert set(bench.warmed_up) == set(FEW if limit == 1 else ARMS), "only what is still to be decoded is warmed up"
     assert arms_by_block(tmp_path / "run") == {
         (context, block): sorted(ARMS if block < limit else FEW) for context in (64, 65) for block in range(4)
     }
-
-
-def test_an_interrupted_run_is_resumed_as_it_would_have_been(tmp_path: Path, bench: FakeBench) -> None:
-    asked = config(ONE, baseline_blocks=1)
-    decode(tmp_path / "whole", asked)
-    with interrupted(bench, after=len(bench.decoded) + 2 * len(ARMS) + 1):  # in the second block of the first cell
-        decode(tmp_path / "run", asked)
-    assert len(arms_by_block(tmp_path / "run")) == 2
-    bench.warmed_up.clear()
-    decode(tmp_path / "run", asked)
-    assert sorted(bench.warmed_up) == sorted(2 * FEW), "first blocks are kept, the others have no baselines"
-    assert arms_by_block(tmp_path / "run") == arms_by_block(tmp_path / "whole")
 
 
 def test_what_plain_decoding_makes_of_generate_is_read_off_those_blocks(tmp_path: Path, bench: FakeBench) -> None:

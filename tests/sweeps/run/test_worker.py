@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections import Counter
@@ -130,26 +129,20 @@ class TestTheLoop:
         assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(**outcome)
 
     def test_cells_it_died_in_are_skipped(self, path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
+        """A block that was on the disk before the next was begun stays."""
+        with made.begin(path, CONFIG) as run:
+            run.journal.append({"axes": FIRST.axes, "arm": "draft", "block": 0, "status": "ok", "samples_s": [[1.0]]})
         steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(validation_reasons={"a": "b"}))
         assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, validation_reasons={"a": "b"})
         assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
-        lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()]
+        lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()[1:]]
         code = "its process ended with code 1"
         assert sorted(lines) == sorted(
-            [(FIRST.id, arm, 0, SEGFAULT) for arm in ARMS]
+            [(FIRST.id, arm, 0, SEGFAULT) for arm in ARMS if arm != "draft"]
             + [(SECOND.id, arm, int(arm == "verify:2"), code) for arm in ARMS]
         )
         assert capsys.readouterr().out == f"pair p: killed: {SEGFAULT}\npair p: killed: {code}\n"
         assert not (path / MARK).exists()
-
-    def test_a_block_that_was_finished_stays(self, path: Path, script: Use) -> None:
-        """It died after a block was on the disk and before the next was begun."""
-        with made.begin(path, CONFIG) as run:
-            run.journal.append({"axes": FIRST.axes, "arm": "decode", "block": 0, "status": "ok", "samples_s": [[1.0]]})
-        script(dies(-9, FIRST, "decode", 0), ends())
-        assert measure_apart(path, CONFIG, "p", say=print).failed
-        lines = {(line.arm, line.block): line.status for line in Run.open(path).journal()}
-        assert lines == {("decode", 0): "ok"} | {(arm, 0): "killed" for arm in ARMS if arm != "decode"}
 
     def test_samples_before_a_death_count_and_the_death_is_told(self, path: Path, script: Use) -> None:
         with made.begin(path, CONFIG) as run:
@@ -238,43 +231,23 @@ class TestCheckpoints:
         assert Run.open(tmp_path / "new").journal() == ()
 
     @pytest.mark.parametrize(
-        ("step", "died", "reasons"),
-        [
-            (dies(-9, stage="loading p"), f"{KILLED}, while loading p", {FATAL: f"killed: {SEGFAULT}"}),
-            (dies_in(-9, "decoding", FATAL, "decoding"), f"{KILLED}, while decoding", {FATAL: f"killed: {SEGFAULT}"}),
-        ],
+        ("step", "stage"),
+        [(dies(-9, stage="loading p"), "loading p"), (dies_in(-9, "decoding", FATAL, "decoding"), "decoding")],
         ids=["anywhere else", "at a checkpoint that is skipped"],
     )
     def test_another_death_ends_the_pair_and_keeps_the_reason(
-        self, decoded: Path, script: Use, step: Step, died: str, reasons: dict[str, str]
+        self, decoded: Path, script: Use, step: Step, stage: str
     ) -> None:
-        steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step)
+        script(dies_in(-11, "decoding", FATAL, "decoding"), step)
+        died = f"killed: {KILLED}, while {stage}"
         assert measure_apart(decoded, DECODED, "p", say=print) == PairOutcome(
-            failed=True, died=f"killed: {died}", validation_reasons={**reasons, "every cell": f"killed: {died}"}
+            failed=True, died=died, validation_reasons={FATAL: f"killed: {SEGFAULT}", "every cell": died}
         )
-        assert steps.steps == []
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (-9, KILLED),
-        (-15, "its process got SIGTERM"),
-        (-200, "its process got signal 200"),
-        (0, "its process ended with code 0"),
-    ],
-)
-def test_how_a_worker_ended(code: int, words: str) -> None:
-    assert worker._death(code) == words
-
-
-@pytest.mark.parametrize("stream", [None, io.StringIO()])
-def test_a_stderr_that_is_no_file_swallows_what_a_worker_prints(
-    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", stream)
-    with worker._stderr() as shown:
-        assert Path(f"/proc/self/fd/{shown.fileno()}").readlink() == Path(os.devnull)
+def test_how_a_worker_ended() -> None:
+    ends = {-9: KILLED, -15: "its process got SIGTERM", -200: "its process got signal 200"}
+    assert {code: worker._death(code) for code in ends} == ends
 
 
 @pytest.mark.parametrize("content", ["", '{"stage": "loa', "[1]", '{"stage": 3}'])
@@ -341,13 +314,18 @@ class TestTheWork:
 
 
 @pytest.fixture
-def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
+def new(tmp_path: Path) -> Path:
+    return tmp_path / "new"
+
+
+@pytest.fixture
+def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What was called in the run `new` while texts were recorded, and the mark at that time."""
     found: Calls = []
 
     def telling(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def told(*rest: Any, **options: Any) -> Any:
-            found.append((name, marked(path.with_name("new"))))
+            found.append((name, marked(new)))
             return call(*rest, **options)
 
         return told
@@ -373,45 +351,42 @@ def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls
 class TestAcceptance:
     """With the fake bench, in this process: marks, and what is skipped."""
 
-    def run(self, tmp_path: Path, config: Config, *skipped: str) -> Path:
-        made.begin(tmp_path / "new", config).close()
-        assert work(tmp_path / "new", "p", skipped) == PairOutcome()
-        return tmp_path / "new"
+    def run(self, path: Path, config: Config, *skipped: str) -> Path:
+        made.begin(path, config).close()
+        assert work(path, "p", skipped) == PairOutcome()
+        return path
 
-    def test_sampling_settings_are_marked(self, tmp_path: Path, seen: Calls) -> None:
-        self.run(tmp_path, TWO)
-        recorded = [
-            call
-            for name in ("a", "b")
-            for part in [{"part": f"acceptance: {name}"}]
-            for call in [
-                *[("generate_plain", {"stage": f"writing texts, p, {name}", **part})] * 2,
-                ("pair_acceptance", {"stage": f"acceptance, p, {name}", **part}),
-            ]
-        ]
-        followed = [
-            ("measure_rollouts", {"stage": f"rejected drafts, p, {name}", "part": f"rejected drafts: {name}"})
-            for name in ("a", "b")
-        ]
-        assert seen == [
-            ("load_pair", {"stage": "loading p"}), *recorded, *followed, ("measure_cells", {"stage": "timing p"}),
-        ]  # fmt: skip
+    def test_sampling_settings_are_marked(self, new: Path, seen: Calls) -> None:
+        self.run(new, TWO)
+        expected: Calls = [("load_pair", {"stage": "loading p"})]
+        for name in "ab":
+            checkpoint = {"part": f"acceptance: {name}"}
+            expected += [("generate_plain", {"stage": f"writing texts, p, {name}", **checkpoint})] * 2
+            expected += [("pair_acceptance", {"stage": f"acceptance, p, {name}", **checkpoint})]
+        for name in "ab":
+            stage = f"rejected drafts, p, {name}"
+            expected += [("measure_rollouts", {"stage": stage, "part": f"rejected drafts: {name}"})]
+        assert seen == [*expected, ("measure_cells", {"stage": "timing p"})]
 
-    def test_so_they_are_with_one_model_after_the_other(self, tmp_path: Path, seen: Calls) -> None:
-        self.run(tmp_path, made.config(acceptance={"sequential": True}))
-        part, loading = {"part": "acceptance: greedy"}, ("load_model", {"stage": "loading p"})
-        measuring = {"stage": "acceptance, p, greedy", **part}
+    def test_so_they_are_with_one_model_after_the_other(self, new: Path, seen: Calls) -> None:
+        config = made.config(acceptance={"sequential": True})
+        self.run(new, config, "acceptance: greedy")
+        assert [name for name, _ in seen] == ["load_pair", "measure_cells"], "nothing is loaded for what is skipped"
+        seen.clear()
+        self.run(new, config)
+        checkpoint, loading = {"part": "acceptance: greedy"}, ("load_model", {"stage": "loading p"})
+        measuring = {"stage": "acceptance, p, greedy", **checkpoint}
         assert seen == [
             *[loading] * 2,
-            *[("generate_plain", {"stage": "writing texts, p, greedy", **part})] * 2,
+            *[("generate_plain", {"stage": "writing texts, p, greedy", **checkpoint})] * 2,
             ("measure_acceptance", measuring),
             *[("load_model", measuring)] * 2,
             ("load_pair", {"stage": "loading p"}),
             ("measure_cells", {"stage": "timing p"}),
         ]
 
-    def test_what_is_skipped_is_recorded_by_the_next_run(self, tmp_path: Path, seen: Calls, bench: FakeBench) -> None:
-        path = self.run(tmp_path, TWO, "acceptance: a", "rejected drafts: b")
+    def test_what_is_skipped_is_recorded_by_the_next_run(self, new: Path, seen: Calls, bench: FakeBench) -> None:
+        path = self.run(new, TWO, "acceptance: a", "rejected drafts: b")
         assert [Run.open(path).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
         assert [name for name, _ in seen].count("measure_rollouts") == 0
         assert bench.measured != []
@@ -421,43 +396,18 @@ class TestAcceptance:
         assert [name for name, _ in seen].count("measure_rollouts") == 2
         assert bench.measured == []
 
-    def test_with_one_model_after_the_other_nothing_is_loaded_for_it(self, tmp_path: Path, seen: Calls) -> None:
-        self.run(tmp_path, made.config(acceptance={"sequential": True}), "acceptance: greedy")
-        assert [name for name, _ in seen] == ["load_pair", "measure_cells"]
 
+def test_weights_that_are_not_there_are_the_same_line_in_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 
-class TestBadInput:
-    """Told as it is where everything is measured in one process."""
-
-    def start(self, run: Path, pair: str, skipped: Sequence[str], seconds: float | None) -> tuple[int, Sent]:
-        """A worker that is no process."""
-        return 0, work(run, pair, skipped)
-
-    def line(self, config: Config, folder: Path) -> tuple[int, str]:
-        """The exit code and the last line of `specgauge run`."""
-        (folder / "config.yaml").write_text(config_to_yaml(config))
-        code, _, errors = specgauge(folder / "stderr", "run", folder / "config.yaml", "--out", folder / "line")
-        return code, errors.splitlines()[-1]
-
-    def test_weights_that_are_not_there_are_the_same_line(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
-
-        monkeypatch.setattr(worker, "_start", self.start)
-        target = save(tmp_path / "target", llama(), word_tokenizer())
-        (target / "model.safetensors").unlink()
-        config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
-        with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
-            runner.run(config, out=tmp_path / "here")
-        assert self.line(config, tmp_path) == (2, f"specgauge: {here.value}")
-
-    def test_a_directory_that_is_no_model_needs_no_worker(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.delattr(worker, "_start")
-        (tmp_path / "empty").mkdir()
-        config = made.config(pairs=[{"name": "p", "target": str(tmp_path / "empty"), "draft": "embedded"}])
-        code, line = self.line(config, tmp_path)
-        assert code == 2
-        assert line.startswith(f"specgauge: pair 'p': target '{tmp_path / 'empty'}' is not a model directory")
+    monkeypatch.setattr(worker, "_start", lambda run, pair, skipped, seconds: (0, work(run, pair, skipped)))
+    target = save(tmp_path / "target", llama(), word_tokenizer())
+    (target / "model.safetensors").unlink()
+    config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
+    with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
+        runner.run(config, out=tmp_path / "here")
+    (tmp_path / "config.yaml").write_text(config_to_yaml(config))
+    code, _, errors = specgauge(tmp_path / "stderr", "run", tmp_path / "config.yaml", "--out", tmp_path / "line")
+    assert (code, errors.splitlines()[-1]) == (2, f"specgauge: {here.value}")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from specgauge.configs.loader import load_config
-from specgauge.sweeps.store import writer
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import read_journal
+from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 
@@ -101,10 +101,13 @@ def test_a_run_of_a_release_without_a_field_is_resumed(tmp_path: Path) -> None:
         opened(path, validate={"gamma": 2, "baseline_blocks": 1})
 
 
-def test_only_a_run_with_results_keeps_its_config(tmp_path: Path) -> None:
+def test_only_a_run_with_results_keeps_its_config_and_machine(tmp_path: Path) -> None:
     opened(tmp_path / "made")
     opened(tmp_path / "made", seed=7)
     assert load_config(tmp_path / "made" / "config.yaml").seed == 7
+    with OpenRun.open(tmp_path / "made", made.config(seed=7), fresh=False) as run:
+        run.check_environment({**made.ENVIRONMENT, "device": "H200"})
+    assert json.loads((tmp_path / "made" / "environment.json").read_text())["device"] == "H200"
     (tmp_path / "made" / "acceptance" / "p--greedy.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match="seed was 7, is now 0"):
         opened(tmp_path / "made")
@@ -129,7 +132,13 @@ def test_a_damaged_run_is_refused_and_can_be_put_aside(path: Path, damage: str) 
     opened(path, fresh=True)
 
 
-def test_results_without_a_config_are_refused(path: Path) -> None:
+def test_a_second_writer_and_results_without_a_config_are_refused(path: Path, tmp_path: Path) -> None:
+    with made.begin(path):
+        assert len(Run.open(path).journal()) == 1
+        for fresh in (False, True):
+            with pytest.raises(ValueError, match="another specgauge process is writing this run"):
+                made.begin(path, fresh=fresh)
+        assert names(tmp_path) == ["made"]
     (path / "config.yaml").unlink()
     with pytest.raises(ValueError, match=r"there are results but config.yaml is missing; start anew with --fresh"):
         opened(path)
@@ -185,16 +194,6 @@ def test_what_cannot_be_a_run_is_refused_and_left_alone(
     ]
 
 
-def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
-    path = tmp_path / "made"
-    with made.begin(path):
-        for fresh in (False, True):
-            with pytest.raises(ValueError, match="another specgauge process is writing this run"):
-                made.begin(path, fresh=fresh)
-        assert names(tmp_path) == ["made"]
-    opened(path)
-
-
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
@@ -212,13 +211,6 @@ def test_another_machine_is_refused(path: Path, changes: dict[str, Any], found: 
             run.check_environment({**made.ENVIRONMENT, **changes})
 
 
-def test_a_machine_may_change_before_anything_is_measured(tmp_path: Path) -> None:
-    opened(tmp_path / "made")
-    with OpenRun.open(tmp_path / "made", made.config(), fresh=False) as run:
-        run.check_environment({**made.ENVIRONMENT, "device": "H200"})
-    assert json.loads((tmp_path / "made" / "environment.json").read_text())["device"] == "H200"
-
-
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "predictions.csv"
     write_text_atomically(path, "old\n")
@@ -230,12 +222,3 @@ def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(StorageError, match=r"predictions.csv: cannot write, No space left on device: .* run the same"):
         write_text_atomically(path, "new\n")
     assert (path.read_text(), names(tmp_path)) == ("old\n", ["predictions.csv"])
-
-
-def test_a_full_disk_at_the_start_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, text: str) -> None:
-        raise StorageError(f"{path}: cannot write, No space left on device")
-
-    monkeypatch.setattr(writer, "write_text_atomically", full)
-    with pytest.raises(StorageError, match=r"config.yaml: cannot write, No space left on device$"):
-        opened(tmp_path / "made")
