@@ -100,16 +100,15 @@ class Recording:
         """Draft chains that start with a rejected draft, where they are asked for and a model drafts."""
         if not self._config.acceptance.rollouts or loaded.draft is None:
             return
-        skipped = self._session.skipped_names("rejected drafts")
         for sampling in self._config.sampling:
-            if not self._path(sampling).is_file() or sampling.name in skipped:
+            if not self._path(sampling).is_file() or self._session.skips("rejected drafts", sampling.name):
                 continue
             for ways in product(self._config.draft_sampling, self._config.acceptance_rule):
                 key = RolloutKey(self._pair.name, sampling.name, *ways)
                 is_there = has_rollouts(self._session.run.path / ROLLOUTS, key)
                 if not is_there and not self._session.leaves_out(f"rejected drafts under {sampling.name}"):
                     stage = f"rejected drafts, {self._pair.name}, {sampling.name}"
-                    with self._session.checkpoint("rejected drafts", sampling.name, stage=stage):
+                    with self._session.mark.skippable("rejected drafts", sampling.name, stage=stage):
                         self._session.guard(partial(self._follow, loaded, sampling, key))
 
     def give_up(self, reason: str) -> None:
@@ -117,8 +116,11 @@ class Recording:
         self._session.outcome.acceptance_reasons |= dict.fromkeys((one.name for one in self._missing()), reason)
 
     def _missing(self) -> list[SamplingConfig]:
-        skipped = self._session.skipped_names("acceptance")
-        return [one for one in self._config.sampling if one.name not in skipped and not self._path(one).is_file()]
+        return [
+            one
+            for one in self._config.sampling
+            if not self._session.skips("acceptance", one.name) and not self._path(one).is_file()
+        ]
 
     def _path(self, sampling: SamplingConfig) -> Path:
         return self._session.run.path / ACCEPTANCE / acceptance_file_name(self._pair.name, sampling.name)
@@ -126,7 +128,7 @@ class Recording:
     def _try(self, sampling: SamplingConfig, work: Callable[[], object]) -> None:
         """Do what the acceptance under a sampling setting takes; keep why it failed."""
         stage = f"acceptance, {self._pair.name}, {sampling.name}"
-        with self._session.checkpoint("acceptance", sampling.name, stage=stage):
+        with self._session.mark.skippable("acceptance", sampling.name, stage=stage):
             self._note(sampling, self._session.guard(work))
 
     def _note(self, sampling: SamplingConfig, failure: tuple[str, str] | None) -> None:

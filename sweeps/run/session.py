@@ -1,7 +1,7 @@
 """What the stages of one pair share: the open run, prompts and limits, and how a failure becomes a reason.
 
     session = Session(run, pair, prompts, progress, deadline=Deadline(config.limits.run_seconds))
-    with session.checkpoint("acceptance", "greedy", stage="acceptance, p, greedy"):
+    with session.mark.skippable("acceptance", "greedy", stage="acceptance, p, greedy"):
         failure = session.guard(work)                       # ("oom", "OutOfMemoryError: …"); None when it went well
     if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is spent: begin nothing more
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,11 @@ from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, names_of
+from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, checkpoint_name
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import PROMPTS
-from specgauge.sweeps.store.schema import SCHEMA
+from specgauge.sweeps.store.schema import PromptRow
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
@@ -123,8 +123,10 @@ class PairPrompts:
         lines = []
         for number, tokens in enumerate(encoded):
             prompt = self.prompts[number % len(self.prompts)]
-            own = {"prompt": number, "category": prompt.category, "text": prompt.text, "tokens": list(tokens)}
-            lines.append(canonical_json({"schema": SCHEMA, "pair": self.pair, **own}))
+            row = PromptRow(
+                pair=self.pair, prompt=number, category=prompt.category, text=prompt.text, tokens=tuple(tokens)
+            )
+            lines.append(canonical_json(plain(row)))
         content = "".join(f"{line}\n" for line in [*others, *lines])
         if content != old:
             write_text_atomically(path, content)
@@ -162,13 +164,9 @@ class Session:
         self.mark.stage(stage)
         self.progress.start(stage, total)
 
-    def checkpoint(self, kind: Kind, name: str, *, stage: str) -> AbstractContextManager[None]:
-        """What is done inside can be skipped by the next process, should this one die in it."""
-        return self.mark.part(kind, name, stage=stage)
-
-    def skipped_names(self, kind: Kind) -> list[str]:
-        """The names of checkpoints of one kind that are not to be tried."""
-        return names_of(kind, self.skipped)
+    def skips(self, kind: Kind, name: str) -> bool:
+        """Whether an earlier process of this run died in it."""
+        return checkpoint_name(kind, name) in self.skipped
 
     def guard(self, work: Callable[[], object]) -> tuple[Status, str] | None:
         """Do the work; (status, reason) when memory ran out or it failed, which is told at once.

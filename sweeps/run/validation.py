@@ -340,7 +340,7 @@ class Validation:
                     self._reasons[cell.label] = f"{left} of {count} blocks left out: {spent} is spent"
                     continue
                 work = partial(self._block, loaded, log, cell, block, blocks[cell.key][block])
-                with self._session.checkpoint("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
+                with self._session.mark.skippable("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
                     failure = self._session.guard(work)
                 if failure is not None:
                     self._give_up(cell, failure, cells, log)
@@ -352,8 +352,7 @@ class Validation:
         """The cells to decode, each with the γ it was begun with."""
         cells, reasons = validation_cells(self._config, self._session.pair.name, recommended)
         self._reasons |= reasons
-        skipped = self._session.skipped_names("decoding")
-        cells = [self._as_begun(cell, log) for cell in cells if cell.label not in skipped]
+        cells = [self._as_begun(cell, log) for cell in cells if not self._session.skips("decoding", cell.label)]
         fitting = {(cell.batch_size, cell.context) for cell in self._session.fitting}
         too_large = [cell.label for cell in cells if cell.point not in fitting]
         self._reasons |= dict.fromkeys(too_large, "skipped: over limits.memory")

@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ANEW = "start anew with --fresh (the old run is renamed), or give another --out"
 
 
-class OpenRun:
+class OpenRun(AbstractContextManager["OpenRun"]):
     """A run directory this process alone may write to."""
 
     def __init__(self, path: Path, config: Config, journal: Journal) -> None:
@@ -77,7 +77,7 @@ class OpenRun:
             StorageError: the disk is full.
         """
         path = self.path / ENVIRONMENT
-        if not (path.exists() and self.has_results):
+        if not (path.exists() and has_results(self.path)):
             write_mapping(path, environment)
             return
         now = machine_of(environment)
@@ -85,22 +85,11 @@ class OpenRun:
             if before != now[name]:
                 raise ValueError(f"{self.path}: measured with {name} {before!r}, here it is {now[name]!r}; {_ANEW}")
 
-    @property
-    def has_results(self) -> bool:
-        """Whether anything has been measured, in this run or before."""
-        return bool(self.journal.lines) or _has_acceptance(self.path)
-
     def close(self) -> None:
         """Let go of the directory."""
         self.journal.close()
 
-    def __enter__(self) -> Self:
-        """The open run itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
@@ -128,22 +117,16 @@ def _prepare_folder(path: Path) -> bool:
 
 def has_results(path: Path) -> bool:
     """Whether anything has been measured in the run directory `path`."""
-    return bool(read_journal(path / CELLS).lines) or _has_acceptance(path)
-
-
-def _has_acceptance(path: Path) -> bool:
-    return any((path / ACCEPTANCE).glob("*.parquet"))
+    return bool(read_journal(path / CELLS).lines) or any((path / ACCEPTANCE).glob("*.parquet"))
 
 
 def _write_config(path: Path, text: str) -> None:
     """Write config.yaml; where there are results, only with other effort, and ValueError for another configuration."""
-    if not has_results(path):
-        write_text_atomically(path / CONFIG, text)
-    elif (path / CONFIG).exists():
-        if _takes_other_effort(path / CONFIG, text):
-            write_text_atomically(path / CONFIG, text)
-    else:
+    is_kept = has_results(path)
+    if is_kept and not (path / CONFIG).exists():
         raise ValueError(f"{path}: there are results but {CONFIG} is missing; {_ANEW}")
+    if not is_kept or _takes_other_effort(path / CONFIG, text):
+        write_text_atomically(path / CONFIG, text)
 
 
 def _put_aside(path: Path, locked: int) -> int:

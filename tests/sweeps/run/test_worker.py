@@ -112,7 +112,7 @@ def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
     """A death at a checkpoint."""
 
     def step(run: Path) -> tuple[int, Sent]:
-        with Checkpoint(run).part(kind, name, stage=stage):
+        with Checkpoint(run).skippable(kind, name, stage=stage):
             content = (run / MARK).read_bytes()
         (run / MARK).write_bytes(content)
         return code, None
@@ -268,7 +268,7 @@ def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as mark:
         mark.block("c", "decode", 2)
         assert marked(tmp_path) == {"stage": "timing decode", "cell": "c", "arm": "decode", "block": 2}
-        with mark.part("decoding", FATAL, stage="decoding"):
+        with mark.skippable("decoding", FATAL, stage="decoding"):
             assert marked(tmp_path) == {"stage": "decoding", "part": DECODING}
             mark.stage("a stage of it")
             assert marked(tmp_path) == {"stage": "a stage of it", "part": DECODING}
