@@ -41,7 +41,6 @@ class Recording:
     """The acceptance of one pair of an open run being recorded."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is recorded before a method is called."""
         self._session, self._config, self._pair = session, session.config, session.pair
         self._texts: dict[str, list[Text]] = {}
 

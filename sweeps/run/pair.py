@@ -44,7 +44,6 @@ class PairRun:
     """One pair of an open run being measured."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is loaded before `measure`."""
         self.session, self.config, self.pair, self.progress = session, session.config, session.pair, session.progress
         self.log, self.recording = BlockLog(session), Recording(session)
 

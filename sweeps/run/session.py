@@ -11,6 +11,7 @@ Cells over `limits.memory` are skipped before anything is loaded.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,12 +48,12 @@ class Deadline:
     def __init__(self, seconds: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
         """`seconds` from now on; `now` tells the time in seconds."""
         self._now = now
-        self._ends_s = None if seconds is None else now() + seconds
+        self._ends_s = math.inf if seconds is None else now() + seconds
 
     @property
-    def left_s(self) -> float | None:
-        """Seconds left, at least 0; None without a limit."""
-        return None if self._ends_s is None else max(0.0, self._ends_s - self._now())
+    def left_s(self) -> float:
+        """Seconds left, at least 0; infinite without a limit."""
+        return max(0.0, self._ends_s - self._now())
 
     @property
     def is_spent(self) -> bool:
@@ -82,7 +83,6 @@ class PairPrompts:
     """The prompts of one pair as token ids, encoded once, brought to lengths, and kept in prompts.jsonl."""
 
     def __init__(self, run: OpenRun, pair: str, prompts: Sequence[Prompt]) -> None:
-        """Nothing is encoded before `encoded`."""
         self.run, self.pair, self.prompts = run, pair, prompts
         self._encoded: list[list[int]] | None = None
         self._as_written: list[list[int]] = []
@@ -145,7 +145,7 @@ class Session:
         skipped: Sequence[str] = (),
         deadline: Deadline | None = None,
     ) -> None:
-        """Nothing is loaded.
+        """The pair, with what is shared.
 
         skipped: checkpoints at which an earlier process of this run died, a cell's timing by its id.
         deadline: after which nothing is begun.
@@ -219,8 +219,8 @@ class Session:
         return self.deadline.is_spent
 
 
-def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float | None:
-    """Seconds of work that the timing may still take, of which cells have spent some; None where nothing limits it.
+def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float:
+    """Seconds of work that the timing may still take, of which cells have spent some; infinite without a limit.
 
     A cell and a batch size have limits of their own; each still gets its least number of blocks. What is left of the
     run is not in it.
@@ -228,10 +228,6 @@ def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Ca
     total_s = 0.0
     for batch_size in dict.fromkeys(cell.batch_size for cell in cells):
         own = [cell for cell in cells if cell.batch_size == batch_size]
-        cell_s = precision.max_cell_seconds
-        limits_s = [precision.max_seconds, None if cell_s is None else cell_s * len(own)]
-        known_s = [limit for limit in limits_s if limit is not None]
-        if not known_s:
-            return None
-        total_s += max(0.0, min(known_s) - sum(map(spent_s, own)))
+        limits_s = (precision.max_seconds or math.inf, (precision.max_cell_seconds or math.inf) * len(own))
+        total_s += max(0.0, min(limits_s) - sum(map(spent_s, own)))
     return total_s

@@ -37,7 +37,6 @@ class BlockLog:
     """Reads and writes the blocks of a pair's cells (`specgauge.bench.timing.blocks.BlockJournal`)."""
 
     def __init__(self, session: Session) -> None:
-        """Show what the open journal holds."""
         self._session, self._journal = session, session.run.journal
         self._axes = {cell.id: cell.axes for cell in session.cells}
         self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}

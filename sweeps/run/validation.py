@@ -14,6 +14,7 @@ Calls `bench`; everything it finds is on the disk before the next block starts.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -290,7 +291,6 @@ class Validation:
     """The decoding of one pair; `validate` of the configuration says what is decoded."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is decoded before `decode`."""
         assert session.config.validation is not None
         self._session, self._config, self._progress = session, session.config, session.progress
         self._asked: ValidateConfig = session.config.validation
@@ -385,10 +385,9 @@ class Validation:
         )
         return replace(cell, gammas=kept)
 
-    def _left_s(self, log: DecodedLog) -> float | None:
-        """Seconds that the pair may still be decoded; None without a limit."""
-        limit_s = self._asked.max_seconds
-        return None if limit_s is None else max(0.0, limit_s - log.spent_s(self._session.pair.name))
+    def _left_s(self, log: DecodedLog) -> float:
+        """Seconds that the pair may still be decoded; infinite without a limit."""
+        return max(0.0, (self._asked.max_seconds or math.inf) - log.spent_s(self._session.pair.name))
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""

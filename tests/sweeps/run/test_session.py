@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -219,10 +220,10 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
         ({"max_seconds": 50, "max_cell_seconds": 20}, 2 * 40 - 12.0),
         ({"max_seconds": 5}, 1.0),  # batch size 1 has spent 4 of its 5 seconds, batch size 2 more than them
         ({"max_seconds": None, "max_cell_seconds": 20}, 2 * 40 - 12.0),
-        ({"max_seconds": None}, None),
+        ({"max_seconds": None}, math.inf),
     ],
 )
-def test_the_time_left_for_timing(precision: dict[str, Any], left_s: float | None) -> None:
+def test_the_time_left_for_timing(precision: dict[str, Any], left_s: float) -> None:
     config = made.config(grid=GRID, precision=precision)
     assert timing_left_s(config.precision, plan_cells(config), lambda cell: 2.0 * cell.batch_size) == left_s
 
@@ -272,7 +273,7 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 ) -> None:
     now, started = [0.0], []
 
-    def start(run: Path, pair: str, skipped: Sequence[str], left_s: float | None) -> tuple[int, Any]:
+    def start(run: Path, pair: str, skipped: Sequence[str], left_s: float) -> tuple[int, Any]:
         started.append((pair, left_s))
         now[0] += 4.0
         return 0, work(run, pair, skipped, Deadline(left_s))
