@@ -133,11 +133,7 @@ def short(value: Any) -> str:
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:
-    """Refuse what another release wrote.
-
-    Raises:
-        ValueError: it was.
-    """
+    """Raise ValueError for what another release wrote."""
     found = content.get("schema", SCHEMA)
     if found != SCHEMA:
         raise ValueError(

@@ -23,7 +23,7 @@ import yaml
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
 from specgauge.sweeps.store.rows import read_text, write_mapping
-from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, RUN_FILES, read_environment
+from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, read_environment
 from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _prepare_folder(path: Path) -> bool:
         raise ValueError(f"{path}: this directory is not writable; change its permissions, or give another --out")
     names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
     if names and CELLS not in names:
-        shown = ", ".join(sorted(names - RUN_FILES)[:3] or sorted(names)[:3])
+        shown = ", ".join(sorted(names)[:3])
         raise ValueError(f"{path}: holds files that are no run of specgauge ({shown}); give another --out")
     return bool(names)
 

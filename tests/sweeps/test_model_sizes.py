@@ -100,10 +100,10 @@ HEADER = b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
         ("config.json", b"{", "config.json: damaged"),
         ("config.json", b"[]", "config.json: damaged"),
         ("model.safetensors", b"", "model.safetensors: truncated"),
-        ("model.safetensors", struct.pack("<Q", 1 << 40) + b"{}", "the header is longer than the file"),
+        ("model.safetensors", struct.pack("<Q", 1 << 40) + b"{}", "model.safetensors: truncated"),
         ("model.safetensors", struct.pack("<Q", 2) + b"[]", "model.safetensors: truncated"),
         ("model.safetensors", struct.pack("<Q", 53) + HEADER[:53], "model.safetensors: truncated"),
-        ("model.safetensors", struct.pack("<Q", len(HEADER)) + HEADER + b"abc", "shorter than its tensors"),
+        ("model.safetensors", struct.pack("<Q", len(HEADER)) + HEADER + b"abc", "model.safetensors: truncated"),
     ],
 )
 def test_damaged_models_are_one_line(folder: Path, name: str, content: bytes, found: str) -> None:
