@@ -76,7 +76,6 @@ class Ended:
     errors: str
     lines: tuple[JournalLine, ...]
     rows: list[dict[Any, Any]]
-    """Of predictions.csv."""
     page: str
 
 
@@ -84,8 +83,7 @@ def run_to_its_end(config: Path, path: Path) -> Ended:
     code, out, errors = specgauge(config.parent / "stderr", "run", config, "--out", path)
     run = Run.open(path)
     assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
-    page = (path / "report.html").read_text(encoding="utf-8")
-    rows = run.predictions().to_dict("records")
+    page, rows = (path / "report.html").read_text(encoding="utf-8"), run.predictions().to_dict("records")
     return Ended(code=code, out=out, errors=errors, lines=run.journal(), rows=rows, page=page)
 
 

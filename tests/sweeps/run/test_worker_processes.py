@@ -69,79 +69,54 @@ def run_apart(path: Path, config: Config, *accidents: str) -> tuple[int, Path, s
         return runner.run(config, out=path, apart=True), path, out.getvalue()
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
-    return run_apart(tmp_path_factory.mktemp("pairs") / "run", THREE, "fake deaths")
+def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(tmp_path: Path, bench: FakeBench) -> None:
+    code, path, _ = run_apart(tmp_path / "run", THREE, "fake deaths")
+    assert code == 1
+    assert {(row["pair"], row["status"], row["reason"]) for row in Run.open(path).predictions().to_dict("records")} == {
+        ("loads", "killed", f"{KILLED}, while loading loads"),
+        ("writes", "unmeasured", f"killed: {SEGFAULT}, while writing texts, writes, greedy"),
+        ("fine", "ok", ""),
+    }
+    assert not (path / MARK).exists()
+    found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(path).warnings}
+    missing = {("acceptance_missing", f"pair {pair}, sampling greedy") for pair in ("loads", "writes")}
+    assert found >= {("killed", "pair loads")} | missing
+    lines = Run.open(path).journal()
+    assert not Run.open(path).has_acceptance("writes", "greedy")
+
+    assert [work(path, pair) for pair in ("loads", "writes")] == [PairOutcome()] * 2
+    after = Run.open(path).journal()
+    assert set().union(*by_cell(after).values()) == {"ok"}
+    assert {line.cell for line in after[len(lines) :]} == {
+        cell.id for cell in plan_cells(THREE) if cell.pair == "loads"
+    }
+    assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
 
 
-class TestOnePairOfSeveral:
-    """With the fake bench, in real processes: one pair dies loading, one writing its only texts, one is fine."""
+def test_of_four_cells_it_is_killed_decoding_one(tmp_path: Path, bench: FakeBench) -> None:
+    code, path, out = run_apart(tmp_path / "run", DECODED, "fake decoding dies in 1x65")
+    assert code == 1
+    places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
+    assert places == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
+    assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
+    assert not (path / MARK).exists()
+    (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
+    assert message.endswith(f"first {FATAL}: killed: {KILLED}")
+    assert message in out
 
-    LOADING = f"{KILLED}, while loading loads"
-    WRITING = f"killed: {SEGFAULT}, while writing texts, writes, greedy"
+    seen = set()
 
-    def test_the_others_are_measured_and_the_warnings_say_so(self, three: tuple[int, Path, str]) -> None:
-        code, path, _ = three
-        assert code == 1
-        rows = Run.open(path).predictions().to_dict("records")
-        assert {(row["pair"], row["status"], row["reason"]) for row in rows} == {
-            ("loads", "killed", self.LOADING),
-            ("writes", "unmeasured", self.WRITING),
-            ("fine", "ok", ""),
-        }
-        assert not (path / MARK).exists()
-        found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(path).warnings}
-        assert found >= {
-            ("killed", "pair loads"),
-            ("acceptance_missing", "pair writes, sampling greedy"),
-            ("acceptance_missing", "pair loads, sampling greedy"),
-        }
-        assert "not_decoded" not in {code for code, _ in found}
+    def look(decoding: Decoding) -> None:
+        assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
+        seen.add(decoding.place)
 
-    def test_the_next_run_measures_them(self, three: tuple[int, Path, str], bench: FakeBench) -> None:
-        path = three[1]
-        lines = Run.open(path).journal()
-        cells = {pair: [cell.id for cell in plan_cells(THREE) if cell.pair == pair] for pair in ("loads", "writes")}
-        assert [work(path, pair) for pair in cells] == [PairOutcome()] * 2
-        statuses = by_cell(Run.open(path).journal())
-        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"ok"}] * 4
-        assert {line.cell for line in Run.open(path).journal()[len(lines) :]} == set(cells["loads"])
-        assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in cells)
-
-
-@pytest.fixture(scope="module")
-def undecoded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
-    return run_apart(tmp_path_factory.mktemp("decoding") / "run", DECODED, "fake decoding dies in 1x65")
-
-
-class TestDecoding:
-    """A real process that is killed whenever it decodes one cell of four."""
-
-    def test_the_other_cells_are_decoded(self, undecoded: tuple[int, Path, str]) -> None:
-        code, path, out = undecoded
-        assert code == 1
-        places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
-        assert places == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
-        assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
-        assert not (path / MARK).exists()
-        (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
-        assert message.endswith(f"first {FATAL}: killed: {KILLED}")
-        assert message in out
-
-    def test_the_next_run_decodes_that_cell_only(self, undecoded: tuple[int, Path, str], bench: FakeBench) -> None:
-        path, seen = undecoded[1], set()
-
-        def look(decoding: Decoding) -> None:
-            assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
-            seen.add(decoding.place)
-
-        bench.before_decoding = look
-        assert work(path, "p", [DECODING]) == PairOutcome()
-        assert bench.decoded == []
-        assert work(path, "p") == PairOutcome()
-        assert seen == {(1, 65)}
-        requests, _ = read_decoded(path)
-        assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
+    bench.before_decoding = look
+    assert work(path, "p", [DECODING]) == PairOutcome()
+    assert bench.decoded == []
+    assert work(path, "p") == PairOutcome()
+    assert seen == {(1, 65)}
+    requests, _ = read_decoded(path)
+    assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,13 +157,13 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("to_whom", ["everybody", "the parent alone", "the parent, by a scheduler"])
+@pytest.mark.parametrize("to_whom", ["everybody", "the parent, by a scheduler"])
 def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, paused: Paused, bench: FakeBench) -> None:
     if to_whom == "everybody":
         for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGINT):  # Ctrl-Z, fg, Ctrl-C
             os.killpg(paused.process.pid, number)
     else:
-        paused.process.send_signal(signal.SIGINT if to_whom == "the parent alone" else signal.SIGTERM)
+        paused.process.send_signal(signal.SIGTERM)
     errors, run = paused.wait(), paused.run
     assert paused.process.returncode == 130
     assert errors.splitlines()[-1].startswith(f"specgauge: interrupted; every finished block is kept in {run}, ")
@@ -206,7 +181,7 @@ def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, pause
     assert len(measured(after)) == len(set(measured(after)))
 
 
-@pytest.mark.parametrize("paused", [(), ("deaf",)], indirect=True, ids=["at a terminal", "in the background"])
+@pytest.mark.parametrize("paused", [("deaf",)], indirect=True, ids=["in the background"])
 def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
     paused.process.kill()
     paused.wait()
@@ -242,18 +217,10 @@ sys.exit(specgauge.run(CONFIG, out=Path("run"), apart=True) or "torch" in sys.mo
 """
 
 
-@pytest.mark.parametrize("how", ["a file", "standard input"])
-def test_a_script_without_a_guard_runs_once_and_its_folder_is_not_the_workers(tmp_path: Path, how: str) -> None:
+def test_a_script_without_a_guard_runs_once_and_its_folder_is_not_the_workers(tmp_path: Path) -> None:
     (tmp_path / "left_behind.py").write_text("")
     (tmp_path / "script.py").write_text(SCRIPT)
-    ended = subprocess.run(
-        [sys.executable, "script.py" if how == "a file" else "-"],
-        input=SCRIPT,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("the script runs") == 1
     assert "timing p …" in ended.stderr.splitlines()
