@@ -147,25 +147,22 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "reason"),
+    ("error", "reason"),
     [
-        (OutOfMemoryError("full"), 0, "oom: OutOfMemoryError: full"),
-        (RuntimeError("odd"), 1, "failed: RuntimeError: odd"),
+        (OutOfMemoryError("full"), "oom: OutOfMemoryError: full"),
+        (RuntimeError("odd"), "failed: RuntimeError: odd"),
     ],
 )
-def test_acceptance_that_fails_loses_no_timing(
-    tmp_path: Path, bench: FakeBench, error: Exception, code: int, reason: str
-) -> None:
+def test_acceptance_that_fails_loses_no_timing(tmp_path: Path, bench: FakeBench, error: Exception, reason: str) -> None:
     bench.acceptance_error = error
     path = tmp_path / "run"
-    assert run(path) == code
-    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    assert run(path) == int(reason.startswith("failed"))
     table = Run.open(path).predictions()
-    assert set(table["reason"]) == {reason}
-    assert set(table["t_decode_s"]) == {1.0}
+    assert (set(table["reason"]), set(table["t_decode_s"])) == ({reason}, {1.0})
     bench.acceptance_error = None
     assert run(path) == 0
     assert set(Run.open(path).predictions()["status"]) == {"ok"}
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
 
 
 @pytest.mark.parametrize(("sequential", "broken"), [(False, "a"), (True, "b")])
@@ -214,13 +211,3 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_measured(
     assert len(Run.open(path).journal()) == 7
     assert run(path) == 0
     assert len(bench.measured) == CELLS * ARMS * BLOCKS
-
-
-def test_another_config_is_refused_before_anything_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
-    run(tmp_path / "run")
-    bench.loaded.clear()
-    with pytest.raises(ValueError, match="seed was 0, is now 9"):
-        run(tmp_path / "run", made.config(grid=GRID, seed=9))
-    assert bench.loaded == []
-    assert run(tmp_path / "run", made.config(grid=GRID, seed=9), fresh=True) == 0
-    assert (tmp_path / "run.old-1").is_dir()
