@@ -206,4 +206,4 @@ def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_oth
         prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
         PairRun(Session(opened, asked.pairs[0], prompts, Progress())).measure()
     assert fake.loaded[: len(loaded)] == loaded
-    assert len(fake.judged) == 1
+    assert len(fake.recorded) == 1

@@ -65,9 +65,9 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     ]  # fmt: skip
     before = (path / "cells.jsonl").read_bytes()
     bench.measured.clear()
-    bench.judged.clear()
+    bench.recorded.clear()
     assert run(path, made.config(grid=GRID, threads=3)) == 0
-    assert (bench.measured, bench.judged) == ([], [])
+    assert (bench.measured, bench.recorded) == ([], [])
     assert (path / "cells.jsonl").read_bytes() == before
     prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
     assert prompts[1] == {
@@ -86,12 +86,12 @@ def test_interrupted_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Pat
         journal.write(b'{"schema": 1, "torn')
     bench.interrupt_after = None
     bench.measured.clear()
-    bench.judged.clear()
+    bench.recorded.clear()
 
     assert run(path, config) == 0
     places = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
     assert sorted({(b, s) for b, s, _, _ in bench.measured}) == places[4:8]
-    assert (len(bench.measured), bench.judged) == (4 * ARMS * BLOCKS - 5, [])
+    assert (len(bench.measured), bench.recorded) == (4 * ARMS * BLOCKS - 5, [])
     lines = Run.open(path).journal()
     assert len({line.key for line in lines}) == len(lines)
     statuses = {(line.axes["batch_size"], line.axes["context"], line.status) for line in lines}

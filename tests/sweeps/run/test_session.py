@@ -50,7 +50,7 @@ class Clock:
         self.bench, self.other_s = bench, 0.0
 
     def __call__(self) -> float:
-        return len(self.bench.measured) + len(self.bench.decoded) + 100.0 * len(self.bench.judged) + self.other_s
+        return len(self.bench.measured) + len(self.bench.decoded) + 100.0 * len(self.bench.recorded) + self.other_s
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: F
     setattr(plain, "generate_plain", slowly)  # noqa: B010
     config = made.config(grid=GRID, sampling=TWO, acceptance={"sequential": sequential})
     outcome = measure(tmp_path / "run", config, Deadline(1.0, now=clock))
-    assert (len(bench.judged), bench.measured) == (1, [])
+    assert (len(bench.recorded), bench.measured) == (1, [])
     assert outcome.acceptance_reasons == {"b": OUT_OF_TIME}
     assert outcome.left_out[0] == "acceptance under b"
     nothing = measure(tmp_path / "none", config, Deadline(0.0))
@@ -241,7 +241,7 @@ def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: F
     assert measure(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
     assert runner.run(config, out=tmp_path / "run") == runner.DONE
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
-    assert (bench.loaded, bench.judged) == ([], [])
+    assert (bench.loaded, bench.recorded) == ([], [])
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(9.0, [("p", 9.0), ("q", 5.0)]), (0.0, [("p", 0.0)])])

@@ -259,7 +259,7 @@ def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path:
     bench.max_context = 70
     with pytest.raises(ValueError, match=r"at most 64, .* 6 tokens .*p target takes 70, got 65"):
         runner.run(config(), out=tmp_path / "run")
-    assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
+    assert (bench.measured, bench.recorded, bench.decoded) == ([], [], [])
 
 
 def test_forced_rates_and_lengths_reach_the_decoder(

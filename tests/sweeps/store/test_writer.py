@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,54 +143,32 @@ def test_a_second_writer_and_results_without_a_config_are_refused(path: Path, tm
         opened(path)
 
 
-def a_file(path: Path) -> Path:
-    path.write_text("mine")
-    return path
-
-
-def below_a_file(path: Path) -> Path:
-    return a_file(path) / "below"
-
-
-def foreign(name: str) -> Callable[[Path], Path]:
-    def folder(path: Path) -> Path:
-        path.mkdir()
-        a_file(path / name)
-        return path
-
-    return folder
-
-
-def read_only(path: Path) -> Path:
-    path.mkdir(mode=0o500)
-    if os.access(path, os.W_OK):
-        pytest.skip("this user can write anywhere")
-    return path
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize(
-    ("there", "found"),
+    ("file", "out", "found"),
     [
-        (a_file, "is a file, a run needs a directory; give another --out"),
-        (below_a_file, "cannot write there: .*; give another --out"),
-        (foreign("thesis.tex"), r"holds files that are no run of specgauge \(thesis.tex\); give another --out"),
-        (foreign("config.yaml"), r"holds files that are no run of specgauge \(config.yaml\); give another --out"),
-        (read_only, "this directory is not writable; change its permissions, or give another --out"),
-        (lambda path: path / ("x" * 300), r"[^\n]+"),
-        (lambda path: path / "a\0b", r"[^\n]+"),
+        ("made", "made", "is a file, a run needs a directory; give another --out"),
+        ("made", "made/below", "cannot write there: .*; give another --out"),
+        ("made/thesis.tex", "made", r"holds files that are no run of specgauge \(thesis.tex\); give another --out"),
+        ("made/config.yaml", "made", r"holds files that are no run of specgauge \(config.yaml\); give another --out"),
+        ("", "made", "this directory is not writable; change its permissions, or give another --out"),
+        ("other", "x" * 300, r"[^\n]+"),
     ],
 )
 def test_what_cannot_be_a_run_is_refused_and_left_alone(
-    tmp_path: Path, there: Callable[[Path], Path], found: str, fresh: bool
+    tmp_path: Path, file: str, out: str, found: str, fresh: bool
 ) -> None:
-    path = there(tmp_path / "made")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    if file:
+        (tmp_path / file).write_text("mine")
+    else:
+        (tmp_path / out).mkdir(mode=0o500)
+        if os.access(tmp_path / out, os.W_OK):
+            pytest.skip("this user can write anywhere")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: {found}$|^embedded null byte$"):
-        OpenRun.open(path, made.config(), fresh=fresh)
-    assert [entry for entry in sorted(tmp_path.rglob("*")) if entry.name != "made"] == [
-        entry for entry in before if entry.name != "made"
-    ]
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path / out))}: {found}$"):
+        OpenRun.open(tmp_path / out, made.config(), fresh=fresh)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -200,8 +177,7 @@ def test_what_cannot_be_a_run_is_refused_and_left_alone(
         ({"device": "H200"}, "device 'cpu', here it is 'H200'"),
         ({"cpu": None}, "cpu 'Some CPU', here it is None"),
         ({"cuda": "13.0"}, "cuda None, here it is '13.0'"),
-        ({"threads": 4}, "threads 2, here it is 4"),
-        ({"packages": {**made.ENVIRONMENT["packages"], "torch": "3"}}, "packages.torch '2.13.0', here it is '3'"),  # type: ignore[dict-item]
+        ({"packages": {"torch": "3"}}, "packages.torch '2.13.0', here it is '3'"),
     ],
 )
 def test_another_machine_is_refused(path: Path, changes: dict[str, Any], found: str) -> None:
