@@ -5,8 +5,7 @@
     recording.record_sequentially()         # or one after the other
     recording.follow_rollouts(loaded)       # draft chains that start with a rejected draft
 
-Every sampling setting has a file of its own, and is skipped where that is there. One that fails never loses the
-others; why it has no acceptance is kept in the session's outcome. Calls `bench`.
+Every sampling setting has a file of its own, and is skipped where that is there; one that fails never loses the others.
 """
 
 from __future__ import annotations
@@ -54,13 +53,10 @@ class Recording:
         encoded = self._session.prompts.encoded(loaded.target.tokenizer)
         measure = partial(pair_acceptance, loaded, gamma_max=max(self._config.grid.gamma))
 
-        def write_and_measure(sampling: SamplingConfig) -> None:
-            self._write_texts(loaded.target, encoded, sampling)
-            self._measure(measure, sampling)
-
         for sampling in missing:
             if not self._is_left_out(sampling):
-                self._try(sampling, partial(write_and_measure, sampling))
+                write = partial(self._write_texts, loaded.target, encoded, sampling)
+                self._try(sampling, write, partial(self._measure, measure, sampling))
 
     def record_sequentially(self) -> None:
         """One model after the other; the two are never in memory together."""
@@ -124,11 +120,11 @@ class Recording:
     def _path(self, sampling: SamplingConfig) -> Path:
         return self._session.run.path / ACCEPTANCE / acceptance_file_name(self._pair.name, sampling.name)
 
-    def _try(self, sampling: SamplingConfig, work: Callable[[], object]) -> None:
+    def _try(self, sampling: SamplingConfig, *works: Callable[[], object]) -> None:
         """Do what the acceptance under a sampling setting takes; keep why it failed."""
         stage = f"acceptance, {self._pair.name}, {sampling.name}"
         with self._session.mark.skippable("acceptance", sampling.name, stage=stage):
-            self._note(sampling, self._session.guard(work))
+            self._note(sampling, self._session.guard(lambda: [work() for work in works]))
 
     def _note(self, sampling: SamplingConfig, failure: tuple[str, str] | None) -> None:
         if failure is not None:

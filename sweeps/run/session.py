@@ -1,11 +1,9 @@
 """What the stages of one pair share: the open run, prompts and limits, and how a failure becomes a reason.
 
-    session = Session(run, pair, prompts, progress, deadline=Deadline(config.limits.run_seconds))
-    with session.mark.skippable("acceptance", "greedy", stage="acceptance, p, greedy"):
-        failure = session.guard(work)                       # ("oom", "OutOfMemoryError: …"); None when it went well
-    if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is spent: begin nothing more
-
-Cells over `limits.memory` are skipped before anything is loaded.
+session = Session(run, pair, prompts, progress, deadline=Deadline(config.limits.run_seconds))
+with session.mark.skippable("acceptance", "greedy", stage="acceptance, p, greedy"):
+    failure = session.guard(work)                       # ("oom", "OutOfMemoryError: …"); None when it went well
+if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is spent: begin nothing more
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """The journal as the timing loop sees it, and what a search for γ is told of acceptance.
 
-    log = BlockLog(session)
-    log.blocks(cell.id, "verify:3")                                # what is recorded, by number
-    search_questions(Run.open(path), pair.name, cells)             # by the cell's id; none without acceptance
-
 What failed or was killed in an earlier run is not shown, so that this run measures it again; what fails now is shown,
 and so is everything of a cell that is skipped.
 """

@@ -1,15 +1,11 @@
 """Decode one pair end to end into an open run, to validate the prediction: cell by cell, arm by arm, in blocks.
 
-    key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
-
     Validation(session).decode(loaded, recommended_gammas(run, pair.name))
 
 Blocks of all cells are interleaved, so that drift hits them alike; every block holds plain decoding and all that is
-compared with it, so that each comparison is between neighbours in time; what plain decoding itself is compared with may
-be asked for in the first blocks only. Where adaptive policies are decoded too, a block's prompts are all even or all
-odd, since each half of the prompts has policies of its own, tuned on the other half. A cell that runs out of memory is
-given up, and larger ones are not tried; one that was killed says nothing of others. What is kept is not decoded again.
-Calls `bench`; everything it finds is on the disk before the next block starts.
+compared with it, so that each comparison is between neighbours in time. Where adaptive policies are decoded too, a
+block's prompts are all even or all odd, since each half of the prompts has policies tuned on the other half. A cell
+that runs out of memory is given up, and larger ones are not tried. Everything is on the disk before the next block.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import decoded_places, decoded_tokens, plan_cells, settings_of
+from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import RUN_SECONDS, Session
 from specgauge.sweeps.store.rundir import Run
@@ -130,15 +126,15 @@ class ValidationCell:
 
 def validation_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
     """The measured cells of a pair that are to be decoded, under the first draft sampling and acceptance rule."""
-    for sampling, place in product(config.sampling, decoded_places(config, pair)):
+    for sampling, point in product(config.sampling, decoded_points(config, pair)):
         key = DecodedKey(
             pair=pair,
-            mode=place.mode,
+            mode=point.mode,
             sampling=sampling.name,
             draft_sampling=config.draft_sampling[0],
             acceptance_rule=config.acceptance_rule[0],
-            batch_size=place.batch_size,
-            start_context=place.context,
+            batch_size=point.batch_size,
+            start_context=point.context,
         )
         yield key, sampling
 

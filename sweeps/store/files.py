@@ -1,8 +1,7 @@
 """Whole files or none: atomic writes, and one clear line when the disk is full.
 
-A file appears under its name only after every byte of it is on the disk (temporary file beside it, sync, rename), so a
-killed run never leaves half a file. What a full disk interrupts is a `StorageError`: nothing the user wrote is wrong,
-what was measured before is kept, and the same command goes on from there.
+A file appears under its name only after every byte of it is on the disk: temporary file beside it, sync, rename. What a
+full disk interrupts is a `StorageError`: what was measured before is kept, and the same command is resumed from there.
 """
 
 import errno

@@ -3,10 +3,9 @@
     read_csv(path, PredictionRow)                    # a row a line
     write_csv(path, PredictionRow, rows)             # rows as mappings or as typed rows; floats come back exactly
     read_table(path, RoundRow)                       # a pyarrow table of the row type's columns
-    row_of(WarningRow, mapping, "run.yaml, entry 1") # one row, checked
 
-What is missing, truncated, foreign, of another release or holds something else than its row type says is a `ValueError`
-of one line: the file and place, what is expected, what was found, and what to do.
+What is missing, truncated, foreign or of another release is a `ValueError` of one line: the file and point, what is
+expected, what was got, and what to do.
 """
 
 from __future__ import annotations
@@ -225,12 +224,8 @@ def read_jsonl(path: Path, row_type: type[Row], content: bytes, remedy: str) -> 
 def _json_row(where: str, row_type: type[Row], raw: bytes, remedy: str) -> Row:
     try:
         value = strict_loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8 text; {remedy}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON: {error.msg}; {remedy}") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: {error}; {remedy}") from error
+        raise ValueError(f"{where}: not JSON: {error}; {remedy}") from error
     return row_of(row_type, value, where, remedy)
 
 

@@ -1,8 +1,7 @@
-"""Open a run directory for writing: made new, resumed where it stopped, or refused in one line.
+"""Open a run directory for writing: made new, resumed where it stopped, or refused in one line before it is touched.
 
-A directory belongs to one configuration on one machine. A second writer, a changed configuration, another device or
-package version, a file in its place and a folder that holds something else are refused before anything is written;
-`fresh` renames the old run to `<name>.old-<n>` first.
+A directory belongs to one configuration on one machine, and to one writer; `fresh` renames the old run to
+`<name>.old-<n>` first.
 
     with OpenRun.open(path, config, fresh=False) as run:
         run.check_environment(collect_environment())
