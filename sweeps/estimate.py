@@ -125,8 +125,7 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
     largest = max(cells, key=lambda cell: cell.batch_size * (cell.context + gamma_max + 1))
     vocabulary = sizes.target.vocabulary if sizes.target is not None else None
     rows = max(
-        max(cell.batch_size for cell in cells) * (gamma_max + 1),
-        config.acceptance.batch_size * config.acceptance.chunk,
+        max(cell.batch_size for cell in cells) * (gamma_max + 1), config.acceptance.batch_size * config.acceptance.chunk
     )
     return {
         "weights": sizes.weight_bytes,

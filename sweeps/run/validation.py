@@ -69,12 +69,7 @@ class Batch:
 
 
 def batches(
-    numbers: Sequence[int],
-    rows: Sequence[list[int]],
-    half_of_row: Sequence[int],
-    *,
-    batch_size: int,
-    repetitions: int,
+    numbers: Sequence[int], rows: Sequence[list[int]], half_of_row: Sequence[int], *, batch_size: int, repetitions: int
 ) -> list[Batch]:
     """The batches in which prompts are decoded, block by block.
 

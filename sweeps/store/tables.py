@@ -77,11 +77,7 @@ class DecodedLog:
         return tuple(sorted(gamma for gamma in found if gamma))
 
     def append(
-        self,
-        key: DecodedKey,
-        block: int,
-        requests: Iterable[Mapping[str, Any]],
-        rounds: Iterable[Mapping[str, Any]],
+        self, key: DecodedKey, block: int, requests: Iterable[Mapping[str, Any]], rounds: Iterable[Mapping[str, Any]]
     ) -> None:
         """Keep a block for good: its requests and rounds, without their key.
 

@@ -19,11 +19,10 @@ import pandas as pd
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.arms import arm_names
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
-from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings, collect_timings
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
 from specgauge.sweeps.model_sizes import NO_MODEL, read_sizes
@@ -122,17 +121,6 @@ def test_every_rule_and_draft_sampling_is_the_same_to_a_lookup(tmp_path: Path) -
     speedups = {(row["batch_size"], row["gamma"], row["speedup"]) for row in found.rows}
     assert len(speedups) == 6
     assert "draft_timed_drawing" not in {warning["code"] for warning in found.warnings}
-
-
-def test_lookup_cells_have_no_catch_up_and_their_hash_is_that_of_their_axes() -> None:
-    lookups, models = plan_cells(config()), plan_cells(config("embedded"))
-    assert [cell.id for cell in lookups] == [cell.id for cell in models]
-    assert [cell.catches_up for cell in (*lookups, *models, *plan_cells(config({"layers": 2})))] == [False] * 2 + [
-        True
-    ] * 4
-    timed = collect_timings(lookups, (1, 2, 3), ())
-    assert set(timed[0].arms) == set(arm_names((1, 2, 3), catches_up=False))
-    assert timed[0].trouble(1)[0] == "unmeasured"
 
 
 def test_lookups_are_held_against_their_round() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
@@ -148,10 +146,7 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [
-        (OutOfMemoryError("full"), "oom: OutOfMemoryError: full"),
-        (RuntimeError("odd"), "failed: RuntimeError: odd"),
-    ],
+    [(OutOfMemoryError("full"), "oom: OutOfMemoryError: full"), (RuntimeError("odd"), "failed: RuntimeError: odd")],
 )
 def test_acceptance_that_fails_loses_no_timing(tmp_path: Path, bench: FakeBench, error: Exception, reason: str) -> None:
     bench.acceptance_error = error
@@ -190,24 +185,3 @@ def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     monkeypatch.setattr(generate, "generate_plain", write)
     assert run(path, config) == 0
     assert len(list((path / "acceptance").iterdir())) == 2
-
-
-def test_a_full_disk_ends_the_run_and_keeps_what_was_measured(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run"
-    written = os.write
-
-    def full(descriptor: int, data: Any) -> int:
-        if len(bench.measured) == 7:
-            raise OSError(28, "No space left on device")
-        return written(descriptor, data)
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StorageError, match="No space left on device: what was measured before is kept"):
-        run(path)
-    monkeypatch.undo()
-    use(bench, monkeypatch)
-    assert len(Run.open(path).journal()) == 7
-    assert run(path) == 0
-    assert len(bench.measured) == CELLS * ARMS * BLOCKS

@@ -127,18 +127,6 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
     assert (outcome.failed, outcome.left_out, outcome.acceptance_reasons) == (False, [], {})
 
 
-def test_no_block_begins_once_the_seconds_are_spent(tmp_path: Path, bench: FakeBench) -> None:
-    """Acceptance takes 100 s, a block 1 s: with 105 s there are 5 blocks."""
-    config, clock = made.config(grid=GRID), Clock(bench)
-    outcome = measure(tmp_path / "run", config, Deadline(105.0, now=clock))
-    assert len(bench.measured) == 5
-    assert outcome.left_out == ["blocks of timing"]
-    assert not outcome.failed
-    rest = measure(tmp_path / "run", config, Deadline(1e6, now=Clock(bench)))
-    assert (len(bench.measured), rest.left_out) == (4 * len(ARMS) * 3, [])
-    assert len(set(bench.measured)) == len(bench.measured)
-
-
 @pytest.mark.parametrize("sequential", [False, True])
 def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: FakeBench, sequential: bool) -> None:
     """One model after the other, the texts of `b` are not written since those of `a` took all seconds."""
@@ -246,11 +234,7 @@ def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: F
 
 @pytest.mark.parametrize(("seconds", "told"), [(9.0, [("p", 9.0), ("q", 5.0)]), (0.0, [("p", 0.0)])])
 def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_nothing(
-    tmp_path: Path,
-    bench: FakeBench,
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    told: list[tuple[str, float]],
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[tuple[str, float]]
 ) -> None:
     now, started = [0.0], []
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
-from specgauge.sweeps.analysis.decoded import request_figures
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.validation import batches
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
@@ -162,14 +161,3 @@ def test_the_first_blocks_of_every_cell_have_them(limit: int, tmp_path: Path, be
     requests, _ = read_decoded(tmp_path / "run")
     found = {place: sorted(rows["arm"]) for place, rows in requests.groupby(["start_context", "block"])}
     assert found == {(s, block): sorted(ARMS if block < limit else FEW) for s in (64, 65) for block in range(4)}
-
-
-def test_what_plain_decoding_makes_of_generate_is_read_off_those_blocks(tmp_path: Path, bench: FakeBench) -> None:
-    decode(tmp_path / "run", config(ONE, baseline_blocks=1))
-    requests, _ = read_decoded(tmp_path / "run")
-    cell = requests[requests["start_context"] == 64]
-    first = request_figures(cell[cell["block"] == 0])[2]
-    found = request_figures(cell)[2]
-    assert found["plain_over_generate"] == first["plain_over_generate"]
-    assert found["plain_over_loop"] == first["plain_over_loop"]
-    assert (found["tokens"], first["tokens"]) == (24, 6)

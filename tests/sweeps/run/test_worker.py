@@ -25,15 +25,7 @@ from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_check
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
-from tests.sweeps.apart import (
-    ARMS,
-    CONFIG,
-    FIRST,
-    KILLED,
-    SECOND,
-    pairs,
-    specgauge,
-)
+from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, pairs, specgauge
 from tests.sweeps.fake_bench import FakeBench
 
 SEGFAULT = "its process got SIGSEGV"
@@ -217,11 +209,6 @@ def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pai
     assert [line.status for line in Run.open(path).journal()] == ["killed"] * killed * len(ARMS)
     assert capsys.readouterr().out.startswith(f"pair p: killed: {SEGFAULT}, while decoding\n")
     assert not (path / MARK).exists()
-
-
-def test_how_a_worker_ended() -> None:
-    ends = {-9: KILLED, -15: "its process got SIGTERM", -200: "its process got signal 200"}
-    assert {code: worker._death(code) for code in ends} == ends
 
 
 def marked(folder: Path) -> dict[str, Any]:

@@ -142,11 +142,7 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
     accidents = ",".join(["fake", *getattr(request, "param", ()), f"pause in {SECOND.id}"])
     command = [sys.executable, "-P", "-m", "tests.sweeps.odd_workers", accidents, "run", str(config)]
     with subprocess.Popen(
-        [*command, "--out", str(run)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        [*command, "--out", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             worker_or_end = wait_for(lambda: worker_of(run, SECOND) or process.poll() is not None)
@@ -191,17 +187,22 @@ def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
         assert {line.cell for line in opened.journal.lines} == {FIRST.id}
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line_and_the_run_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: FakeBench
+) -> None:
     path = tmp_path / "run"
     config = made.config(grid={"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"})
     made.begin(path, config).close()
-    monkeypatch.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
-    with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
-        measure_apart(path, config, "p", say=print)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
+        with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
+            measure_apart(path, config, "p", say=print)
     content = (path / "cells.jsonl").read_bytes()
     assert content.endswith(b"\n")
     assert odd_workers.JOURNAL_BYTES - 1000 < len(content) <= odd_workers.JOURNAL_BYTES
     assert not (path / MARK).exists()
+    assert work(path, "p") == PairOutcome()
+    assert (path / "cells.jsonl").read_bytes().startswith(content)
 
 
 SCRIPT = """
