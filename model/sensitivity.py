@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.checks import FloatArray, numbers, positive_numbers, probabilities, times_s, whole_numbers
+from specgauge.model.checks import FloatArray, numbers, positive_numbers, probabilities, whole_numbers
 from specgauge.model.costs import RoundCosts
 from specgauge.model.provenance import Provenance
 from specgauge.model.speedup import accepted_draft_tokens, round_times_s, speedups, tokens_per_round_iid
@@ -41,7 +41,8 @@ def acceptance_iid(alpha: ArrayLike, gammas: ArrayLike) -> Acceptance:
 def alpha_from_tokens_per_round(tokens_per_round: ArrayLike, gamma: ArrayLike) -> FloatArray:
     """`alpha_omega`: the one alpha whose Omega(gamma) is the measured one; arguments broadcast.
 
-    Raises ValueError for fewer than 1 token a round and for more than gamma + 1, which no chain of drafts commits.
+    Raises:
+        ValueError: fewer than 1 token a round and for more than gamma + 1, which no chain of drafts commits.
     """
     omega = 1.0 + accepted_draft_tokens(tokens_per_round)
     drafts = whole_numbers("gamma", gamma, minimum=1)
@@ -105,25 +106,6 @@ def break_even_draft_total_s(costs: RoundCosts, acceptance: Acceptance, *, batch
     return np.asarray(plain_s - round_times_s(free, acceptance, batch_size=batch_size), dtype=np.float64)
 
 
-def operations_factor(tokens_per_round: ArrayLike, gamma: ArrayLike, draft_operations_ratio: ArrayLike) -> FloatArray:
-    """Arithmetic per committed token against plain decoding: (gamma * c + gamma + 1) / Omega.
-
-    c is operations of the draft per token over those of the target.  With i.i.d. Omega this is theorem 3.11 of
-    Leviathan et al.: (1 - alpha)(gamma c + gamma + 1) / (1 - alpha^(gamma+1)).
-    """
-    omega = 1.0 + accepted_draft_tokens(tokens_per_round)
-    drafts = whole_numbers("gamma", gamma, minimum=0)
-    ratio = times_s("draft_operations_ratio", draft_operations_ratio)
-    return np.asarray((drafts * ratio + drafts + 1) / omega, dtype=np.float64)
-
-
-def leviathan_speedup(alpha: ArrayLike, gamma: ArrayLike, cost_ratio: ArrayLike) -> FloatArray:
-    """S where T_verify = T_decode and epsilon = 0: Omega / (gamma * c + 1), c = T_draft / T_decode (theorem 3.8)."""
-    drafts = whole_numbers("gamma", gamma, minimum=0)
-    cost = times_s("cost_ratio", cost_ratio)
-    return np.asarray(tokens_per_round_iid(alpha, drafts) / (drafts * cost + 1), dtype=np.float64)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpeedupLimits:
     """What S tends to when one thing becomes ideal, the rest left as it is; arrays of the broadcast shape."""
@@ -168,7 +150,7 @@ def sensitivities(
     """The derivatives of S at this alpha and these costs; `draft_steps` is gamma unless one pass drafts everything.
 
     dS/dalpha = (Omega' T_round - Omega T_round') T_decode / T_round^2, with Omega' = sum_i i alpha^(i-1) and
-    T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the parts of a round.
+    T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the costs of a round.
     """
     rate, drafts = probabilities("alpha", alpha), costs.gammas
     rows = whole_numbers("batch_size", batch_size, minimum=1)

@@ -1,4 +1,4 @@
-"""What is decoded and where: `Setting` (models, sampling, accept–reject rule) and `Point` (batch size, context).
+"""What is decoded and where: `Setting` (models, sampling, accept–reject test) and `Point` (batch size, context).
 
 Setting(pair="small", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 Point(batch_size=4, context=1024)
@@ -32,3 +32,16 @@ class Point:
     """Rows decoded together, B."""
     context: int
     """Cached tokens of a row as a round starts."""
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class SettingPoint(Point, Setting):
+    """A point under a setting: one cell of a table of results."""
+
+    @property
+    def label(self) -> str:
+        """For messages and tables."""
+        return (
+            f"{self.pair}, {self.mode}, {self.sampling}, {self.draft_sampling}, {self.acceptance_rule}, "
+            f"batch {self.batch_size}, context {self.context}"
+        )

@@ -6,7 +6,7 @@
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
 one in which some row accepted everything.  No round is shorter than its verification: an epsilon below 0, which a fit
-gives where the parts were timed slowly, takes away at most C + pi * Delta_2.  This is the only place where any of these
+gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  This is the only place where any of these
 is computed; `round_times_s` and `speedups` take the types (`RoundCosts`, `Acceptance`), the others plain arrays.
 Everything broadcasts; out come arrays of the broadcast shape.
 
@@ -55,7 +55,8 @@ def tokens_per_round_iid(alpha: ArrayLike, gamma: ArrayLike) -> FloatArray:
     Equation 1 of Leviathan et al., arXiv 2211.17192.  Evaluated as 1 + alpha (1 - alpha^gamma) / (1 - alpha) through
     expm1, so that it is exactly 1 at gamma = 0 and loses nothing near alpha = 1.
 
-    Raises ValueError for alpha outside [0, 1] and for a gamma that is negative or not whole.
+    Raises:
+        ValueError: alpha outside [0, 1] and for a gamma that is negative or not whole.
     """
     rate = probabilities("alpha", alpha)
     drafts = whole_numbers("gamma", gamma, minimum=0)
@@ -69,7 +70,8 @@ def tokens_per_round_iid(alpha: ArrayLike, gamma: ArrayLike) -> FloatArray:
 def tokens_per_round(survival: ArrayLike) -> FloatArray:
     """Omega(gamma) = 1 + sum_i A_i for gamma = the length of the last axis: (…, gamma) -> (…).
 
-    Raises ValueError for rates outside [0, 1] or that increase.
+    Raises:
+        ValueError: rates outside [0, 1] or that increase.
     """
     return np.asarray(1.0 + survival_rates("survival", survival).sum(axis=-1), dtype=np.float64)
 
@@ -108,7 +110,7 @@ def round_time_s(
     batch_size: ArrayLike = 1,
     t_overhead_s: ArrayLike | None = None,
 ) -> FloatArray:
-    """T_round in seconds, from its parts as numbers; all arguments broadcast.
+    """T_round in seconds, from its costs as numbers; all arguments broadcast.
 
     Args:
         t_draft_total_s: C(gamma), the whole chain of drafts of a round.
@@ -252,38 +254,14 @@ def throughput_tokens_per_s(tokens_per_round: ArrayLike, *, t_round_s: ArrayLike
     return np.asarray(rows / time_per_token_s(tokens_per_round, t_round_s=t_round_s), dtype=np.float64)
 
 
-def within_limits(
-    *,
-    t_round_s: ArrayLike,
-    max_itl_s: float | None = None,
-    t_first_token_s: ArrayLike | None = None,
-    max_ttft_s: float | None = None,
-    memory_bytes: ArrayLike | None = None,
-    max_memory_bytes: float | None = None,
-) -> BoolArray:
-    """Which gamma a deployment's limits leave, as a mask for `best_gamma`; all arguments broadcast.
+def within_limits(t_round_s: ArrayLike, max_itl_s: float | None = None) -> BoolArray:
+    """Which gammas a deployment's limit leaves, as a mask for `best_gamma`.
 
     `max_itl_s` bounds T_round: the tokens of a round arrive together, so the wait between chunks is a round.
-    `t_first_token_s` is both models' prefill (the target's alone at gamma = 0); `memory_bytes` what the models and
-    their caches need (without the draft at gamma = 0).
-
-    Raises ValueError for a limit that is not above 0 and for a limit whose quantity is missing.
     """
     t_round = positive_times_s("t_round_s", t_round_s)
-    allowed = np.ones(t_round.shape, dtype=np.bool_)
-    if max_itl_s is not None:
-        allowed = t_round <= positive_times_s("max_itl_s", max_itl_s)
-    pairs = (
-        ("max_ttft_s", max_ttft_s, "t_first_token_s", t_first_token_s),
-        ("max_memory_bytes", max_memory_bytes, "memory_bytes", memory_bytes),
-    )
-    for limit_name, limit, name, value in pairs:
-        if limit is None:
-            continue
-        if value is None:
-            raise ValueError(f"{limit_name}: found a limit of {limit:g} without {name}, allowed: both or neither")
-        allowed = allowed & (numbers(name, value) <= positive_times_s(limit_name, limit))
-    return np.asarray(allowed, dtype=np.bool_)
+    limit = np.inf if max_itl_s is None else positive_times_s("max_itl_s", max_itl_s)
+    return np.asarray(t_round <= limit, dtype=np.bool_)
 
 
 def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None = None) -> IntArray:
@@ -292,7 +270,8 @@ def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None
     `allowed` masks candidates out (limits, unknown cells: their S may be NaN); where none is left the answer is 0,
     plain decoding.  gamma = 0 competes only where it is among `gammas`.
 
-    Raises ValueError for lengths that differ and for an allowed S that is not a number.
+    Raises:
+        ValueError: lengths that differ and for an allowed S that is not a number.
     """
     return _choose(speedups, gammas, allowed, tolerance=0.0)
 

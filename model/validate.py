@@ -16,7 +16,7 @@ Which γ was fastest among those decoded side by side, and what another one lose
     speed(γ)         = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
     share of best(γ) = speed(γ) / max_γ' speed(γ')              over the same blocks
 
-The largest speed is sought anew in every replicate, so that the interval also doubts which γ is the best.  Two
+The largest speed is sought anew in every replicate, so that the interval also covers which γ is the best.  Two
 intervals answer two questions.  *On these prompts*: had they been decoded again, with other coins at other moments?
 Blocks are drawn within each prompt (or batch of prompts).  *On others like them*: prompts are drawn, with all their
 blocks.  Both are widened as few units demand: √(n / (n - 1)) · t / z, with n blocks of a prompt, or n prompts.
@@ -82,7 +82,8 @@ def ratio_error(
 ) -> RatioError | None:
     """first: (numerator, denominator) by cluster, over second alike; None where either has nothing to divide.
 
-    Raises ValueError for a confidence outside (0, 1).
+    Raises:
+        ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
@@ -171,7 +172,8 @@ class PairedSpeeds:
     def share_of_best(self, gamma: int) -> ShareOfBest:
         """What one γ has of the speed of the fastest.
 
-        Raises ValueError for a γ that was not decoded.
+        Raises:
+            ValueError: a γ that was not decoded.
         """
         own = self.gammas.index(gamma)
 
@@ -255,7 +257,8 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
     """Hold the rounds of each prompt (P,) against what the renewal pass expects for its texts (P,).
 
     A single prompt has no standard error; it disagrees only when the difference is more than its expected rounds.
-    Raises ValueError for shapes that differ, for counts that are not whole, and for no prompt.
+    Raises:
+        ValueError: shapes that differ, for counts that are not whole, and for no prompt.
     """
     counts, means = whole_numbers("counted", counted, minimum=0), numbers("expected", expected)
     if counts.ndim != 1 or counts.shape != means.shape or counts.size == 0:

@@ -275,9 +275,9 @@ def read_report_data(run_dir: Path) -> ReportData:
         recommendations=_records(
             RecommendationRow, map(flat_recommendation, predicted.recommendations), run_dir / RECOMMENDATION
         ),
-        validation=_records(ValidationRow, predicted.verification, run_dir / VALIDATION),
+        validation=_records(ValidationRow, predicted.validation, run_dir / VALIDATION),
         policies=_records(PolicyRow, predicted.policies, run_dir / VALIDATION),
-        validation_summary=summarise(predicted.verification),
+        validation_summary=summarise(predicted.validation),
         warnings=predicted.warnings,
         gaps=_gaps(run, lines),
     )
@@ -297,7 +297,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> Predictions:
             rows=tuple({str(name): value for name, value in row.items()} for row in rows),
             recommendations=run.recommendations(),
             warnings=run.warnings,
-            verification=run.validation(),
+            validation=run.validation(),
             policies=run.validated_policies(),
         )
     return predict(run) if lines else Predictions(rows=(), recommendations=(), warnings=())

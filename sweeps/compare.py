@@ -36,14 +36,14 @@ import numpy as np
 from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
+from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
 from specgauge.model.text_table import text_table
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
-from specgauge.sweeps.analysis.rounds import SharedCosts, estimate_cell
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import plan_cells, settings_of
+from specgauge.sweeps.analysis.settings import RunSetting
+from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.store.rundir import PROMPTS, Run
 from specgauge.sweeps.store.schema import machine_of
 
@@ -114,7 +114,7 @@ def _prompts(run: Run, pair: str) -> list[str]:
 
 
 def differences(first: Run, second: Run) -> Iterator[str]:
-    """What differs in machine, versions, and how the models of one name are loaded, in words."""
+    """What differs in machine, versions, and how the models of one name are loaded."""
     now = machine_of(second.environment)
     for name, one in machine_of(first.environment).items():
         two = now[name]
@@ -155,28 +155,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A cell under one way of sampling, drawing drafts and judging them."""
-
-    pair: str
-    mode: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
-    batch_size: int
-    context: int
-
-    @property
-    def words(self) -> str:
-        """The cell in words."""
-        return (
-            f"{self.pair}, {self.mode}, {self.sampling}, {self.draft_sampling}, {self.acceptance_rule}, "
-            f"batch {self.batch_size}, context {self.context}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellRatios(Place):
+class CellRatios(SettingPoint):
     """One cell that both runs have."""
 
     ratios: tuple[Ratio, ...]
@@ -191,7 +170,7 @@ class Comparison:
     tolerance: float
     confidence: float
     differences: tuple[str, ...]
-    """What differs between the runs, in words, such as the machine or a version."""
+    """What differs between the runs, such as the machine or a version."""
     left_out: tuple[str, ...]
     """What cannot be compared, each with the reason."""
     cells: tuple[CellRatios, ...]
@@ -224,7 +203,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
     left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
     one_sided = {key: why for key in shared if (why := _one_sided(figures[0][key], figures[1][key]))}
-    left_out += [f"{key.words}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
+    left_out += [f"{key.label}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
     if not shared:
         raise ValueError(
             f"{first.path} and {second.path}: nothing to compare: "
@@ -267,30 +246,19 @@ class _Figures:
     """Whether ε is unknown."""
 
 
-def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[Place, _Figures]:
+def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[SettingPoint, _Figures]:
     """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
-    drawn = _with_seed(run, block_seed)
-    config, shared = drawn.config, SharedCosts(drawn.config)
-    cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(run_settings(_with_seed(run, prompt_seed), {}, pairs=pairs))
-    decoded = DecodedCells.read(drawn, cells, found)
-    result: dict[Place, _Figures] = {}
-    for setting in found:
-        for cell in cells_of(setting, cells):
-            if cell.arms["decode"].status == "ok":
-                result[Place(**setting.columns(cell.cell))] = _cell_figures(config, setting, cell, decoded, shared)
-    return result
+    drawn = replace(run, config=run.config.model_copy(update={"seed": prompt_seed}))
+    analysed = AnalysedRun.read(drawn, pairs=pairs, seed=block_seed)
+    return {
+        SettingPoint(**setting.columns(cell.cell)): _cell_figures(analysed, setting, cell)
+        for setting, cell in analysed.points()
+        if cell.arms["decode"].status == "ok"
+    }
 
 
-def _with_seed(run: Run, seed: int) -> Run:
-    return replace(run, config=run.config.model_copy(update={"seed": seed}))
-
-
-def _cell_figures(
-    config: Config, setting: RunSetting, cell: CellTimings, decoded: DecodedCells, shared: SharedCosts
-) -> _Figures:
-    acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
-    estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
+def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings) -> _Figures:
+    config, estimate = analysed.run.config, analysed.estimate(setting, cell)
     plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
     if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
@@ -300,11 +268,13 @@ def _cell_figures(
     gamma = found.recommended_gamma
     index = found.gammas.tolist().index(gamma)
     speculative = plain * np.concatenate([found.speedup[index : index + 1], found.replicates[:, index]])
-    return _Figures(plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=overhead_s is None)
+    return _Figures(
+        plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=estimate.costs.is_optimistic
+    )
 
 
 def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
-    """(1 + R,) T_decode, the pace of the machine in its doubt."""
+    """(1 + R,) T_decode, the pace of the machine in its uncertainty."""
     blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
     seed = (config.seed, int(cell.cell.id, 16))
     return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
@@ -317,33 +287,33 @@ def _one_sided(first: _Figures, second: _Figures) -> str:
     return f"overhead was measured in the {'second' if first.is_optimistic else 'first'} only"
 
 
-def _alone(which: str, own: Mapping[Place, _Figures], other: Mapping[Place, _Figures]) -> list[str]:
-    """Cells that only one of the runs has timed, in words."""
+def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[SettingPoint, _Figures]) -> list[str]:
+    """Cells that only one of the runs has timed."""
     alone = [key for key in own if key not in other]
-    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].words}"] if alone else []
+    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
 def _without_rounds(
-    shared: Sequence[Place], first: Mapping[Place, _Figures], second: Mapping[Place, _Figures]
+    shared: Sequence[SettingPoint], first: Mapping[SettingPoint, _Figures], second: Mapping[SettingPoint, _Figures]
 ) -> list[str]:
-    """Cells in which only plain decoding can be compared, in words."""
+    """Cells in which only plain decoding can be compared."""
     found = []
     for which, figures in (("first", first), ("second", second)):
         missing = [key for key in shared if figures[key].speculative is None]
         if missing:
             found.append(
-                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].words}: "
+                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].label}: "
                 f"{figures[missing[0]].trouble}"
             )
     return found
 
 
-def _count(keys: Sequence[Place]) -> str:
+def _count(keys: Sequence[SettingPoint]) -> str:
     return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
 def _cell_ratios(
-    key: Place, first: _Figures, second: _Figures, *, is_plain_alone: bool, tolerance: float, confidence: float
+    key: SettingPoint, first: _Figures, second: _Figures, *, is_plain_alone: bool, tolerance: float, confidence: float
 ) -> CellRatios:
     ratios = [_ratio(PLAIN, first.plain, second.plain, None, None, tolerance, confidence)]
     if not is_plain_alone and first.speculative is not None and second.speculative is not None:
@@ -397,13 +367,13 @@ def comparison_text(comparison: Comparison) -> str:
     """The cells in a table, what differs and what was left out before it."""
     rows = []
     for cell in comparison.cells:
-        place = cell.words
+        label = cell.label
         for ratio in cell.ratios:
             unit = "×" if ratio.figure == SPEEDUP else "tokens/s"
             interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
             rows.append(
                 (
-                    place,
+                    label,
                     ratio.figure,
                     f"{ratio.first:.4g} {unit}{_at(ratio.gamma_first)}",
                     f"{ratio.second:.4g} {unit}{_at(ratio.gamma_second)}",
@@ -411,10 +381,10 @@ def comparison_text(comparison: Comparison) -> str:
                     ratio.verdict,
                 )
             )
-            place = ""
+            label = ""
     lines = [f"first:  {comparison.first}", f"second: {comparison.second}"]
-    lines += [f"differs: {words}" for words in comparison.differences]
-    lines += [f"left out: {words}" for words in comparison.left_out]
+    lines += [f"differs: {one}" for one in comparison.differences]
+    lines += [f"left out: {one}" for one in comparison.left_out]
     lines += ["", text_table(("cell", "figure", "first", "second", "second / first", "verdict"), rows)]
     lines += [
         "",

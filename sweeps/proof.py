@@ -11,8 +11,8 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
     policies      adaptive ones decoded beside them (`validate.policies`): S of their replay is within 3 % of S measured
                   on average, and in no cell is the interval of that error wholly beyond ± 3 %
 
-Speeds of two γ are compared over the texts that all γ wrote in a block: each text has the target's law, whatever γ
-wrote it, so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
+Speeds of two γ are compared over the texts that all γ wrote in a block: each text is the target's, whatever γ wrote it,
+so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
 timed.
 
 Where acceptance was forced by coin the texts are not the target's: such cells prove the cost alone, and say so.
@@ -26,7 +26,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,10 @@ import numpy as np
 
 from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
-from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.settings import run_settings
-from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import cell_of
-from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 
@@ -71,19 +68,19 @@ class PolicyProof:
         return ends[0] > MOST_POLICY_ERROR or ends[1] < -MOST_POLICY_ERROR
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """`renewal S = 1.51, replayed +0.5 % (-1.2 to +2.2)`."""
-        words = f"{self.policy} S = {self.speedup_measured:.3g}, replayed {100 * self.error:+.1f} %"
+        label = f"{self.policy} S = {self.speedup_measured:.3g}, replayed {100 * self.error:+.1f} %"
         if self.low is None or self.high is None:
-            return words
-        return f"{words} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
+            return label
+        return f"{label} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellProof:
     """One cell of one run."""
 
-    words: str
+    label: str
     cost_errors: tuple[float, ...]
     """By γ: median over interleaved pairs of S from that pair's counts over S measured, less 1."""
     acceptance_inside: bool | None
@@ -112,19 +109,20 @@ def prove(run: Run) -> Iterator[CellProof]:
         ValueError: nothing was decoded, or a file is damaged.
     """
     predictions = predict(run)
-    if not predictions.verification:
+    if not predictions.validation:
         remedy = (
             "give the configuration a validate section" if run.config.validation is None else "run it again, it goes on"
         )
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
-    cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
+    decoded = AnalysedRun.read(run).decoded
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
     for key, blocks in decoded.blocks.items():
-        rows = [row for row in predictions.verification if cell_of(row) == astuple(key)]
+        columns = asdict(key)
+        cell = cell_of(columns | {"context": columns["start_context"]})
+        rows = [row for row in predictions.validation if cell_of(row) == cell]
         if blocks and rows:
-            proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[astuple(key)])
-            policies = [row for row in predictions.policies if cell_of(row) == astuple(key)]
+            proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[cell])
+            policies = [row for row in predictions.policies if cell_of(row) == cell]
             yield replace(proof, policies=tuple(_policy_proofs(policies)))
 
 
@@ -141,14 +139,14 @@ def _cell(
     if speeds is not None:
         best = next(row for row in rows if row["gamma"] == speeds.best())
     chosen = next((row for row in rows if row["gamma"] == gamma), None)
-    judged = chosen if chosen is not None else best
+    row = chosen if chosen is not None else best
     lossy = next((row["why_not_lossless"] or "no reason is known" for row in rows if not row["lossless"]), "")
-    low, high = judged["acceptance_error_low"], judged["acceptance_error_high"]
+    low, high = row["acceptance_error_low"], row["acceptance_error_high"]
     return CellProof(
-        words=f"{run.path.name}: {key.pair}, {key.sampling}, batch {key.batch_size}, context {key.start_context}",
+        label=f"{run.path.name}: {key.pair}, {key.sampling}, batch {key.batch_size}, context {key.start_context}",
         cost_errors=tuple(row["cost_error"] for row in rows),
         acceptance_inside=None if low is None or high is None else holds_zero(low, high),
-        acceptance_error=judged["acceptance_error"],
+        acceptance_error=row["acceptance_error"],
         acceptance_low=low,
         acceptance_high=high,
         recommended_gamma=gamma,
@@ -221,7 +219,7 @@ def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> P
 class Verdict:
     """One promise, the figure it is held against, and whether it holds."""
 
-    words: str
+    label: str
     holds: bool
 
 
@@ -229,7 +227,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     """The promises over all cells; those of acceptance and choice over lossless ones, where there are any."""
     errors = np.abs([error for cell in cells for error in cell.cost_errors])
     cost = Verdict(
-        words=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
+        label=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
         f"{100 * errors.max():.2f} % (at most {100 * WORST_COST_ERROR:g})",
         holds=bool(errors.mean() <= MEAN_COST_ERROR and errors.max() <= WORST_COST_ERROR),
     )
@@ -240,7 +238,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     return [
         cost,
         Verdict(
-            words=f"acceptance error inside its 95 % interval in {sum(inside)} of {len(inside)} cells (at least 13 in "
+            label=f"acceptance error inside its 95 % interval in {sum(inside)} of {len(inside)} cells (at least 13 in "
             f"16)",
             holds=bool(inside) and sum(inside) >= LEAST_SHARE_INSIDE * len(inside),
         ),
@@ -256,16 +254,16 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     widths = [choice.half_width_of_others if choice.half_width is None else choice.half_width for choice in choices]
     known = [width for width in widths if width is not None]
     widest = max(known) if known and len(known) == len(widths) else None
-    doubt = "unknown: raise validate.repetitions" if widest is None else f"± {100 * widest:.2f} %"
+    uncertainty = "unknown: raise validate.repetitions" if widest is None else f"± {100 * widest:.2f} %"
     where = "" if all_compared else f"compared in {len(choices)} of {len(cells)} cells; "
     found = "decode it beside others, validate.gamma: recommended"
     if choices:
         found = (
             f"at least {100 * least:.2f} % of the best measured γ (at least {100 * LEAST_OF_BEST:g}), known on these "
-            f"prompts to {doubt} (at most {100 * MOST_HALF_WIDTH:g})"
+            f"prompts to {uncertainty} (at most {100 * MOST_HALF_WIDTH:g})"
         )
     return Verdict(
-        words=f"recommended γ: {where}{found}",
+        label=f"recommended γ: {where}{found}",
         holds=all_compared and least >= LEAST_OF_BEST and widest is not None and widest <= MOST_HALF_WIDTH,
     )
 
@@ -276,7 +274,7 @@ def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:
     errors = np.abs([one.error for one in policies])
     beyond = sum(one.is_beyond for one in policies)
     yield Verdict(
-        words=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
+        label=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
         f"{100 * MOST_POLICY_ERROR:g}), {100 * errors.max():.2f} % at worst; beyond {100 * MOST_POLICY_ERROR:g} % with "
         f"the whole interval in {beyond} of {len(policies)} (in none)",
         holds=bool(errors.mean() <= MOST_POLICY_ERROR and beyond == 0),
@@ -307,10 +305,10 @@ def proof_text(cells: Sequence[CellProof]) -> str:
                 acceptance += f" ({100 * cell.acceptance_low:+.1f} to {100 * cell.acceptance_high:+.1f})"
         choice = cell.no_choice if cell.choice is None else _choice_text(cell, cell.choice)
         lines.append(
-            f"{cell.words}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
-            f"{acceptance}; {choice}; {''.join(f'{one.words}; ' for one in cell.policies)}{cell.tokens} tokens an arm"
+            f"{cell.label}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
+            f"{acceptance}; {choice}; {''.join(f'{one.label}; ' for one in cell.policies)}{cell.tokens} tokens an arm"
         )
-    return "\n".join([*lines, "", *(f"{'holds' if one.holds else 'MISSED'}: {one.words}" for one in verdicts(cells))])
+    return "\n".join([*lines, "", *(f"{'holds' if one.holds else 'MISSED'}: {one.label}" for one in verdicts(cells))])
 
 
 def main(arguments: Iterable[str]) -> int:

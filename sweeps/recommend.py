@@ -1,4 +1,4 @@
-"""`specgauge recommend`: what a run recommends for one place or all, also under a latency limit. No torch.
+"""`specgauge recommend`: what a run recommends for one point or all, also under a latency limit. No torch.
 
     answers = recommend(Run.open(path), batch_size=4, context=256, sampling="greedy", max_itl_s=0.05)
     print(recommendations_text(answers))                 # or recommendations_json(answers)
@@ -19,12 +19,10 @@ from typing import Any
 
 from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.predictions import recommendation
-from specgauge.sweeps.analysis.rounds import estimate_cell
-from specgauge.sweeps.analysis.settings import cells_of, run_settings
-from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
@@ -41,15 +39,15 @@ class Recommendations:
     confidence: float
     """Of the intervals."""
     warnings: tuple[Mapping[str, Any], ...]
-    verification: tuple[Mapping[str, Any], ...] = ()
+    validation: tuple[Mapping[str, Any], ...] = ()
     """The rows of validation.csv that match, whatever their γ."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
 
     @property
     def summary(self) -> ValidationSummary | None:
-        """What decoding these places end to end found; None where none was."""
-        return summarise(self.verification)
+        """What decoding these points end to end found; None where none was."""
+        return summarise(self.validation)
 
     def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry at its γ, as the models decide; None where there is none."""
@@ -57,7 +55,7 @@ class Recommendations:
         return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
 
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry's place at its γ or the one nearest to it; None where there is none.
+        """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none.
 
         It is another γ where others were asked for, where a latency limit moved the recommendation, or where ε did,
         which is known once the γ were decoded.
@@ -66,10 +64,10 @@ class Recommendations:
         return here[nearest_gamma(gamma, here)] if here and gamma is not None else None
 
     @cached_property
-    def _decoded(self) -> Mapping[tuple[Any, ...], Mapping[int, Mapping[str, Any]]]:
+    def _decoded(self) -> Mapping[SettingPoint, Mapping[int, Mapping[str, Any]]]:
         """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
-        found: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
-        for row in self.verification:
+        found: dict[SettingPoint, dict[int, Mapping[str, Any]]] = {}
+        for row in self.validation:
             if row["lossless"] and row["speedup_measured"] is not None:
                 found.setdefault(cell_of(row), {})[row["gamma"]] = row
         return found
@@ -104,7 +102,7 @@ def recommend(
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
         warnings=run.warnings,
-        verification=matching(run.validation()),
+        validation=matching(run.validation()),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -142,17 +140,13 @@ def _known_number(what: str, number: int | None, numbers: Sequence[int], grid: S
 def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
     """Every recommendation taken again, with rounds over the limit out of the contest."""
     positive_times_s("max_itl_s", max_itl_s)
-    cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
-    found = list(run_settings(run, {}))
-    decoded = DecodedCells.read(run, cells, found)
-    for setting in found:
-        for cell in cells_of(setting, cells):
-            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
-            estimate = estimate_cell(run.config, cell, acceptance, max_itl_s=max_itl_s, t_overhead_s=overhead_s)
-            entry = recommendation(setting, cell, estimate)
-            if estimate is not None and (shortest_s := float(estimate.t_round_s.min())) > max_itl_s:
-                entry["reason"] = _out_of_reach(shortest_s, float(estimate.costs.t_decode_s[0]), max_itl_s)
-            yield entry
+    analysed = AnalysedRun.read(run)
+    for setting, cell in analysed.points():
+        estimate = analysed.estimate(setting, cell, max_itl_s=max_itl_s)
+        entry = recommendation(setting, cell, estimate)
+        if estimate is not None and (shortest_s := float(estimate.t_round_s.min())) > max_itl_s:
+            entry["reason"] = _out_of_reach(shortest_s, float(estimate.costs.t_decode_s[0]), max_itl_s)
+        yield entry
 
 
 def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:
@@ -168,7 +162,7 @@ def recommendations_json(answers: Recommendations) -> str:
     """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`, and
 
     `label`: that of every known speed-up, null where they differ or have none (each recommendation has its own);
-    `verification`: what decoding end to end found, null where nothing was decoded. Each recommendation has
+    `validation`: what decoding end to end found, null where nothing was decoded. Each recommendation has
     `speedup_measured` (value, low, high) and `speedup_whole` (prefills and ragged ends included), null where its γ was
     not decoded.
     """
@@ -179,7 +173,7 @@ def recommendations_json(answers: Recommendations) -> str:
         "max_itl_s": answers.max_itl_s,
         "confidence": answers.confidence,
         "label": labels.pop() if len(labels) == 1 else None,
-        "verification": None if summary is None else summary.as_mapping(),
+        "validation": None if summary is None else summary.as_mapping(),
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -205,7 +199,7 @@ def _label(entry: Mapping[str, Any]) -> str | None:
 
 
 def recommendations_text(answers: Recommendations) -> str:
-    """The recommendations in lines, grouped by pair and way of sampling, warnings after them."""
+    """The recommendations in lines, grouped by pair and sampling, warnings after them."""
     lines: list[str] = []
     title = ""
     for entry in answers.entries:
@@ -245,7 +239,7 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
     known = [entry for entry in answers.entries if _is_known(entry)]
     optimistic = sum(_label(entry) is not None for entry in known)
     summary = answers.summary
-    unverified = "no speed-up was verified end to end"
+    unvalidated = "no speed-up was validated end to end"
     if summary is not None:
         yield f"{summary.text()}."
     shown = [row for entry in answers.entries if (row := answers.nearest_measured(entry)) is not None]
@@ -256,11 +250,11 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
         )
     if not optimistic:
         if summary is None:
-            yield f"{unverified.capitalize()}."
+            yield f"{unvalidated.capitalize()}."
     elif optimistic == len(known):
-        yield f"S is {OPTIMISTIC}{'' if summary else f'; {unverified}'}."
+        yield f"S is {OPTIMISTIC}{'' if summary else f'; {unvalidated}'}."
     else:
-        yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} places."
+        yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} cells."
 
 
 def run_text(run: Run) -> str:
@@ -269,7 +263,7 @@ def run_text(run: Run) -> str:
 
 
 def title_text(entry: Mapping[str, Any]) -> str:
-    """Pair and way of sampling in words; what is the plain case is left out."""
+    """Pair and sampling setting; what is the plain case is left out."""
     pair, mode, sampling, draft_sampling, rule = (str(entry[name]) for name in _TITLE)
     extras = [
         *([f"{mode} mode"] if mode != "eager" else []),
@@ -284,17 +278,17 @@ def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[st
 
     measured: the row of validation.csv that decoded its γ, or one near it, which is then named.
     """
-    place = f"batch size {entry['batch_size']}, context {entry['context']}: "
+    point = f"batch size {entry['batch_size']}, context {entry['context']}: "
     value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))
     if value is None:
-        return f"{place}unknown, {entry['reason']}"
+        return f"{point}unknown, {entry['reason']}"
     interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
     gamma = entry["recommended_gamma"]
     interval += "" if measured is None else f", {_measured_text(measured, gamma)}"
     if entry["decision"] == "speculate":
         loss = entry["expected_loss"]
-        doubt = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"
-        return f"{place}speculate with γ = {gamma}, {value:.2f} × as fast as plain decoding{interval}{doubt}"
+        loss_text = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"
+        return f"{point}speculate with γ = {gamma}, {value:.2f} × as fast as plain decoding{interval}{loss_text}"
     if gamma is None:
-        return f"{place}{entry['decision']}: {entry['reason']}"
-    return f"{place}{entry['decision']}: γ = {gamma} gives {value:.2f} ×{interval}; {entry['reason']}"
+        return f"{point}{entry['decision']}: {entry['reason']}"
+    return f"{point}{entry['decision']}: γ = {gamma} gives {value:.2f} ×{interval}; {entry['reason']}"

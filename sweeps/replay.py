@@ -3,14 +3,14 @@
     replays = replay_run(Run.open(path), sampling="t1", batch_size=1)
     print(replays_text(replays))                 # or replays_json(replays)
 
-Every cell with times and every way of sampling and judging with recorded acceptance is replayed by itself: policies are
-tuned on some prompts and judged on others (`specgauge.model.replay.replay`), at the cell's measured costs.
+Every cell with times and every setting with recorded acceptance is replayed by itself: policies are
+tuned on some prompts and replayed on others (`specgauge.model.replay.replay`), at the cell's measured costs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,11 +19,9 @@ from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.text_table import printable, rounded, text_table
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_tuned
@@ -31,12 +29,12 @@ from specgauge.sweeps.store.tables import read_tuned
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
 NO_COSTS = "no round was timed here"
-FEW_PROMPTS = "one prompt cannot both tune and judge; record at least two"
+FEW_PROMPTS = "one prompt cannot both tune and test; record at least two"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedCell:
-    """One way at one cell; `result` is None for the reason given."""
+    """One setting at one cell; `result` is None for the reason given."""
 
     key: Mapping[str, Any]
     """pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context."""
@@ -45,7 +43,7 @@ class ReplayedCell:
     t_overhead_s: float | None
     """ε in the costs; None where no decoder has measured it, and every speed-up is optimistic."""
     t_look_s: float | None = None
-    """What a look at a draft's signals costs, in the costs; None where no policy was decoded, and looks are free."""
+    """What an early-stop check costs, in the costs; None where no policy was decoded, and checks are free."""
 
 
 def replay_run(
@@ -65,18 +63,18 @@ def replay_run(
         ValueError: a name or number the run does not have, or a damaged file of it.
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
-    config = run.config
-    timed = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(run_settings(run, {}, pairs=None if pair is None else [pair]))
-    decoded, tuned = DecodedCells.read(run, timed, found), read_tuned(run.path)
+    analysed, tuned = AnalysedRun.read(run, pairs=None if pair is None else [pair]), read_tuned(run.path)
     replayed = []
-    for setting, cell in _wanted(found, timed, sampling, batch_size, context):
+    for setting, cell in analysed.points():
+        matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
+        if any(wanted not in (None, own) for wanted, own in matches):
+            continue
         if progress is not None:
-            progress(_place(setting.columns(cell.cell)))
-        overhead_s = decoded.overhead_s(setting, cell)
+            progress(_label(setting.columns(cell.cell)))
+        overhead_s = analysed.decoded.overhead_s(setting, cell)
         t_overhead_s = None if overhead_s is None else float(overhead_s[0])
-        place = tuned.get(setting.decoded_key(cell.cell))
-        t_look_s = None if place is None else place.t_look_s
+        tuned_cell = tuned.get(setting.decoded_key(cell.cell))
+        t_look_s = None if tuned_cell is None else tuned_cell.t_look_s
         costs = replay_costs(cell, t_overhead_s, t_look_s or 0.0)
         result, reason = _replayed(run, setting, costs, cell.cell.context, replicates, makers)
         replayed.append(
@@ -89,20 +87,6 @@ def replay_run(
             )
         )
     return replayed
-
-
-def _wanted(
-    found: list[RunSetting],
-    timed: tuple[CellTimings, ...],
-    sampling: str | None,
-    batch_size: int | None,
-    context: int | None,
-) -> Iterator[tuple[RunSetting, CellTimings]]:
-    for setting in found:
-        for cell in cells_of(setting, timed):
-            matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
-            if all(wanted is None or wanted == own for wanted, own in matches):
-                yield setting, cell
 
 
 def _replayed(
@@ -135,7 +119,7 @@ def _replayed(
     )
 
 
-def _place(key: Mapping[str, Any]) -> str:
+def _label(key: Mapping[str, Any]) -> str:
     return (
         f"pair {printable(key['pair'])}, {key['mode']}, sampling {printable(key['sampling'])} (drafts "
         f"{key['draft_sampling']}, rule {key['acceptance_rule']}), batch {key['batch_size']}, context {key['context']}"
@@ -155,9 +139,7 @@ def replays_text(replays: list[ReplayedCell]) -> str:
     if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
         notes.append(f"Every S is {OPTIMISTIC}.")
     if any(cell.result is not None and cell.t_look_s is None for cell in replays):
-        notes.append(
-            "What it costs to look at a draft before the next is left out; a run with validate.policies has it."
-        )
+        notes.append("What it costs to check a draft before the next is left out; a run with validate.policies has it.")
     if any(cell.result is not None and cell.result.off_path == "assumed" for cell in replays):
         notes.append(
             "What a draft says after a rejected one is assumed; to record it: --set acceptance.rollouts=8 in a new run."
@@ -166,7 +148,7 @@ def replays_text(replays: list[ReplayedCell]) -> str:
 
 
 def _cell_text(cell: ReplayedCell) -> str:
-    heading = _place(cell.key)
+    heading = _label(cell.key)
     result = cell.result
     if result is None:
         return f"{heading}\n  nothing replayed: {cell.reason}"
@@ -174,16 +156,16 @@ def _cell_text(cell: ReplayedCell) -> str:
     rows = [
         [
             name,
-            judged.speedup.value,
-            _range(judged.speedup),
-            judged.over_best_fixed.value,
-            _range(judged.over_best_fixed),
-            *_gap(judged.gap_closed_by_start),
-            *_gap(judged.gap_closed_oracle),
-            rounded(judged.mean_gamma),
-            rounded(judged.switches_per_round),
+            policy.speedup.value,
+            _range(policy.speedup),
+            policy.over_best_fixed.value,
+            _range(policy.over_best_fixed),
+            *_gap(policy.gap_closed_by_start),
+            *_gap(policy.gap_closed_oracle),
+            rounded(policy.mean_gamma),
+            rounded(policy.switches_per_round),
         ]
-        for name, judged in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
+        for name, policy in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
     intervals = [name for figure in ("S", "to fixed", "gap: start", "gap: run") for name in (figure, share)]
     columns = ["policy", *intervals, "mean gamma", "switches"]
@@ -235,13 +217,13 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     entry["label"] = OPTIMISTIC if cell.t_overhead_s is None else None
     entry["policies"] = {
         name: {
-            "speedup": asdict(judged.speedup),
-            "over_best_fixed": asdict(judged.over_best_fixed),
-            "gap_closed_by_start": _as_mapping(judged.gap_closed_by_start),
-            "gap_closed_oracle": _as_mapping(judged.gap_closed_oracle),
-            "mean_gamma": judged.mean_gamma,
-            "switches_per_round": judged.switches_per_round,
+            "speedup": asdict(policy.speedup),
+            "over_best_fixed": asdict(policy.over_best_fixed),
+            "gap_closed_by_start": _as_mapping(policy.gap_closed_by_start),
+            "gap_closed_oracle": _as_mapping(policy.gap_closed_oracle),
+            "mean_gamma": policy.mean_gamma,
+            "switches_per_round": policy.switches_per_round,
         }
-        for name, judged in result.policies.items()
+        for name, policy in result.policies.items()
     }
     return entry

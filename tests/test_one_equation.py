@@ -126,9 +126,9 @@ def test_counted_rounds_are_held_against_the_one_equation(tmp_path: Path, monkey
     batch = Batch(max_new_tokens=12, overhead_s=1 / 16)
     run = run_at(tmp_path / "run")
     write_blocks(run.path, {key(): [batch]}, (2,))
-    (before,) = predict(run).verification
+    (before,) = predict(run).validation
     SENTINELS[0].install(monkeypatch)
-    (after,) = predict(run).verification
+    (after,) = predict(run).validation
     for name in ("speedup_predicted", "speedup_from_counts"):
         assert after[name] == pytest.approx(3 * before[name], rel=1e-12)
 

@@ -10,7 +10,7 @@ candidate, the earlier of equals. The worth of a token is Dinkelbach's fixed poi
 v ← seconds / tokens of the policy at v, and shares of it: in a batch that waits for its last row, tokens of the rows
 ahead are worth less.
 
-    tuning = Tuning.on(texts, costs, replicates=16, seed=0)
+    tuning = ReplayBatches.drawn(texts, costs, replicates=16, seed=0)
     policy = MAKERS["renewal"](tuning)
     policy_of(policy_record(policy)) == policy             # plain mappings; JSON keeps every digit of a float
 """
@@ -19,19 +19,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from specgauge.model.checks import FloatArray
 from specgauge.model.decision import PAYS_AT_LEAST
 from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
-from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
-from specgauge.model.replay.texts import ReplayTexts
-from specgauge.model.stats.bootstrap import sum_by_prompt
+from specgauge.model.replay.rounds import ReplayBatches
 
 SVIP_THRESHOLDS = (0.3, 0.6, 1.0, 1.3, 1.6, 2.0)
 ADAEDL_STARTS = (0.2, 0.4, 0.6)
@@ -45,63 +42,32 @@ _MOST_STEPS = 4
 """Dinkelbach's steps at most; each costs a replay, and they double the digits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
-    """Texts to tune on, in batches with their random numbers."""
-
-    batches: ReplayBatches
-    seed: int
-
-    @classmethod
-    def on(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> Tuning:
-        """`replicates` replays of all texts."""
-        return cls(batches=ReplayBatches.drawn(texts, costs, replicates=replicates, seed=seed), seed=seed)
-
-    @property
-    def texts(self) -> ReplayTexts:
-        """What is replayed."""
-        return self.batches.texts
-
-    @property
-    def costs(self) -> ReplayCosts:
-        """Of their rounds."""
-        return self.batches.costs
-
-    def time_s(self, policy: RoundPolicy) -> float:
-        """Seconds of all calls together."""
-        return float(self.batches.simulate(policy).time_s.sum())
-
-    def by_prompt_s(self, policy: RoundPolicy) -> FloatArray:
-        """(P,) the same seconds by prompt, a batch's shared alike by its rows."""
-        time_s = self.batches.simulate(policy).time_s
-        return sum_by_prompt(self.batches.time_by_text(time_s), self.texts.prompts)
-
-    def fastest(self, policies: Iterable[RoundPolicy]) -> RoundPolicy:
-        """The policy of the least time, the first of equals."""
-        return min(policies, key=self.time_s)
+PolicyMaker = Callable[[ReplayBatches], RoundPolicy]
+"""A policy tuned on batches of texts, with their random numbers and costs."""
 
 
-PolicyMaker = Callable[[Tuning], RoundPolicy]
-"""A policy tuned on the texts and costs of a `Tuning`."""
+def _fastest(tuning: ReplayBatches, policies: Iterable[RoundPolicy]) -> RoundPolicy:
+    """The policy of the least time, the first of equals."""
+    return min(policies, key=tuning.time_s)
 
 
-def tune_fixed(tuning: Tuning) -> FixedPolicy:
+def tune_fixed(tuning: ReplayBatches) -> FixedPolicy:
     """The fastest γ, plain decoding included."""
-    found = tuning.fastest(FixedPolicy(gamma=gamma) for gamma in range(tuning.costs.gamma_max + 1))
+    found = _fastest(tuning, (FixedPolicy(gamma=gamma) for gamma in range(tuning.costs.gamma_max + 1)))
     assert isinstance(found, FixedPolicy)
     return found
 
 
-def tune_goodput(tuning: Tuning) -> RoundPolicy:
+def tune_goodput(tuning: ReplayBatches) -> RoundPolicy:
     """Shares begin at what the tuning texts accept of tested drafts, at the most drafts."""
     widest = FixedPolicy(gamma=tuning.costs.gamma_max)
-    rounds = tuning.batches.simulate(widest)
+    rounds = tuning.simulate(widest)
     tested = rounds.tested.sum()
     rate = float(rounds.accepted.sum() / tested) if tested else 0.0
     return GoodputPolicy(t_round_s=tuning.costs.t_round_s, prior_rate=rate)
 
 
-def tune_renewal(tuning: Tuning) -> RoundPolicy:
+def tune_renewal(tuning: ReplayBatches) -> RoundPolicy:
     """The forecast of the tuning texts, v at its fixed point and around it, with 0, 1 or γ drafts in every round.
 
     γ is the best fixed one. It is returned itself where it is faster than the rule with P >= .95 over prompts (by
@@ -125,26 +91,26 @@ def tune_renewal(tuning: Tuning) -> RoundPolicy:
     for fewest in sorted({0, 1, fixed.gamma}):
         settled = _settled(tuning, replace(start, fewest=fewest))
         candidates += [replace(settled, token_worth_s=settled.token_worth_s * share) for share in shares]
-    rule = tuning.fastest(candidates)
+    rule = _fastest(tuning, candidates)
     best = fixed if _surely_faster(tuning, fixed, rule) else rule
     return best if _surely_faster(tuning, best, plain) else plain
 
 
-def _surely_faster(tuning: Tuning, one: RoundPolicy, other: RoundPolicy) -> bool:
+def _surely_faster(tuning: ReplayBatches, one: RoundPolicy, other: RoundPolicy) -> bool:
     """Whether `one` takes less time, with P >= `PAYS_AT_LEAST` over prompts; unknown with one prompt, so no."""
     from scipy.special import stdtrit
 
-    gains_s = tuning.by_prompt_s(other) - tuning.by_prompt_s(one)
+    gains_s = tuning.time_by_prompt_s(other) - tuning.time_by_prompt_s(one)
     if gains_s.size < 2:
         return False
     error_s = float(gains_s.std(ddof=1)) / math.sqrt(gains_s.size)
     return float(gains_s.mean()) > float(stdtrit(gains_s.size - 1, PAYS_AT_LEAST)) * error_s
 
 
-def _settled(tuning: Tuning, policy: RenewalStoppingPolicy) -> RenewalStoppingPolicy:
+def _settled(tuning: ReplayBatches, policy: RenewalStoppingPolicy) -> RenewalStoppingPolicy:
     """The policy whose token is worth the seconds per token that it takes itself."""
     for _ in range(_MOST_STEPS):
-        rounds = tuning.batches.simulate(policy)
+        rounds = tuning.simulate(policy)
         worth_s = float(rounds.time_s.sum() / rounds.progress.sum())
         if abs(worth_s - policy.token_worth_s) <= _CLOSE * policy.token_worth_s:
             break
@@ -169,14 +135,14 @@ MAKERS: Mapping[str, PolicyMaker] = MappingProxyType(
         "fixed": tune_fixed,
         "heuristic": lambda tuning: _heuristic(tuning.costs.gamma_max),
         "gammatune": lambda tuning: _gammatune(tuning.costs.gamma_max),
-        "svip": lambda tuning: tuning.fastest(
-            SvipPolicy(threshold=threshold, cap=tuning.costs.gamma_max) for threshold in SVIP_THRESHOLDS
+        "svip": lambda tuning: _fastest(
+            tuning, (SvipPolicy(threshold=threshold, cap=tuning.costs.gamma_max) for threshold in SVIP_THRESHOLDS)
         ),
-        "adaedl": lambda tuning: tuning.fastest(
-            AdaEdlPolicy(start=start, cap=tuning.costs.gamma_max) for start in ADAEDL_STARTS
+        "adaedl": lambda tuning: _fastest(
+            tuning, (AdaEdlPolicy(start=start, cap=tuning.costs.gamma_max) for start in ADAEDL_STARTS)
         ),
-        "ucb": lambda tuning: tuning.fastest(
-            UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS
+        "ucb": lambda tuning: _fastest(
+            tuning, (UcbPolicy(t_round_s=tuning.costs.t_round_s, width=width) for width in UCB_WIDTHS)
         ),
         "exp3": lambda tuning: Exp3Policy(t_round_s=tuning.costs.t_round_s, seed=tuning.seed),
         "goodput": tune_goodput,

@@ -30,12 +30,13 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
-from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
+from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.bounds import best_by_start_time_s, best_lookups_time_s, run_oracle_time_s
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import OffPath, ReplayTexts
 from specgauge.model.sampling import uniforms
+from specgauge.model.speedup import speedup
 from specgauge.model.stats.bootstrap import (
     draw_prompts,
     expansion,
@@ -165,7 +166,7 @@ def _replay_fold(
     tuning_replicates: int,
     seed: int,
 ) -> _Fold:
-    tuning = Tuning.on(tuning_texts, costs, replicates=tuning_replicates, seed=seed)
+    tuning = ReplayBatches.drawn(tuning_texts, costs, replicates=tuning_replicates, seed=seed)
     tuned = {name: make(tuning) for name, make in makers.items()}
     batches = ReplayBatches.drawn(texts, costs, replicates=replicates, seed=seed)
     rounds = {name: batches.simulate(policy) for name, policy in tuned.items()}
@@ -173,7 +174,8 @@ def _replay_fold(
     gammas = list(range(costs.gamma_max + 1))
     if costs.batch_size == 1 and texts.lookups is None:
         fixed_s = _exact_fixed_s(texts, costs, gammas)
-        policy_s |= {name: fixed_s[:, own.gamma] for name, own in tuned.items() if isinstance(own, FixedPolicy)}
+        fixed = {name: own.gamma for name, own in tuned.items() if isinstance(own, FixedPolicy)}
+        policy_s |= {name: _exact_fixed_s(texts, costs, [gamma])[:, 0] for name, gamma in fixed.items()}
     else:
         simulated = [batches.simulate(FixedPolicy(gamma=gamma)).time_s for gamma in gammas]
         fixed_s = np.stack([batches.time_by_text(time_s) / replicates for time_s in simulated], axis=1)
@@ -273,7 +275,7 @@ def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confide
         confidence=confidence,
         best_fixed_gamma=best,
         best_fixed_speedup=plain_total_s / float(best_s.sum()),
-        loop_speedup=costs.t_decode_s / costs.t_round_s[0],
+        loop_speedup=float(speedup(1.0, t_decode_s=costs.t_decode_s, t_round_s=costs.t_round_s[0])),
         bound_by_start_speedup=plain_total_s / float(by_start_s.sum()),
         bound_oracle_speedup=plain_total_s / float(oracle_s.sum()),
         off_path=pieces[0].off_path,

@@ -34,11 +34,12 @@ from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen
 from specgauge.model.replay.texts import ReplayTexts
 from specgauge.model.sampling import uniforms
 from specgauge.model.speedup import round_times_by_drafts_s
+from specgauge.model.stats.bootstrap import sum_by_prompt
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayCosts:
-    """Seconds of one batch size, plain data."""
+    """Seconds of rounds by drafts at one batch size and context, plain data; `of` makes them from `RoundCosts`."""
 
     t_decode_s: float
     """One step of the plain loop, without speculation loaded: what every speed is compared with."""
@@ -81,10 +82,6 @@ class ReplayCosts:
         """`t_round_s` as an array."""
         return np.array(self.t_round_s, dtype=np.float64)
 
-    def tokens_per_s(self, tokens: FloatArray, gammas: IntArray) -> FloatArray:
-        """Tokens of one row over the time of its round: (…) tokens, (…) drafts -> (…)."""
-        return np.asarray(tokens / self.rounds_s[gammas], dtype=np.float64)
-
 
 GROUPING = 10
 """The purpose of the uniforms that put texts into batches."""
@@ -125,6 +122,7 @@ class ReplayBatches:
     """(L, B) whose random numbers it meets."""
     first_rejected: IntArray
     """(N, R, T + 1) as `rejections` has it."""
+    seed: int
 
     @classmethod
     def drawn(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> ReplayBatches:
@@ -176,7 +174,7 @@ class ReplayBatches:
         cls, texts: ReplayTexts, costs: ReplayCosts, rows: IntArray, replicates: IntArray, seed: int
     ) -> ReplayBatches:
         rejected = rejections(texts, int(replicates.max(initial=0)) + 1, seed)
-        return cls(texts=texts, costs=costs, rows=rows, replicates=replicates, first_rejected=rejected)
+        return cls(texts=texts, costs=costs, rows=rows, replicates=replicates, first_rejected=rejected, seed=seed)
 
     @property
     def plain_s(self) -> FloatArray:
@@ -193,6 +191,14 @@ class ReplayBatches:
         if decodes_plainly(policy):
             costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
         return _Simulation(policy, replace(self, costs=costs)).run()
+
+    def time_s(self, policy: RoundPolicy) -> float:
+        """Seconds of all calls together."""
+        return float(self.simulate(policy).time_s.sum())
+
+    def time_by_prompt_s(self, policy: RoundPolicy) -> FloatArray:
+        """(P,) the same seconds by prompt."""
+        return sum_by_prompt(self.time_by_text(self.simulate(policy).time_s), self.texts.prompts)
 
     def time_by_text(self, time_s: FloatArray) -> FloatArray:
         """Seconds of calls (L,), shared alike by the rows of each and added up by text: (N,)."""

@@ -1,4 +1,4 @@
-"""Recorded acceptance of one pair and sampling setting, taken through the renewal pass for every way of judging it.
+"""Recorded acceptance of one pair and sampling setting, taken through the renewal pass under every acceptance rule.
 
 texts = recorded_texts(frame)                                        # padded once
 rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)      # sums by prompt: Ω, A_γ, …

@@ -5,13 +5,13 @@
     over best fixed     the same over the γ that was fastest by it, chosen with hindsight
     S predicted         the policy replayed on recorded texts of the very batches of prompts that it decoded, with ε
                         from the γ decoded, at the context half-way through a text
-    S from counts       the rounds, tokens and looks as counted, at measured costs
+    S from counts       the rounds, tokens and early-stop checks as counted, at measured costs
     error, cost error   of these two over S measured, less 1; the first in blocks whose prompts were all recorded
 
 Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
-doubt in the parts is not in them. All times in seconds.
+uncertainty of the costs is not in them. All times in seconds.
 
-    rows = policy_rows(run, decoded, cells, ways)          # further rows of validation.csv
+    rows = policy_rows(run, decoded, cells, settings)          # further rows of validation.csv
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def policy_rows(
     names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
     if not any(names.values()):
         return []
-    places = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
+    settings = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
     tuned = read_tuned(run.path)
     rows = []
     for key in decoded.requests:
@@ -75,7 +75,7 @@ def policy_rows(
                 f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
                 f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
             )
-        setting = places.get(key)
+        setting = settings.get(key)
         source = None if setting is None else measured_costs(cells_of(setting, cells))
         point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], setting=setting, source=source)
         rows += [point.row(name) for name in names[key]]
@@ -101,7 +101,7 @@ class _DecodedPoint:
 
     @property
     def overhead_s(self) -> float:
-        """ε of the γ decoded; where none can be held against its parts, what the policies were tuned with."""
+        """ε of the γ decoded; where none can be held against its costs, what the policies were tuned with."""
         fitted = self.decoded.fitted.get(self.key)
         return self.tuned.t_overhead_s if fitted is None else float(fitted.t_overhead_s[0])
 
@@ -152,13 +152,13 @@ class _DecodedPoint:
         return {name: float(replicates[0]), **ends}
 
     def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
-        """S that the measured parts give for the rounds counted."""
+        """S that the measured costs give for the rounds counted."""
         assert self.source is not None
         rounds = self.decoded.rounds[self.key]
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
         costs = costs_along(self.source, self.key.batch_size, context, drafted)
         plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
-        policy_s = counted.time_s(costs, self.overhead_s) + counted.looks * self.tuned.t_look_s
+        policy_s = counted.time_s(costs, self.overhead_s) + counted.early_stop_checks * self.tuned.t_look_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 

@@ -191,11 +191,11 @@ def counted_blocks(
     positions a round must have left.
     """
     columns = {name: rounds[name].to_numpy() for name in USED_COLUMNS}
-    places: Mapping[Any, Any] = rounds.groupby(["block", "arm"], sort=True).indices
-    costs = costs_along(source, batch_size, columns["context"], columns["drafted"]) if places else None
+    indices_by_arm: Mapping[Any, Any] = rounds.groupby(["block", "arm"], sort=True).indices
+    costs = costs_along(source, batch_size, columns["context"], columns["drafted"]) if indices_by_arm else None
     found = {
-        place: batch_rounds({name: values[indices] for name, values in columns.items()})
-        for place, indices in places.items()
+        block_arm: batch_rounds({name: values[indices] for name, values in columns.items()})
+        for block_arm, indices in indices_by_arm.items()
     }
     for (block, arm), plain in found.items():
         steps = plain.active_rows == batch_size
@@ -244,12 +244,12 @@ class CostsAlong:
     def of(self, decoded: BatchRounds) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(R,) C + Δ₂ + T_verify of each round, T_verify in it, and Δ₂ there; one without drafts is a plain step."""
         costs, at = self.by_context, decoded.context - self.first_context
-        place = np.clip(np.searchsorted(costs.gammas, decoded.drafted), 0, costs.gammas.size - 1)
+        column = np.clip(np.searchsorted(costs.gammas, decoded.drafted), 0, costs.gammas.size - 1)
         drafts = decoded.drafted > 0
         catch_up_s = np.zeros(at.size) if costs.t_draft_catch_up_s is None else costs.t_draft_catch_up_s[at]
-        verify_s = np.where(drafts, costs.t_verify_s[at, place], costs.t_decode_s[at])
+        verify_s = np.where(drafts, costs.t_verify_s[at, column], costs.t_decode_s[at])
         costs_s = round_time_s(
-            t_draft_total_s=np.where(drafts, costs.t_draft_total_s[at, place], 0.0),
+            t_draft_total_s=np.where(drafts, costs.t_draft_total_s[at, column], 0.0),
             t_verify_s=verify_s,
             t_draft_catch_up_s=catch_up_s,
             full_acceptance=drafts & decoded.follows_full,
@@ -272,7 +272,7 @@ class CountedArm:
     blocks: Sequence[BatchRounds]
     mean_gamma: float | None
     """Drafts of a row and round; None without a round."""
-    looks: int
+    early_stop_checks: int
     switches: int
     loop_rounds: int
     """Rounds of batches in the speculative loop, which cost ε; a policy that never drafts has none."""
@@ -285,7 +285,7 @@ class CountedArm:
         return cls(
             blocks=[_with_catch_ups(batch_rounds(columns)) for columns in blocks],
             mean_gamma=float(own["drafted"].mean()) if len(own) else None,
-            looks=sum(sum(_looks(columns)) for columns in blocks),
+            early_stop_checks=sum(sum(_early_stop_checks(columns)) for columns in blocks),
             switches=sum(_switches(columns) for columns in blocks),
             loop_rounds=len(own.loc[own["t_accept_s"].notna(), ["block", "round"]].drop_duplicates()),
         )
@@ -303,7 +303,7 @@ class CountedArm:
             "rounds": self.rounds,
             "mean_gamma": self.mean_gamma,
             "gamma_switches": self.switches,
-            "looks": self.looks,
+            "looks": self.early_stop_checks,
             "t_round_s": float(np.concatenate([block.t_round_s for block in self.blocks]).mean()),
             "t_accept_rest_s": float(np.concatenate([block.t_accept_rest_s for block in self.blocks]).mean()),
         }
@@ -331,8 +331,8 @@ def _by_round(columns: _Columns) -> Iterator[NDArray[np.intp]]:
         yield np.flatnonzero(columns["round"] == number)
 
 
-def _looks(columns: _Columns) -> list[int]:
-    """How often each round was looked at: as often as its widest row's signals were read."""
+def _early_stop_checks(columns: _Columns) -> list[int]:
+    """How often each round was checked: as often as its widest row's signals were read."""
     return [max(len(columns["top_probs"][row]) for row in rows) for rows in _by_round(columns)]
 
 

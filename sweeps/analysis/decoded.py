@@ -1,7 +1,7 @@
 """What a run decoded end to end, cell by cell: ε for its predictions, and the rows of validation.csv. No torch.
 
-decoded = DecodedCells.read(run, cells, list(ways(run, {})))
-decoded.overhead_s(way, cell)     # ε of a cell, from other contexts where there are any
+decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
+decoded.overhead_s(setting, cell) # ε of a cell, from other contexts where there are any
 decoded.rows()                    # prediction against measurement, one row for every γ decoded
 
 Whole requests of one cell: tokens, baselines, speed-up with prefills and ragged ends, rounds and texts as expected.
@@ -158,7 +158,7 @@ _KEY = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedCells:
-    """Everything decoded end to end, beside what the measured parts make of it."""
+    """Everything decoded end to end, beside what the measured costs make of it."""
 
     config: Config
     requests: Mapping[DecodedKey, pd.DataFrame]
@@ -228,9 +228,9 @@ class DecodedCells:
         ]
 
     def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
-        place = asdict(key)
+        point = asdict(key)
         row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
-        row |= {name: value for name, value in place.items() if name in row}
+        row |= {name: value for name, value in point.items() if name in row}
         row |= {"context": key.start_context, "gamma": gamma} | dict(figures)
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         recorded = self.recorded.get(key)
@@ -312,6 +312,6 @@ def texts_length(config: Config) -> int:
 
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
     for values, rows in frame.groupby(list(_KEY), sort=False):
-        place: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
-        place |= {name: int(place[name]) for name in ("batch_size", "start_context")}
-        yield DecodedKey(**place), rows
+        point: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
+        point |= {name: int(point[name]) for name in ("batch_size", "start_context")}
+        yield DecodedKey(**point), rows

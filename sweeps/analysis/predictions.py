@@ -1,9 +1,9 @@
 """predictions.csv and recommendation.yaml, made from the journal and the recorded acceptance. No torch.
 
     predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
-                          the parts of a round, Ω and S with intervals, how each is known, and why a number is missing
-    recommendation.yaml   one entry per cell of those: decision, γ, S with its interval, doubt; and all warnings
-    validation.csv      one row per cell and γ that was decoded end to end: prediction against measurement
+                          the costs of a round, Ω and S with intervals, their provenance, and why a number is missing
+    recommendation.yaml   one entry per cell of those: decision, γ, S with its uncertainty; and all warnings
+    validation.csv        one row per cell and γ that was decoded end to end: prediction against measurement
 
 t_verify_s is T_verify(γ), of γ drafts. t_verify_mean_s is what a round of that γ spends on verification on average: the
 same where a model drafts; lookups may find fewer drafts (`drafts_per_round`) or none, and a round then verifies those,
@@ -26,7 +26,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.decoded import DecodedCells
+from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
@@ -58,7 +58,7 @@ class Predictions:
     rows: tuple[dict[str, Any], ...]
     recommendations: tuple[dict[str, Any], ...]
     warnings: tuple[dict[str, str], ...]
-    verification: tuple[dict[str, Any], ...] = ()
+    validation: tuple[dict[str, Any], ...] = ()
     """The rows of validation.csv; empty where nothing was decoded."""
     policies: tuple[dict[str, Any], ...] = ()
     """Its rows of adaptive policies."""
@@ -71,7 +71,7 @@ class Reasons:
     acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By (pair, sampling)."""
     decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, words of the cell)."""
+    """By (pair, label of the cell)."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """What was left out once the run's seconds were spent, by pair."""
 
@@ -84,8 +84,8 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
         StorageError: the disk refused a write; the older files stay.
     """
     predictions = predict(run, reasons)
-    if predictions.verification:
-        write_csv(run.path / VALIDATION, ValidationRow, [*predictions.verification, *predictions.policies])
+    if predictions.validation:
+        write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
     content = {"recommendations": list(predictions.recommendations), "warnings": list(predictions.warnings)}
     write_mapping(run.path / RECOMMENDATION, content)
@@ -94,38 +94,35 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
 
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
-    config, known, shared = run.config, reasons or Reasons(), SharedCosts(run.config)
-    cells = collect_timings(plan_cells(config), config.grid.gamma, run.journal())
-    found = list(run_settings(run, known.acceptance))
-    decoded = DecodedCells.read(run, cells, found)
+    config, told = run.config, reasons or Reasons()
+    analysed = AnalysedRun.read(run, told.acceptance)
+    cells, found, decoded = analysed.cells, analysed.settings, analysed.decoded
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
-    for setting in found:
-        for cell in cells_of(setting, cells):
-            recorded = setting.rounds_at(cell.cell.context)
-            interval = None if recorded is None else recorded.interval(config.precision.confidence)
-            acceptance, overhead_s = setting.acceptance_at(cell.cell.context), decoded.overhead_s(setting, cell)
-            estimate = estimate_cell(config, cell, acceptance, t_overhead_s=overhead_s, shared=shared)
-            rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
-            recommendations.append(recommendation(setting, cell, estimate))
-    verification = tuple(decoded.rows())
+    for setting, cell in analysed.points():
+        recorded = setting.rounds_at(cell.cell.context)
+        interval = None if recorded is None else recorded.interval(config.precision.confidence)
+        estimate = analysed.estimate(setting, cell)
+        rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
+        recommendations.append(recommendation(setting, cell, estimate))
+    validation = tuple(decoded.rows())
     policies = tuple(policy_rows(run, decoded, cells, found))
     found_warnings = [
-        *_run_warnings(config, cells, found, recommendations, verification, known),
-        *text_warnings([*verification, *policies]),
+        *_run_warnings(config, cells, found, recommendations, validation, told),
+        *text_warnings([*validation, *policies]),
         *policy_warnings(read_tuned(run.path).values()),
     ]
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
         warnings=tuple(warning.as_mapping() for warning in found_warnings),
-        verification=verification,
+        validation=validation,
         policies=policies,
     )
 
 
 def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
-    """The γ that the measured parts of a pair recommend, by where it would be decoded; None where nothing is known.
+    """The γ that the measured costs of a pair recommend, by where it would be decoded; None where none can.
 
     ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
     """
@@ -267,7 +264,7 @@ def _run_warnings(
     cells: Sequence[CellTimings],
     found: Sequence[RunSetting],
     decisions: Sequence[Mapping[str, Any]],
-    verification: Sequence[Mapping[str, Any]],
+    validation: Sequence[Mapping[str, Any]],
     reasons: Reasons,
 ) -> Iterator[RunWarning]:
     for pair in planned_pairs(config):
@@ -294,6 +291,6 @@ def _run_warnings(
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
                 check=setting.rounds.chain_check,
             )
-    yield from decoding_warnings(verification, reasons.decoding)
+    yield from decoding_warnings(validation, reasons.decoding)
     yield from left_out_warnings(reasons.left_out)
     yield from decision_warnings(decisions)

@@ -1,6 +1,6 @@
 """What a replay of adaptive policies takes from a run directory: texts with signals, rollouts, and costs of a cell.
 
-texts = replayed_texts(run, way, context=256, gamma_max=6)
+texts = replayed_texts(run, setting, context=256, gamma_max=6)
 costs = replay_costs(cell, t_overhead_s=None)
 
 No torch.
@@ -35,7 +35,7 @@ _KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 
 
 def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: int) -> ReplayTexts:
-    """The recorded texts of a way; those that start at exactly `context` where predictions there take only them.
+    """The recorded texts of a setting; those that start at exactly `context` where predictions there take only them.
 
     Raises:
         ValueError: the acceptance or rollouts of the run are damaged, foreign or without signals.
@@ -81,7 +81,7 @@ def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: in
 
 
 def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
-    """The draft chains of a way; None where none were recorded.
+    """The draft chains of a setting; None where none were recorded.
 
     Raises:
         ValueError: the file is truncated, not parquet, of another release, or lacks a column.
@@ -102,7 +102,7 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
 
 
 def _of_setting(frame: pd.DataFrame, setting: RunSetting) -> pd.DataFrame:
-    """The rows of a way, by as many of its keys as the table has."""
+    """The rows of a setting, by as many of its keys as the table has."""
     for key in _KEYS:
         if key in frame.columns:
             frame = frame[frame[key] == getattr(setting.key, key)]

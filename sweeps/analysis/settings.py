@@ -1,8 +1,8 @@
-"""Every way of sampling, drawing drafts and judging them that a run covers, with what its rounds yield. No torch.
+"""Every setting that a run covers, with what its rounds yield. No torch.
 
-    for way in ways(run, {}):
-        for cell in cells_of(way, cells):
-            answer = answer_cell(config, cell, way.rounds_at(cell.cell.context))
+    for setting in run_settings(run, {}):
+        for cell in cells_of(setting, cells):
+            estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context))
 
 Acceptance is pooled over all texts of a sampling setting; at a context that texts start from exactly
 (`workload.prompt_tokens`), over those.
@@ -36,7 +36,7 @@ NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSetting:
-    """One pair under one way of sampling, drawing drafts and judging them, and what its rounds yield."""
+    """One setting of a run: its chains, its recorded texts, and what its rounds yield."""
 
     key: Setting
     chain: str
@@ -70,7 +70,7 @@ class RunSetting:
         return None if rounds is None else rounds.acceptance
 
     def decoded_key(self, cell: Cell) -> DecodedKey:
-        """Where the cell is decoded end to end in this way."""
+        """Where the cell is decoded end to end under this setting."""
         return DecodedKey(**asdict(self.key), batch_size=cell.batch_size, start_context=cell.context)
 
     def columns(self, cell: Cell) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class RunSetting:
 
 
 def cells_of(setting: RunSetting, cells: Iterable[CellTimings]) -> list[CellTimings]:
-    """The cells of a way's chain; the draft's times are those of its own chain, where that one was planned."""
+    """The cells of a setting's chain; the draft's times are those of its own chain, where that one was planned."""
     own = [cell for cell in cells if cell.cell.pair == setting.pair]
     drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == setting.draft_chain}
     return [

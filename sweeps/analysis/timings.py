@@ -4,8 +4,8 @@
     C(k)                              median of mark k of the draft chain
     Δ₂                                median of draft_catch_up − median of C(1); 0 for lookups, which have no such arm
 
-Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell take turns within a
-block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
+Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell are interleaved in
+a block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
 (`specgauge.model.search.levels`), and a ratio of two arms does not depend on which blocks were slow.
 """
 
@@ -55,7 +55,7 @@ class ArmTimings:
 
     @property
     def blocks_as_taken_s(self) -> Mapping[int, FloatArray]:
-        """The blocks at the pace they were taken at: what a figure in seconds is to be doubted by."""
+        """The blocks at the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
         return self.blocks if self.taken_s is None else self.taken_s
 
     @property
@@ -83,7 +83,7 @@ class CellTimings:
         return verify_gammas(self.arms)
 
     def with_draft_of(self, other: CellTimings) -> CellTimings:
-        """These target arms with the draft arms of another chain at the same place, timed block by block beside them.
+        """These target arms with the draft arms of another chain at the same point, timed block by block beside them.
 
         What the other chain has no times of stays.
         """
@@ -92,7 +92,7 @@ class CellTimings:
         return CellTimings(cell=self.cell, arms={**self.arms, **draft})
 
     def held_against_s(self, arm: str) -> float | None:
-        """What an arm's doubt is a share of: its own median (None), but T_decode for lookups, microseconds of it."""
+        """What an arm's uncertainty is a share of: its own median (None), but T_decode for a lookup of microseconds."""
         decode = self.arms["decode"]
         if self.cell.catches_up or arm != "draft" or decode.status != "ok":
             return None

@@ -1,7 +1,7 @@
 """The prediction held against what was decoded end to end: ε with whole contexts held out, errors, and a summary.
 
     ε of a cell         median over the blocks of the same pair, sampling and batch size at OTHER contexts of
-                        T_round · (T_decode / plain step) − parts: what their measured S implies
+                        T_round · (T_decode / plain step) − costs: what their measured S implies
     predicted S         Ω of the acceptance pass · T_decode / (C + π Δ₂ + T_verify + ε), costs along the texts
     S from counts       the same with the rounds and tokens that were counted, block by block
     cost error          median over blocks of S from counts / S measured − 1
@@ -25,13 +25,14 @@ summary.text()       # Decoded end to end in 8 cells: predicted S within 2.1 % o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.checks import FloatArray
+from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import expansion, percentile_interval
 from specgauge.model.validate import RatioError, holds_zero, ratio_error
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
@@ -78,7 +79,7 @@ def overheads(
 
 
 def _is_sibling(key: DecodedKey, other: DecodedKey) -> bool:
-    """Whether two keys share everything that ε depends on; how drafts are drawn and judged is carried over."""
+    """Whether two keys share everything that ε depends on; how drafts are drawn and verified is carried over."""
     return (key.pair, key.mode, key.sampling, key.batch_size) == (
         other.pair,
         other.mode,
@@ -149,10 +150,6 @@ def measured_interval(blocks: Sequence[CountedBlock], *, confidence: float, repl
     return np.array([everything, float(low), float(high)])
 
 
-PLACE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
-"""What makes a cell, in validation.csv and in recommendation.yaml alike."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Errors:
     """Absolute relative errors of some rows."""
@@ -212,28 +209,19 @@ class ValidationSummary:
             from_counts = "" if self.cost is None else f"; S from the rounds counted in these texts {self.cost.more()}"
             return f"{where}: predicted S {self.speedup.text()}{from_counts}"
         if self.cost is not None:
-            return f"{where}: S from the parts and the rounds counted {self.cost.text()}"
+            return f"{where}: S from the measured costs and the rounds counted {self.cost.text()}"
         return f"{where}: no stretch with all rows active to compare"
 
     def as_mapping(self) -> dict[str, Any]:
         """Plain data for JSON; unknown is None."""
-        return {
-            "text": self.text(),
-            "cells": self.cells,
-            "rows": self.rows,
-            "forced": self.forced,
-            "speedup_error_mean": None if self.speedup is None else self.speedup.mean,
-            "speedup_error_worst": None if self.speedup is None else self.speedup.worst,
-            "cost_error_mean": None if self.cost is None else self.cost.mean,
-            "cost_error_worst": None if self.cost is None else self.cost.worst,
-            "acceptance_known": self.acceptance_known,
-            "acceptance_agrees": self.acceptance_agrees,
-            "rounds_known": self.rounds_known,
-            "rounds_agree": self.rounds_agree,
-            "texts_same": self.texts_same,
-            "texts_tied": self.texts_tied,
-            "texts_differ": self.texts_differ,
+        columns = asdict(self)
+        errors = {
+            f"{name}_error_{figure}": None if columns[name] is None else columns[name][figure]
+            for name in ("speedup", "cost")
+            for figure in ("mean", "worst")
         }
+        left_out = {"speedup", "cost", "whole_low", "whole_high"}
+        return {"text": self.text(), **{k: v for k, v in columns.items() if k not in left_out}, **errors}
 
 
 def summarise(rows: Iterable[Mapping[str, Any]]) -> ValidationSummary | None:
@@ -266,9 +254,9 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> ValidationSummary | None:
     )
 
 
-def cell_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where a row of validation.csv or an entry of recommendation.yaml belongs."""
-    return tuple(entry[name] for name in PLACE)
+def cell_of(entry: Mapping[str, Any]) -> SettingPoint:
+    """The cell that a row of validation.csv or an entry of recommendation.yaml belongs to."""
+    return SettingPoint(**{field.name: entry[field.name] for field in fields(SettingPoint)})
 
 
 def _errors(values: Iterable[float | None]) -> Errors | None:

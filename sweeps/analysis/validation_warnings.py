@@ -1,6 +1,6 @@
 """Warnings about what was decoded end to end: slow baselines, rounds nobody expected, predictions that missed.
 
-One warning a kind and pair: it names the worst place.
+One warning a kind and pair: it names the worst point.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _Row = Mapping[str, Any]
 
 
 def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], str]) -> Iterator[RunWarning]:
-    """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, words)."""
+    """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, label)."""
     for pair in _distinct(pair for pair, _ in reasons):
-        yield _not_decoded(pair, {words: reason for (one, words), reason in reasons.items() if one == pair})
+        yield _not_decoded(pair, {label: reason for (one, label), reason in reasons.items() if one == pair})
     for pair in _distinct(row["pair"] for row in rows):
         own = [row for row in rows if row["pair"] == pair]
         for doubtful, badness, warning in _KINDS:
@@ -63,11 +63,11 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def _not_decoded(pair: str, reasons: Mapping[str, str]) -> RunWarning:
-    words, reason = next(iter(reasons.items()))
+    label, reason = next(iter(reasons.items()))
     cells = "1 cell was" if len(reasons) == 1 else f"{len(reasons)} cells were"
     return RunWarning(
         code="not_decoded",
-        message=f"pair {pair}: {cells} decoded in part or not at all, first {words}: {reason}",
+        message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
         remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then run "
         "the same command again, which goes on",
     )
@@ -76,7 +76,7 @@ def _not_decoded(pair: str, reasons: Mapping[str, str]) -> RunWarning:
 def _slow_baseline(row: _Row) -> RunWarning:
     return RunWarning(
         code="slow_baseline",
-        message=f"{_place(row)}: the plain loop has {row['plain_over_generate']:.2f} × the tokens a second of "
+        message=f"{_point(row)}: the plain loop has {row['plain_over_generate']:.2f} × the tokens a second of "
         f"transformers' generate; against a slow baseline speculation looks better than it is",
         remedy="compare with generate's own speed in validation.csv (plain_over_generate)",
     )
@@ -85,7 +85,7 @@ def _slow_baseline(row: _Row) -> RunWarning:
 def _rounds_unexpected(row: _Row) -> RunWarning:
     return RunWarning(
         code="rounds_unexpected",
-        message=f"{_place(row)}, γ = {row['gamma']}: the decoder took {row['rounds_counted']} rounds where "
+        message=f"{_point(row)}, γ = {row['gamma']}: the decoder took {row['rounds_counted']} rounds where "
         f"its own texts' acceptance says {row['rounds_expected']:.1f}: one of the two is wrong",
         remedy="load both models in float32; if it stays, report it as a bug with the run directory",
     )
@@ -94,7 +94,7 @@ def _rounds_unexpected(row: _Row) -> RunWarning:
 def _cost_error(row: _Row) -> RunWarning:
     return RunWarning(
         code="cost_error",
-        message=f"{_place(row)}, γ = {row['gamma']}: the parts give S = {row['speedup_from_counts']:.2f} for "
+        message=f"{_point(row)}, γ = {row['gamma']}: the measured costs give S = {row['speedup_from_counts']:.2f} for "
         f"the rounds counted, measured was {row['speedup_measured']:.2f} ({100 * row['cost_error']:+.1f} %)",
         remedy="close other programs, let the machine cool down, and measure again with --fresh",
     )
@@ -106,9 +106,9 @@ def _other_side(row: _Row) -> RunWarning:
     verb = "pays" if row["speedup_predicted"] > 1 else "does not pay"
     return RunWarning(
         code="prediction_contradicted",
-        message=f"{_place(row)}, γ = {row['gamma']}: the parts predict that it {verb} (S = "
+        message=f"{_point(row)}, γ = {row['gamma']}: the measured costs predict that it {verb} (S = "
         f"{row['speedup_predicted']:.2f}), decoding says otherwise ({measured})",
-        remedy="trust what was decoded there; then find out which part is wrong: cost_error and acceptance_error in "
+        remedy="trust what was decoded there; then find out which is wrong: cost_error and acceptance_error in "
         "validation.csv tell",
     )
 
@@ -116,7 +116,7 @@ def _other_side(row: _Row) -> RunWarning:
 def _not_lossless(row: _Row) -> RunWarning:
     return RunWarning(
         code="not_lossless",
-        message=f"{_place(row)}: {row['why_not_lossless']}, so the texts decoded are not the target's and say nothing "
+        message=f"{_point(row)}: {row['why_not_lossless']}, so the texts decoded are not the target's and say nothing "
         f"about the draft",
         remedy="set validate.acceptance to null to decode as the models decide",
     )
@@ -127,14 +127,14 @@ def _texts_differ(row: _Row) -> RunWarning:
     drafts = f"γ = {row['gamma']}" if row["gamma"] is not None else f"policy {row['policy']}"
     return RunWarning(
         code="texts_differ",
-        message=f"{_place(row)}, {drafts}: {row['texts_differ']} of {texts} greedy texts leave plain decoding's where "
+        message=f"{_point(row)}, {drafts}: {row['texts_differ']} of {texts} greedy texts leave plain decoding's where "
         "rounding does not explain it: they are not the target's",
         remedy="load both models in float32; if it stays, report it as a bug with the run directory "
         "(requests.parquet, against_plain)",
     )
 
 
-def _place(row: _Row) -> str:
+def _point(row: _Row) -> str:
     return f"pair {row['pair']}, sampling {row['sampling']}, batch size {row['batch_size']}, context {row['context']}"
 
 

@@ -2,7 +2,7 @@
 
     {"code": "not_converged", "message": "pair p: 2 of 8 cells …", "remedy": "raise precision.max_seconds …"}
 
-One warning a kind and pair (or pair and sampling setting): it names the worst place and says how many there are.
+One warning a kind and pair (or pair and sampling setting): it names the worst point and says how many there are.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RunWarning:
         return {"code": self.code, "message": self.message, "remedy": self.remedy}
 
 
-def place_text(cell: Cell) -> str:
-    """Where a cell is, in words."""
+def point_text(cell: Cell) -> str:
+    """Where a cell is, for messages."""
     return f"batch size {cell.batch_size}, context {cell.context}, {cell.chain}"
 
 
@@ -81,10 +81,10 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
         ]
         if hit:
             cell, arm = hit[0]
-            places = len({cell.cell.id for cell, _ in hit})
+            count = len({cell.cell.id for cell, _ in hit})
             yield RunWarning(
                 code=status,
-                message=f"pair {pair}: {_cells(places, cells)} {status}, first {place_text(cell.cell)}, {arm.arm}: "
+                message=f"pair {pair}: {_cells(count, cells)} {status}, first {point_text(cell.cell)}, {arm.arm}: "
                 f"{arm.reason}",
                 remedy=remedy,
             )
@@ -100,7 +100,7 @@ def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
         yield RunWarning(
             code="search_left_open",
             message=f"pair {pair}: in {_cells(len({cell.cell.id for cell, _ in hit}), cells)} the search for γ ended "
-            f"while others could still be best; first {place_text(cell.cell)}, {arm.arm}: {arm.reason}",
+            f"while others could still be best; first {point_text(cell.cell)}, {arm.arm}: {arm.reason}",
             remedy="raise precision.max_seconds and max_blocks, and run the same command again, which goes on",
         )
 
@@ -113,11 +113,11 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarni
             ratios[cell.cell] = float(np.median(verify.samples_s) / np.median(decode.samples_s))
     light = {cell: ratio for cell, ratio in ratios.items() if ratio < LOADED_RATIO}
     if light:
-        place, ratio = min(light.items(), key=lambda item: item[1])
+        point, ratio = min(light.items(), key=lambda item: item[1])
         yield RunWarning(
             code="light_machine",
             message=f"pair {pair}: verifying {LOADED_GAMMA} drafts takes only {ratio:.2f} × a decode step ("
-            f"{place_text(place)}; {_cells(len(light), cells)} under {LOADED_RATIO:g} ×): this machine does not show "
+            f"{point_text(point)}; {_cells(len(light), cells)} under {LOADED_RATIO:g} ×): this machine does not show "
             f"what a loaded GPU would",
             remedy="measure on the machine that will serve, at the batch sizes it will serve",
         )
@@ -132,13 +132,13 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
     wide = {cell: found for cell, found in worst.items() if found[1] > precision.relative_ci}
     if wide:
         cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
-        known = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
+        width_text = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
         limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
         budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
         yield RunWarning(
             code="not_converged",
             message=f"pair {pair}: {_cells(len(wide), cells)} not known to ±{100 * precision.relative_ci:g} %; worst "
-            f"{place_text(cell)}, {arm}: {known}",
+            f"{point_text(cell)}, {arm}: {width_text}",
             remedy=f"close other programs; raise {budget}, or precision.relative_ci if that is good enough",
         )
 
@@ -151,7 +151,7 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
         yield RunWarning(
             code="drift",
             message=f"pair {pair}: in {_cells(len(moved), cells)} the later half of the samples differs from the "
-            f"earlier half by over {100 * MOST_DRIFT:g} %; worst {place_text(cell)}, {arm}: {100 * size:.0f} %",
+            f"earlier half by over {100 * MOST_DRIFT:g} %; worst {point_text(cell)}, {arm}: {100 * size:.0f} %",
             remedy="let the machine cool down, fix its clocks, close other programs, and measure again with --fresh",
         )
 
@@ -192,7 +192,7 @@ def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterato
         yield RunWarning(
             code="verify_falls",
             message=f"pair {pair}: T_verify falls with γ in {_cells(len({fall[0] for fall in falls}), cells)}; most "
-            f"from γ = {gamma} to {larger} at {place_text(cell_at)}: × {ratio:.2f}",
+            f"from γ = {gamma} to {larger} at {point_text(cell_at)}: × {ratio:.2f}",
             remedy="nothing where a kernel is faster at that size; else look for other programs and measure again",
         )
 
@@ -247,7 +247,7 @@ def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[RunWarning]:
 def setting_warnings(
     pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
 ) -> Iterator[RunWarning]:
-    """Warnings about one way of drawing and judging drafts; `draft_is_timed`: drawing as it would in use."""
+    """Warnings about one setting; `draft_is_timed`: drawing as it would in use."""
     where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
     if not check.consistent:
         errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
@@ -298,9 +298,9 @@ def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[Run
 
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[RunWarning]:
     """Warnings about what was left out once the run's seconds were spent, by pair."""
-    for pair, words in left_out.items():
+    for pair, label in left_out.items():
         yield RunWarning(
             code="out_of_time",
-            message=f"pair {pair}: limits.run_seconds is spent, left out: {words}",
+            message=f"pair {pair}: limits.run_seconds is spent, left out: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
         )

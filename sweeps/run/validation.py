@@ -23,8 +23,9 @@ import numpy as np
 from specgauge.configs.fields import LARGEST_REPETITIONS
 from specgauge.configs.schema import check_text_context
 from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
-from specgauge.model.policies.tuning import MAKERS, UNTUNED, Tuning
+from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
+from specgauge.model.replay.rounds import ReplayBatches
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
@@ -240,7 +241,9 @@ class PolicyTuner:
             left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
         )
 
-    def _tunings(self, key: DecodedKey, t_overhead_s: float, t_look_s: float) -> tuple[Tuning, Tuning] | str:
+    def _tunings(
+        self, key: DecodedKey, t_overhead_s: float, t_look_s: float
+    ) -> tuple[ReplayBatches, ReplayBatches] | str:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.points:
             return NO_COSTS
@@ -257,7 +260,9 @@ class PolicyTuner:
             return FEW_PROMPTS
         seed = self.run.config.seed
         even, odd = (
-            Tuning.on(texts.of_prompts(numbers[halves != half]), costs, replicates=TUNING_REPLICATES, seed=seed)
+            ReplayBatches.drawn(
+                texts.of_prompts(numbers[halves != half]), costs, replicates=TUNING_REPLICATES, seed=seed
+            )
             for half in (0, 1)
         )
         return even, odd

@@ -74,7 +74,7 @@ def promises() -> list[Promise]:
     return [
         Promise(what="import specgauge.model", allowed_s=0.3, run=lambda: import_s("specgauge.model")),
         Promise(
-            what="import specgauge.model.prediction", allowed_s=0.3, run=lambda: import_s("specgauge.model.prediction")
+            what="import specgauge.model.decision", allowed_s=0.3, run=lambda: import_s("specgauge.model.decision")
         ),
         Promise(
             what="S of 1,000,000 cells and their best gamma",

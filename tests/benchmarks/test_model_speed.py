@@ -33,9 +33,7 @@ def test_the_command_prints_a_line_for_each_promise(
     assert capsys.readouterr().out.splitlines()[-1].split() == ["slow", "1.5", "1", "NOT", "KEPT"]
 
 
-def test_promises_cover_import_speedup_and_renewal() -> None:
-    whats = [promise.what for promise in benchmark.promises()]
-    assert whats[0] == "import specgauge.model"
-    assert any(what.startswith("S of 1,000,000 cells") for what in whats)
-    assert any(what.startswith("renewal") for what in whats)
-    assert benchmark.import_s("specgauge.model") > 0
+def test_what_is_imported_exists() -> None:
+    imports = [promise for promise in benchmark.promises() if promise.what.startswith("import ")]
+    assert len(imports) == 2
+    assert all(promise.run() > 0 for promise in imports)

@@ -16,14 +16,13 @@ from specgauge.model.sensitivity import (
     alpha_from_tokens_per_round,
     break_even_alpha,
     break_even_draft_total_s,
-    leviathan_speedup,
-    operations_factor,
     required_alpha,
     sensitivities,
     speedup_iid,
     speedup_limits,
 )
 from specgauge.model.speedup import speedups, tokens_per_round_iid
+from tests.model.leviathan import leviathan_speedup, operations_factor
 
 
 def costs(gamma: int = 4, **changes: float | list[float] | list[list[float]]) -> RoundCosts:

@@ -262,7 +262,7 @@ def test_what_the_product_decodes_is_reported(tmp_path: Path, stopped: bool) -> 
         (run.path / "predictions.csv").unlink()
         (run.path / "validation.csv").unlink()
     else:
-        assert Run.open(run.path).validation() == predicted.verification
+        assert Run.open(run.path).validation() == predicted.validation
     data = read_report_data(run.path)
     assert len(data.validation) == 6
     (one,) = [row for row in data.validation if (row.point.context, row.gamma) == (64, 2)]

@@ -19,7 +19,7 @@ from tests.sweeps.analysis.test_verified import batch, run
 from tests.sweeps.decoded import key
 
 GOOD = CellProof(
-    words="run: pair, greedy, batch 1, context 128",
+    label="run: pair, greedy, batch 1, context 128",
     cost_errors=(0.03, -0.03),
     acceptance_inside=True,
     acceptance_error=0.01,
@@ -132,11 +132,11 @@ def test_without_a_block_of_every_gamma_nothing_is_compared() -> None:
 
 def test_cells_without_a_comparison_are_told() -> None:
     none = replace(GOOD, choice=None, no_choice="γ = 2 is recommended and was not decoded")
-    assert verdicts([GOOD, none, none])[2].words == (
+    assert verdicts([GOOD, none, none])[2].label == (
         "recommended γ: compared in 1 of 3 cells; at least 98.50 % of the best measured γ (at least 98.5), known on "
         "these prompts to ± 1.50 % (at most 1.5)"
     )
-    assert verdicts([none])[2].words == (
+    assert verdicts([none])[2].label == (
         "recommended γ: compared in 0 of 1 cells; decode it beside others, validate.gamma: recommended"
     )
     assert holds(none) == [True, True, False]
@@ -165,7 +165,7 @@ def test_cells_that_are_not_lossless_prove_the_cost_alone() -> None:
         no_choice="not lossless: forced",
         why_not_lossless="forced",
     )
-    assert [one.words.partition(":")[0] for one in verdicts([forced])] == ["cost error"]
+    assert [one.label.partition(":")[0] for one in verdicts([forced])] == ["cost error"]
     assert holds(forced) == [False]
     assert holds(forced, GOOD, GOOD, GOOD) == [False, True, True]
     assert "; not lossless: forced; 6144 tokens an arm" in proof_text([forced])
@@ -177,7 +177,7 @@ CLOSE = PolicyProof(policy="renewal", speedup_measured=1.5, error=-0.03, low=-0.
 def test_the_replay_of_a_policy_is_held_against_what_was_decoded() -> None:
     both = replace(GOOD, policies=(CLOSE, replace(CLOSE, policy="svip", error=0.01, low=None, high=None)))
     assert holds(both) == [True] * 4
-    assert verdicts([both])[3].words == (
+    assert verdicts([both])[3].label == (
         "adaptive policies: S replayed off S measured by 2.00 % on average (at most 3), 3.00 % at worst; beyond 3 % "
         "with the whole interval in 0 of 2 (in none)"
     )
@@ -230,7 +230,7 @@ def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFi
     """
     path = decoded(tmp_path / "run", accepts=(1, 0))
     cells = list(prove(Run.open(path)))
-    assert [cell.words for cell in cells] == [f"run: p, greedy, batch 1, context {context}" for context in (64, 65)]
+    assert [cell.label for cell in cells] == [f"run: p, greedy, batch 1, context {context}" for context in (64, 65)]
     for cell in cells:
         assert cell.cost_errors == pytest.approx((0.0,) * 3, abs=1e-12)
         assert (cell.tokens, cell.why_not_lossless, cell.no_choice) == (48, "", "")
@@ -255,7 +255,7 @@ def test_rounds_that_take_longer_than_their_parts_are_a_cost_error(tmp_path: Pat
     }
     path = run(tmp_path / "run", batches, gammas=(2,)).path
     first, second = prove(Run.open(path))
-    # of a round of 1.5 s and 2 / 5 of Δ₂: S from the parts takes 1 s more or less than measured
+    # of a round of 1.5 s and 2 / 5 of Δ₂: S from the measured costs takes 1 s more or less than measured
     assert first.cost_errors == pytest.approx((2.025 / 3.025 - 1,), rel=1e-9)
     assert second.cost_errors == pytest.approx((3.025 / 2.025 - 1,), rel=1e-9)
     assert main([str(path)]) == 1

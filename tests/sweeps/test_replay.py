@@ -169,7 +169,7 @@ def test_the_text_and_the_json_say_the_same(tmp_path: Path) -> None:
     ("frames", "only", "words"),
     [
         ({}, None, "acceptance is not recorded yet"),
-        ({"greedy": acceptance_frame(1, 4)}, None, "one prompt cannot both tune and judge"),
+        ({"greedy": acceptance_frame(1, 4)}, None, "one prompt cannot both tune and test"),
         ({"greedy": acceptance_frame(3, 4)}, set(), "no round was timed here"),
     ],
 )

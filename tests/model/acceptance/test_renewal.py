@@ -284,11 +284,3 @@ def test_what_does_not_fit_is_one_line(change: dict[str, object], message: str) 
     with pytest.raises(ValueError, match=message) as caught:
         renewal(**(GOOD | change))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
-
-
-def test_padding_is_not_read() -> None:
-    a = np.array([[0.5, 0.25, np.nan, 7.0]])
-    clean = np.array([[0.5, 0.25, 0.0, 0.0]])
-    assert (
-        renewal(a, a, [2], [True], [2], 2).rounds.tolist() == renewal(clean, clean, [2], [True], [2], 2).rounds.tolist()
-    )

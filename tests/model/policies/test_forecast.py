@@ -66,7 +66,7 @@ def test_texts_that_differ_teach_how_they_go_on() -> None:
 
 
 @pytest.mark.parametrize("acceptance", [0.0, 1.0])
-def test_texts_without_a_doubt_are_learnt_too(acceptance: float) -> None:
+def test_texts_of_certain_acceptance_are_learnt_too(acceptance: float) -> None:
     texts = made_texts(np.full((2, 6), acceptance), np.full((2, 6), 0.7))
     forecast = fit_forecast(texts)
     means = forecast.means(forecast.start(1))

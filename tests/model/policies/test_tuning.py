@@ -17,21 +17,21 @@ from specgauge.model.policies.tuning import (
     MAKERS,
     SVIP_THRESHOLDS,
     WORTH_SHARES,
-    Tuning,
     policy_of,
     policy_record,
     tune_fixed,
     tune_renewal,
 )
+from specgauge.model.replay.rounds import ReplayBatches
 from tests.model.policy_cases import POLICIES
 from tests.model.replay_cases import linear_costs, made_texts, regions
 
 EASY_AND_HARD = made_texts(regions(6, 24, easy=0.95, hard=0.1, width=8))
 
 
-def tuning(per_draft: float, *, batch_size: int = 1, gamma_max: int = 6) -> Tuning:
+def tuning(per_draft: float, *, batch_size: int = 1, gamma_max: int = 6) -> ReplayBatches:
     costs = linear_costs(gamma_max, per_draft, batch_size=batch_size)
-    return Tuning.on(EASY_AND_HARD, costs, replicates=4, seed=0)
+    return ReplayBatches.drawn(EASY_AND_HARD, costs, replicates=4, seed=0)
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
@@ -58,7 +58,7 @@ def test_a_threshold_is_the_best_of_its_grid() -> None:
 
 def test_goodput_begins_at_the_share_of_judged_drafts_accepted() -> None:
     texts = made_texts(np.full((4, 50), 0.7))
-    policy = MAKERS["goodput"](Tuning.on(texts, linear_costs(6, 0.1), replicates=20, seed=0))
+    policy = MAKERS["goodput"](ReplayBatches.drawn(texts, linear_costs(6, 0.1), replicates=20, seed=0))
     assert isinstance(policy, GoodputPolicy)
     assert policy.prior_rate == pytest.approx(0.7, abs=0.02)
 
@@ -80,7 +80,7 @@ def test_the_renewal_rule_beats_fixed_gamma_where_confidence_tells(per_draft: fl
 
 def test_without_signals_worth_reading_the_renewal_rule_is_as_fast_as_fixed_gamma() -> None:
     texts = made_texts(np.full((6, 24), 0.7), np.random.default_rng(0).random((6, 24)), gamma_max=4)
-    here = Tuning.on(texts, linear_costs(4, 0.1), replicates=10, seed=0)
+    here = ReplayBatches.drawn(texts, linear_costs(4, 0.1), replicates=10, seed=0)
     assert here.time_s(tune_renewal(here)) < 1.02 * here.time_s(tune_fixed(here))
 
 

@@ -10,10 +10,10 @@ import pytest
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.stopping import SvipPolicy
-from specgauge.model.policies.tuning import MAKERS, PolicyMaker, Tuning
+from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
 from specgauge.model.replay.replay import ReplayResult, replay, replayed_seconds
-from specgauge.model.replay.rounds import ReplayCosts
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.replay_cases import linear_costs, made_texts, regions
 
@@ -74,7 +74,7 @@ def test_both_plain_baselines_are_told_apart() -> None:
 def test_no_policy_is_tuned_on_the_prompts_it_is_judged_on() -> None:
     met: list[set[int]] = []
 
-    def noted(tuning: Tuning) -> RoundPolicy:
+    def noted(tuning: ReplayBatches) -> RoundPolicy:
         met.append(set(tuning.texts.prompts.tolist()))
         return FixedPolicy(gamma=1)
 

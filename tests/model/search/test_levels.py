@@ -1,4 +1,4 @@
-"""Levels of arms that were timed in different blocks: free of the pace of blocks, and as doubtful as they should be."""
+"""Levels of arms that were timed in different blocks: free of the pace of blocks, as uncertain as they should be."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_paces_cancel_whatever_blocks_an_arm_missed(
         assert pace - levels.paces[0] == pytest.approx(math.log(paces[number] / paces[0]), abs=1e-6)
 
 
-def test_the_doubt_of_a_ratio_is_that_of_medians_in_shared_blocks() -> None:
+def test_the_uncertainty_of_a_ratio_is_that_of_medians_in_shared_blocks() -> None:
     levels = fit_levels({arm: {b: block(t, SPREAD) for b in range(4)} for arm, t in (("a", 1.0), ("b", 3.0))})
     one_block = math.pi / 2 * (SPREAD / STEP_OF_NORMAL) ** 2 / 5
     assert levels.scale == 1.0
@@ -82,7 +82,7 @@ def test_the_doubt_of_a_ratio_is_that_of_medians_in_shared_blocks() -> None:
 
 
 def test_an_arm_is_held_against_another_through_a_third() -> None:
-    """b was never timed beside c: their ratio has the doubt of both their ratios to a."""
+    """b was never timed beside c: their ratio has the uncertainty of both their ratios to a."""
     levels = fit_levels(
         {
             "a": {0: block(1.0, SPREAD), 1: block(2.0, SPREAD)},
@@ -113,7 +113,7 @@ def test_samples_that_all_agree_still_differ_by_a_little() -> None:
     assert levels.variance([[1.0, -1.0]]) == pytest.approx([2 * math.pi / 2 * SMALLEST_NOISE**2 / 5])
 
 
-def test_blocks_that_differ_by_more_than_their_samples_widen_every_doubt() -> None:
+def test_blocks_that_differ_by_more_than_their_samples_widen_every_interval() -> None:
     times = {"a": [1.0, 1.1], "b": [1.1, 1.0]}
     levels = fit_levels({arm: {b: block(t, SPREAD) for b, t in enumerate(own)} for arm, own in times.items()})
     one_block = float(levels.block_variance[0])
@@ -140,14 +140,14 @@ def test_marks_of_a_chain_are_shares_of_the_last_whatever_the_pace() -> None:
     assert levels.share_covariance["draft"] == pytest.approx(np.zeros((3, 3)))
 
 
-def test_the_doubt_of_shares_is_that_of_their_medians() -> None:
+def test_the_uncertainty_of_shares_is_that_of_their_medians() -> None:
     levels = fit_levels({"draft": {0: summarise_block([[1.0, 4.0], [2.0, 4.0]])}, "decode": {0: block(1.0)}})
     variance = math.log(2) ** 2 / 2
     assert levels.share_covariance["draft"][0, 0] == pytest.approx(math.pi / 2 * variance / 2)
     assert levels.share_covariance["draft"][1].tolist() == [0.0, 0.0]
 
 
-def test_what_is_taken_as_it_is_has_no_doubt() -> None:
+def test_what_is_taken_as_it_is_is_exact() -> None:
     levels = exact_levels({"decode": [2.0], "draft": [0.5, 1.0]})
     assert levels.seconds("decode") == pytest.approx(2.0)
     assert levels.marks_s("draft") == pytest.approx([0.5, 1.0])

@@ -117,7 +117,7 @@ def test_policies_leave_the_rows_of_gammas_as_they_are(tmp_path: Path) -> None:
     """A round of 2 drafts that a policy asked for is not one of γ = 2."""
     with_policies = predict(run(tmp_path / "one", {"heuristic": SCHEDULE}, accepted=0.5))
     without = predict(run(tmp_path / "two", {}, accepted=0.5))
-    assert with_policies.verification == without.verification
+    assert with_policies.validation == without.validation
     assert with_policies.recommendations == without.recommendations
     assert without.policies == ()
 
@@ -125,7 +125,7 @@ def test_policies_leave_the_rows_of_gammas_as_they_are(tmp_path: Path) -> None:
 def test_they_are_kept_in_validation_csv(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {"heuristic": SCHEDULE})
     found = predict_run(opened)
-    assert opened.validation() == found.verification
+    assert opened.validation() == found.validation
     assert opened.validated_policies() == found.policies
 
 
@@ -203,5 +203,5 @@ def test_a_replay_takes_what_a_look_costs_from_there(tmp_path: Path) -> None:
         16 / (4 * (1 / 16 + 5 / 4 + 3 / 8 + 2 * LOOK_S) + 3 / 16)
     )
     assert '"t_look_s": 0.03125' in replays_json(found)
-    assert "look at a draft" not in replays_text(found)
-    assert "look at a draft" in replays_text([replace(found[0], t_look_s=None)])
+    assert "check a draft" not in replays_text(found)
+    assert "check a draft" in replays_text([replace(found[0], t_look_s=None)])

@@ -65,8 +65,8 @@ def test_forced_acceptance_is_said_and_only_costs_are_judged() -> None:
     assert found is not None
     assert (found.forced, found.speedup) == (2, None)
     assert found.text() == (
-        "Decoded end to end in 1 cell, acceptance forced by coin (not lossless): S from the parts and the rounds "
-        "counted within 3.0 % of measured on average, 4.0 % at worst"
+        "Decoded end to end in 1 cell, acceptance forced by coin (not lossless): S from the measured costs and the "
+        "rounds counted within 3.0 % of measured on average, 4.0 % at worst"
     )
 
 

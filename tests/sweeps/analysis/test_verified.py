@@ -69,7 +69,7 @@ def exact(value: float) -> Any:
 
 
 def test_every_figure_by_hand(tmp_path: Path) -> None:
-    first, second = predict(run(tmp_path / "run", both())).verification
+    first, second = predict(run(tmp_path / "run", both())).validation
     assert list(first) == list(columns(ValidationRow))
     omega = ratio_error(dict.fromkeys(range(10), (7 / 4, 1.0)), {0: (11.0, 5.0), 1: (11.0, 5.0)})
     assert omega is not None
@@ -113,7 +113,7 @@ def test_epsilon_is_judged_where_it_was_not_fitted(tmp_path: Path) -> None:
     }
     opened = run(tmp_path / "run", blocks, config(context=(64, 65, 66)))
     found = predict(opened)
-    near, far = found.verification
+    near, far = found.validation
     parts_s = 1.5 + 0.025
     assert (near["t_overhead_s"], near["overhead_from"]) == (exact(1 / 16), OTHER_CONTEXTS)
     assert near["cost_error"] == exact((parts_s + 1 / 8) / (parts_s + 1 / 16) - 1)
@@ -124,7 +124,7 @@ def test_epsilon_is_judged_where_it_was_not_fitted(tmp_path: Path) -> None:
 
 def test_one_context_judges_itself_and_says_so(tmp_path: Path) -> None:
     found = predict(run(tmp_path / "run", {key(): [batch()]}, config(batch_size=[1, 2], context=(64,))))
-    (row,) = found.verification
+    (row,) = found.validation
     assert (row["overhead_from"], row["blocks"], row["cost_error"]) == (SAME_CONTEXT, 1, exact(0.0))
     assert (row["speedup_measured_low"], row["speedup_measured_high"]) == (None, None)
     known = {entry["batch_size"]: entry["t_overhead_s"] for entry in found.recommendations}
@@ -137,7 +137,7 @@ def test_a_batch_catches_up_when_any_row_was_fully_accepted(tmp_path: Path) -> N
     place = key(batch_size=2)
     (row,) = predict(
         run(tmp_path / "run", {place: [batch(prompts=(0, 1))]}, config(batch_size=2, context=(64,)))
-    ).verification
+    ).validation
     assert row["rounds"] == 5
     assert row["tokens_per_round_counted"] == 11 / 5
     assert row["t_round_s"] == exact(1.5875)
@@ -164,7 +164,7 @@ def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
         [row for arm in arms for row in batch().rounds(arm)],
     )
     found = predict(opened)
-    (row,) = found.verification
+    (row,) = found.validation
     assert (row["lossless"], row["why_not_lossless"]) == (False, "forced")
     assert row["speedup_measured"] == exact(MEASURED)
     assert row["cost_error"] == exact(0.0)
@@ -175,7 +175,7 @@ def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
 
 def test_without_acceptance_costs_are_still_held_against_each_other(tmp_path: Path) -> None:
     found = predict(run(tmp_path / "run", {key(): [batch()]}, frames={}))
-    (row,) = found.verification
+    (row,) = found.validation
     assert (row["cost_error"], row["speedup_measured"]) == (exact(0.0), exact(MEASURED))
     assert (row["tokens_per_round_predicted"], row["tokens_per_round_counted"], row["error"]) == (None, None, None)
 
@@ -184,7 +184,7 @@ def test_without_timings_only_what_was_decoded_is_known(tmp_path: Path) -> None:
     made_of = config(context=(64,))
     opened = write_run(tmp_path / "run", made_of, {"greedy": acceptance_frame(10, 16)}, only=set())
     write_blocks(opened.path, {key(): [batch()]}, (2,))
-    (row,) = predict(opened).verification
+    (row,) = predict(opened).validation
     assert (row["blocks"], row["speedup_measured"], row["t_overhead_s"]) == (None, None, None)
     assert row["acceptance_error"] == exact(1.75 / 2.2 - 1)
     assert row["speedup_whole"] == exact(11.5 / 8.4375)
@@ -193,7 +193,7 @@ def test_without_timings_only_what_was_decoded_is_known(tmp_path: Path) -> None:
 def test_texts_of_one_token_have_nothing_to_compare(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {key(): [batch(max_new_tokens=1)] * 2})
     found = predict(opened)
-    (row,) = found.verification
+    (row,) = found.validation
     assert (row["tokens"], row["blocks"], row["rounds_counted"], row["rounds_agree"]) == (2, None, 0, True)
     assert (row["speedup_whole"], row["speedup_measured"], row["acceptance_error"]) == (1.0, None, None)
     assert {row["label"] for row in found.rows} == {OPTIMISTIC}
@@ -205,12 +205,12 @@ def test_an_unfinished_block_does_not_count(tmp_path: Path) -> None:
     slow = batch(overhead_s=4.0)
     DecodedLog.open(opened.path).append(key(), 1, slow.requests("speculate:2"), slow.rounds("speculate:2"))
     (opened.path / REQUESTS).write_bytes(requests)
-    (row,) = predict(opened).verification
+    (row,) = predict(opened).validation
     assert (row["blocks"], row["t_round_s"]) == (1, exact(1.5875))
 
 
 def test_every_gamma_has_its_row(tmp_path: Path) -> None:
-    rows = predict(run(tmp_path / "run", both(), gammas=(1, 3))).verification
+    rows = predict(run(tmp_path / "run", both(), gammas=(1, 3))).validation
     assert [(row["context"], row["gamma"]) for row in rows] == [(64, 1), (64, 3), (65, 1), (65, 3)]
     for row in rows:
         assert row["cost_error"] == exact(0.0)
@@ -231,10 +231,10 @@ def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", both())
     found = predict_run(opened)
     text = (opened.path / "validation.csv").read_text()
-    assert text == csv_text(ValidationRow, found.verification)
+    assert text == csv_text(ValidationRow, found.validation)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == list(columns(ValidationRow))
-    assert [float(row["speedup_measured"]) for row in rows] == [row["speedup_measured"] for row in found.verification]
+    assert [float(row["speedup_measured"]) for row in rows] == [row["speedup_measured"] for row in found.validation]
     assert rows[0]["rounds_standard_errors"] == rows[0]["why_not_lossless"] == ""
     entries = yaml.safe_load((opened.path / "recommendation.yaml").read_text())["recommendations"]
     assert [entry["t_overhead_s"] for entry in entries] == [exact(1 / 16)] * 2
@@ -246,7 +246,7 @@ def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
 def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
     opened = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
     found = predict_run(opened)
-    assert found.verification == ()
+    assert found.validation == ()
     assert not (opened.path / "validation.csv").exists()
     assert {row["t_overhead_s"] for row in found.rows} == {None}
     assert {row["label"] for row in found.rows} == {OPTIMISTIC}
