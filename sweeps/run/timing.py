@@ -60,9 +60,9 @@ class BlockLog:
         """
         if self._session.leaves_out("blocks of timing"):
             raise OutOfTimeError("no further block may begin")
-        self.turn(cell_id, arm, block)
+        self.begin_arm(cell_id, arm, block)
 
-    def turn(self, cell_id: str, arm: str, block: int) -> None:
+    def begin_arm(self, cell_id: str, arm: str, block: int) -> None:
         """Say which arm is measured: a death there is its doing."""
         self._session.mark.block(cell_id, arm, block)
 

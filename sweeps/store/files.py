@@ -24,7 +24,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     if error.errno in FULL:
         return StorageError(
             f"{path}: cannot write, {os.strerror(error.errno or 0)}: what was measured before is kept; "
-            f"free some space (or raise the limit) and run the same command again, it goes on from here"
+            f"free some space (or raise the limit) and run the same command again, it is resumed from here"
         )
     return StorageError(f"{path}: cannot write, {error.strerror or error}: what was measured before is kept")
 

@@ -18,7 +18,6 @@ import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -68,11 +67,15 @@ class Column(NamedTuple):
         return f"{what} {bounds}".rstrip() + (", or nothing" if what and self.may_lack else "")
 
 
-@cache
+_COLUMNS: dict[Any, dict[str, Column]] = {}
+
+
 def columns(row_type: type[Any]) -> dict[str, Column]:
     """The fields of a row type, by name and in order."""
-    hints = get_type_hints(row_type, include_extras=True)
-    return {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
+    if row_type not in _COLUMNS:
+        hints = get_type_hints(row_type, include_extras=True)
+        _COLUMNS[row_type] = {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
+    return _COLUMNS[row_type]
 
 
 def _column(one: Field[Any], hint: Any) -> Column:
@@ -278,15 +281,20 @@ def _value(column: Column, field: str) -> Any:
         return field
 
 
-def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
-    """Write rows, as mappings or typed; unknown is empty. StorageError where the disk refuses."""
+def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
+    """Rows, as mappings or typed, as CSV; unknown is empty."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns(row_type), restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
         values = vars(row) if is_dataclass(row) else row
         writer.writerow({name: "" if value is None else value for name, value in values.items()})
-    write_text_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
+    """Write rows; StorageError where the disk refuses."""
+    write_text_atomically(path, csv_text(row_type, rows))
 
 
 def frame_of(row_type: type[Any], rows: Sequence[Any]) -> pd.DataFrame:

@@ -215,8 +215,8 @@ class RolloutRow:
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
-class DecodedKey:
-    """Where blocks are decoded end to end: a cell under one sampling setting and acceptance rule."""
+class SettingRow:
+    """What is decoded, under which sampling setting and acceptance rule."""
 
     pair: Text
     mode: Text
@@ -224,6 +224,12 @@ class DecodedKey:
     draft_sampling: Text
     acceptance_rule: Text
     batch_size: Count
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class DecodedKey(SettingRow):
+    """Where blocks are decoded end to end."""
+
     start_context: Count
     """The length of every prompt of a block."""
 
@@ -326,15 +332,9 @@ class TunedCell:
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
-class CellRow:
-    """The columns that say which cell, under which setting, a prediction, recommendation or validation is of."""
+class CellRow(SettingRow):
+    """Of which cell a prediction, recommendation or validation is."""
 
-    pair: Text
-    mode: Text
-    sampling: Text
-    draft_sampling: Text
-    acceptance_rule: Text
-    batch_size: Count
     context: Count
 
 
