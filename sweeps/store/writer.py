@@ -10,7 +10,6 @@ A directory belongs to one configuration on one machine, and to one writer; `fre
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -21,7 +20,7 @@ import yaml
 
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
-from specgauge.sweeps.store.rows import read_text, write_mapping
+from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, read_environment
 from specgauge.sweeps.store.schema import machine_of
 
@@ -143,51 +142,25 @@ def _put_aside(path: Path, locked: int) -> int:
 
 def _takes_other_effort(path: Path, text: str) -> bool:
     """Whether a configuration asks for more or less of the same; ValueError where it asks for something else."""
-    from specgauge.configs.loader import EFFORT, without_later
+    from specgauge.configs.loader import EFFORT
 
-    old_text = read_text(path)
-    if old_text == text:
-        return False
-    try:
-        old = yaml.safe_load(old_text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: damaged, not YAML ({' '.join(str(error).split())[:120]}); {_ANEW}") from error
     effort = {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields}
-    takes = False
-    old = without_later(old) if isinstance(old, dict) else old
-    for field, before, now in _differences(old, without_later(yaml.safe_load(text))):
-        if field not in effort and field != "name":
-            raise ValueError(
-                f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}"
-            )
-        takes |= field in effort
-    return takes
+    old, new = dict(_leaves(read_mapping(path, _ANEW))), dict(_leaves(yaml.safe_load(text)))
+    changed = [name for name in {**new, **old} if old.get(name) != new.get(name) and name != "name"]
+    for name in changed:
+        if name not in effort:
+            was, now = short(old.get(name)), short(new.get(name))
+            raise ValueError(f"{path.parent}: holds a run of another config: {name} was {was}, is now {now}; {_ANEW}")
+    return bool(changed)
 
 
-def _differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, str, str]]:
-    """(field, old value, new value) for every leaf that differs, in the order of the new value, then of the old."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*new, *(key for key in old if key not in new)]:
-            name = f"{field}.{key}" if field else str(key)
-            if key not in old or key not in new:
-                yield name, _shown(old, key), _shown(new, key)
-            else:
-                yield from _differences(old[key], new[key], name)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _are_mappings(old, new):
-        for index, (before, now) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(before, now, f"{field}[{index}]")
-    elif old != new:
-        yield field or "the whole file", _short(old), _short(new)
-
-
-def _are_mappings(*lists: list[Any]) -> bool:
-    return all(isinstance(entry, dict) for entries in lists for entry in entries)
-
-
-def _shown(mapping: Mapping[str, Any], key: str) -> str:
-    return _short(mapping[key]) if key in mapping else "absent"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a configuration and their values, `pairs[0].draft.model` for instance; None is as good as none."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _leaves(one, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for index, one in enumerate(value):
+            yield from _leaves(one, f"{name}[{index}]")
+    else:
+        yield name, value
