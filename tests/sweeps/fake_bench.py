@@ -117,7 +117,7 @@ class FakeBench:
     threads: list[int | None] = field(default_factory=list)
     decoded: list[Decoding] = field(default_factory=list)
     """Batches decoded end to end, in order."""
-    before_decoding: Callable[[Decoding], None] = lambda _: None
+    before_decoding: Callable[[Decoding], object] = lambda _: None
     """Called before each of them; what it raises is what happens."""
     warmed_up: list[str] = field(default_factory=list)
     """Arms that were warmed up."""

@@ -24,7 +24,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.store.checkpoint import Checkpoint
 from tests.sweeps import odd_workers
-from tests.sweeps.fake_bench import Decoding, FakeBench, install
+from tests.sweeps.fake_bench import FakeBench, install
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -46,16 +46,20 @@ def work(accidents: tuple[str, ...], *arguments: Any) -> None:
     worker.work_apart(*arguments)
 
 
-def pause_in(cell: str) -> None:
-    """Wait in that cell until somebody kills or interrupts this process."""
+def at(cell: str, happens: Callable[[], object]) -> None:
+    """Something happens at every block of that cell."""
     begin = Checkpoint.block
 
     def block(self: Checkpoint, where: str, arm: str, number: int) -> None:
         begin(self, where, arm, number)
         if where == cell:
-            time.sleep(600)
+            happens()
 
     setattr(Checkpoint, "block", block)  # noqa: B010
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def little_memory() -> None:
@@ -85,7 +89,7 @@ def fake_deaths() -> None:
 
     def load(pair: Any) -> Any:
         if pair.name == "loads":
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
         return load_pair(pair)
 
     def generate(model: Any, *rest: Any, **options: Any) -> Any:
@@ -96,15 +100,10 @@ def fake_deaths() -> None:
     pair_module.load_pair, plain.generate_plain = load, generate
 
 
-def fake_decoding_dies(place: str) -> None:
+def fake_decoding_dies(point: str) -> None:
     """Killed while it decodes at that batch size and context, such as 1x65."""
-    batch_size, context = map(int, place.split("x"))
-
-    def kill(decoding: Decoding) -> None:
-        if decoding.place == (batch_size, context):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    fake(FakeBench(before_decoding=kill))
+    batch_size, context = map(int, point.split("x"))
+    fake(FakeBench(before_decoding=lambda decoding: decoding.place == (batch_size, context) and kill()))
 
 
 def full_disk() -> None:
@@ -125,7 +124,8 @@ def refuse(module: str) -> None:
 ACCIDENTS: dict[str, Callable[..., object]] = {
     "deaf": deaf,
     "little memory": little_memory,
-    "pause": pause_in,
+    "pause": lambda cell: at(cell, lambda: time.sleep(600)),
+    "death": lambda cell: at(cell, kill),
     "fake": fake,
     "fake deaths": fake_deaths,
     "fake decoding dies": fake_decoding_dies,

@@ -6,11 +6,6 @@ Three workers with torch: the one that is killed, the one that is resumed, and t
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,26 +19,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import odd_workers
-from tests.sweeps.apart import KILLED, by_cell, measured, specgauge, wait_for, worker_of
-
-
-@contextmanager
-def killing(run: Path, cell: Cell) -> Iterator[None]:
-    """Kill the process that measures that cell, from outside."""
-    ended = threading.Event()
-
-    def kill() -> None:
-        pid = wait_for(lambda: worker_of(run, cell) or ended.is_set())
-        if not ended.is_set():
-            os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        killer.join()
+from tests.sweeps.apart import KILLED, by_cell, measured, specgauge
 
 
 def write_tiny_pair(folder: Path) -> Path:
@@ -102,8 +78,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         patched.syspath_prepend(folder)
         patched.setenv("OMP_NUM_THREADS", "1")
         patched.setenv("PYTHONPATH", odd_workers.PATHS)
-        with pytest.MonkeyPatch.context() as accidents, killing(run, cells[4]):
-            accidents.setattr(worker, "WORK", odd_workers.with_accidents("little memory", f"pause in {cells[4].id}"))
+        with pytest.MonkeyPatch.context() as accidents:
+            accidents.setattr(worker, "WORK", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
             first = run_to_its_end(config, run)
         return cells, first, run_to_its_end(config, run)
 
