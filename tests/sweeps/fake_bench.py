@@ -37,7 +37,7 @@ class Decoding:
     """What chooses γ under an adaptive arm."""
 
     @property
-    def place(self) -> tuple[int, int]:
+    def point(self) -> tuple[int, int]:
         return self.batch_size, self.context
 
 
@@ -177,9 +177,9 @@ class FakeBench:
         given_up: set[str],
         progress: Callable[[str], None],
     ) -> None:
-        place, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
-        if place in self.oom_at or place in self.fail_at:
-            status: Status = "oom" if place in self.oom_at else "failed"
+        point, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
+        if point in self.oom_at or point in self.fail_at:
+            status: Status = "oom" if point in self.oom_at else "failed"
             reason = "OutOfMemoryError: full" if status == "oom" else "RuntimeError: bad"
             given_up.add(cell.cell_id)
             for name in arm_names(gammas):
@@ -192,7 +192,7 @@ class FakeBench:
         samples_s = [made.marks(arm, max(gammas))] * 4
         first_call_s = 9.0 if block == 0 else None
         journal.record(record(arm=arm, block=block, status="ok", samples_s=samples_s, first_call_s=first_call_s))
-        self.measured.append((*place, arm, block))
+        self.measured.append((*point, arm, block))
         progress(arm)
 
     def end_to_end(self, pair: Any, settings: Any, **options: Any) -> FakeEndToEnd:

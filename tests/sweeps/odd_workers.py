@@ -75,35 +75,15 @@ def little_memory() -> None:
     setattr(PairRun, "_time", limited)  # noqa: B010
 
 
-def fake(bench: FakeBench | None = None) -> dict[str, Any]:
-    """Measure with the fake bench; its modules by name."""
+def fake(bench: FakeBench | None = None) -> None:
+    """Measure with the fake bench."""
     install(bench or FakeBench())
-    return sys.modules
-
-
-def fake_deaths() -> None:
-    """The pair `loads` dies while it loads, the pair `writes` while it writes texts."""
-    modules = fake()
-    pair_module, plain = modules["specgauge.bench.models.pair"], modules["specgauge.bench.decoding.plain"]
-    load_pair, write = pair_module.load_pair, plain.generate_plain
-
-    def load(pair: Any) -> Any:
-        if pair.name == "loads":
-            kill()
-        return load_pair(pair)
-
-    def generate(model: Any, *rest: Any, **options: Any) -> Any:
-        if model.name.startswith("writes"):
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return write(model, *rest, **options)
-
-    pair_module.load_pair, plain.generate_plain = load, generate
 
 
 def fake_decoding_dies(point: str) -> None:
     """Killed while it decodes at that batch size and context, such as 1x65."""
     batch_size, context = map(int, point.split("x"))
-    fake(FakeBench(before_decoding=lambda decoding: decoding.place == (batch_size, context) and kill()))
+    fake(FakeBench(before_decoding=lambda decoding: decoding.point == (batch_size, context) and kill()))
 
 
 def full_disk() -> None:
@@ -127,7 +107,6 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
     "pause": lambda cell: at(cell, lambda: time.sleep(600)),
     "death": lambda cell: at(cell, kill),
     "fake": fake,
-    "fake deaths": fake_deaths,
     "fake decoding dies": fake_decoding_dies,
     "full disk": full_disk,
     "refuse": refuse,

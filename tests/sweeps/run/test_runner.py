@@ -87,13 +87,13 @@ def test_interrupted_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Pat
     bench.recorded.clear()
 
     assert run(path, config) == 0
-    places = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
-    assert sorted({(b, s) for b, s, _, _ in bench.measured}) == places[4:8]
+    points = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
+    assert sorted({(b, s) for b, s, _, _ in bench.measured}) == points[4:8]
     assert (len(bench.measured), bench.recorded) == (4 * ARMS * BLOCKS - 5, [])
     lines = Run.open(path).journal()
     assert len({line.key for line in lines}) == len(lines)
     statuses = {(line.axes["batch_size"], line.axes["context"], line.status) for line in lines}
-    assert statuses == {(*place, "ok") for place in places[:8]} | {(4, 66, "oom")}
+    assert statuses == {(*point, "ok") for point in points[:8]} | {(4, 66, "oom")}
 
 
 @pytest.mark.parametrize("status", ["failed", "oom"])
@@ -102,12 +102,12 @@ def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
 ) -> None:
     path, failed = tmp_path / "run", status == "failed"
     reason = "RuntimeError: bad" if failed else "OutOfMemoryError: full"
-    places = bench.fail_at if failed else bench.oom_at
-    places.add((2, 65))
+    points = bench.fail_at if failed else bench.oom_at
+    points.add((2, 65))
     assert run(path) == int(failed)
     assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
     assert f"batch size 2, context 65: unknown, {status}: {reason}" in capsys.readouterr().out
-    places.clear()
+    points.clear()
     bench.measured.clear()
     assert run(path) == 0
     assert {(b, s) for b, s, _, _ in bench.measured} == ({(2, 65)} if failed else set())

@@ -120,7 +120,7 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
     monkeypatch.setattr(session, "read_pair_sizes", sizes)
     verify = {"gamma": 2, "prompts": 2, "max_new_tokens": 6}
     outcome = measure(tmp_path / "run", made.config(grid=GRID, limits={"memory": 80 + 1104}, validate=verify))
-    assert {(b, s) for b, s, *_ in bench.measured} == {one.place for one in bench.decoded} == {(1, 64), (1, 65)}
+    assert {(b, s) for b, s, *_ in bench.measured} == {one.point for one in bench.decoded} == {(1, 64), (1, 65)}
     assert outcome.validation_reasons == {
         f"greedy, batch size 2, context {context}": "skipped: over limits.memory" for context in (64, 65)
     }

@@ -27,7 +27,7 @@ from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
-PLACES = [(1, 64), (1, 65), (2, 64), (2, 65)]
+POINTS = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
 FEW = ["plain", "speculate:2"]
 FULL, LARGER = "greedy, batch size 2, context 64", "greedy, batch size 2, context 65"
@@ -111,8 +111,8 @@ def blocks_of(bench: FakeBench) -> list[tuple[tuple[int, int], list[str]]]:
     """Places and arms of the blocks decoded, in order."""
     found: list[tuple[tuple[int, int], list[str]]] = []
     for one in bench.decoded:
-        if not found or found[-1][0] != one.place or len(found[-1][1]) == len(ARMS):
-            found.append((one.place, []))
+        if not found or found[-1][0] != one.point or len(found[-1][1]) == len(ARMS):
+            found.append((one.point, []))
         found[-1][1].append(one.arm)
     return found
 
@@ -154,11 +154,11 @@ def test_every_block_of_every_cell_under_every_arm_interleaved(tmp_path: Path, b
     assert reasons == {}
     assert (heard.stages, heard.steps, heard.said) == ([("decoding end to end, p", 12)], 12, [])
     blocks = blocks_of(bench)
-    places = [place for place, _ in blocks]
-    assert [sorted(places[first:last]) for first, last in ((0, 4), (4, 8), (8, 10), (10, 12))] == [
-        PLACES, PLACES, PLACES[:2], PLACES[:2],
+    points = [point for point, _ in blocks]
+    assert [sorted(points[first:last]) for first, last in ((0, 4), (4, 8), (8, 10), (10, 12))] == [
+        POINTS, POINTS, POINTS[:2], POINTS[:2],
     ]  # fmt: skip
-    assert places[:4] != places[4:8]
+    assert points[:4] != points[4:8]
     assert all(sorted(arms) == sorted(ARMS) for _, arms in blocks)
     assert {arms[0] for _, arms in blocks} == set(ARMS)
     assert Counter(bench.warmed_up) == dict.fromkeys(ARMS, 4)
@@ -197,7 +197,7 @@ def test_a_cell_that_fails_loses_no_other(
     """It fails in its second block: its first stays, and the rest of it is not tried in this run."""
 
     def fail(decoding: Decoding) -> None:
-        if decoding.place == (2, 65) and decoding.arm == arm and 12 in decoding.prompts:
+        if decoding.point == (2, 65) and decoding.arm == arm and 12 in decoding.prompts:
             raise error
 
     bench.before_decoding = fail
@@ -205,12 +205,12 @@ def test_a_cell_that_fails_loses_no_other(
     reasons, _ = decode(tmp_path / "run", made_of)
     assert reasons == {"greedy, batch size 2, context 65": reason}
     log = DecodedLog.open(tmp_path / "run")
-    assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in PLACES] == [6, 6, 3, 1]
+    assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in POINTS] == [6, 6, 3, 1]
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run", made_of)
     assert again == {}
-    assert Counter(place for place, _ in blocks_of(bench)) == {(2, 65): 2}
+    assert Counter(point for point, _ in blocks_of(bench)) == {(2, 65): 2}
 
 
 def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
@@ -225,7 +225,7 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
     assert len(bench.decoded) == (12 - 3) * len(ARMS)
     assert not set(first) & set(bench.decoded)
     assert heard.steps == 12
-    assert len(heard.aside) == len(PLACES), "every cell is warmed up once"
+    assert len(heard.aside) == len(POINTS), "every cell is warmed up once"
 
 
 def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
@@ -306,7 +306,7 @@ def test_a_run_decodes_what_is_asked_for_and_tells_what_was_not(
     tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(decoding: Decoding) -> None:
-        if decoding.place == (2, 65):
+        if decoding.point == (2, 65):
             raise RuntimeError("odd")
 
     path, bench.before_decoding, bench.overhead_s = tmp_path / "run", fail, 0.125
@@ -319,7 +319,7 @@ def test_a_run_decodes_what_is_asked_for_and_tells_what_was_not(
     run = Run.open(path)
     assert "not_decoded" not in {warning["code"] for warning in run.warnings}
     found = {(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.validation()}
-    assert found == {(*place, 2, 4 // place[0]) for place in PLACES}
+    assert found == {(*point, 2, 4 // point[0]) for point in POINTS}
     assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
     assert set(run.predictions()["label"]) == {""}
     kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "validation.csv", "predictions.csv")}

@@ -21,7 +21,7 @@ from tests.sweeps.run.test_validation import (
     GRID,
     LARGER,
     ONE,
-    PLACES,
+    POINTS,
     blocks_of,
     config,
     decode,
@@ -74,7 +74,7 @@ def test_no_more_prompts_than_there_are_or_are_asked_for(
 def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: FakeBench) -> None:
     """A block takes over 15 s: after one of each of four cells 30 s are long gone."""
     reasons, heard = decode(tmp_path / "run", config(max_seconds=30))
-    assert Counter(place for place, _ in blocks_of(bench)) == dict.fromkeys(PLACES, 1)
+    assert Counter(point for point, _ in blocks_of(bench)) == dict.fromkeys(POINTS, 1)
     assert reasons == {
         f"greedy, batch size {batch_size}, context {context}": f"{left} blocks left out: validate.max_seconds is spent"
         for batch_size, left in ((1, "3 of 4"), (2, "1 of 2"))
@@ -101,9 +101,9 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     assert reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"}
 
 
-def runs_out_at(bench: FakeBench, *places: tuple[int, int]) -> None:
+def runs_out_at(bench: FakeBench, *points: tuple[int, int]) -> None:
     def run_out(decoding: Decoding) -> None:
-        if decoding.place in places:
+        if decoding.point in points:
             raise OutOfMemoryError("full")
 
     bench.before_decoding = run_out
@@ -123,12 +123,12 @@ def test_a_cell_that_is_larger_in_every_way_is_not_tried(
         f"greedy, {where}": "oom: OutOfMemoryError: full",
         LARGER: f"skipped: out of memory already at {where}",
     }
-    assert Counter(place for place, _ in blocks_of(bench)) == decoded
+    assert Counter(point for point, _ in blocks_of(bench)) == decoded
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run")
     assert again == {}
-    assert {place for place, _ in blocks_of(bench)} == set(PLACES) - set(decoded)
+    assert {point for point, _ in blocks_of(bench)} == set(POINTS) - set(decoded)
 
 
 def test_another_sampling_setting_is_tried(tmp_path: Path, bench: FakeBench) -> None:
@@ -159,5 +159,5 @@ def test_the_first_blocks_of_every_cell_have_them(limit: int, tmp_path: Path, be
     decode(tmp_path / "run", config(ONE, baseline_blocks=limit))
     assert set(bench.warmed_up) == set(FEW if limit == 1 else ARMS), "only what is still to be decoded is warmed up"
     requests, _ = read_decoded(tmp_path / "run")
-    found = {place: sorted(rows["arm"]) for place, rows in requests.groupby(["start_context", "block"])}
+    found = {point: sorted(rows["arm"]) for point, rows in requests.groupby(["start_context", "block"])}
     assert found == {(s, block): sorted(ARMS if block < limit else FEW) for s in (64, 65) for block in range(4)}

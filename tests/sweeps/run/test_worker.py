@@ -25,7 +25,7 @@ from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_check
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
-from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, pairs, specgauge
+from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs, specgauge
 from tests.sweeps.fake_bench import FakeBench
 
 SEGFAULT = "its process got SIGSEGV"
@@ -234,6 +234,33 @@ def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) is None
 
 
+def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
+    tmp_path: Path, script: Use, bench: FakeBench
+) -> None:
+    path = tmp_path / "run"
+    three = made.config(pairs=pairs("loads", "writes", "fine"), grid=CONFIG.grid)
+    script(
+        dies(-9, stage="loading loads"),
+        dies_in(-11, "acceptance", "greedy", "writing texts, writes, greedy"),
+        lambda run: (0, work(run, "writes", ["acceptance: greedy"])),
+        lambda run: (0, work(run, "fine")),
+    )
+    assert runner.run(three, out=path, apart=True) == runner.FAILED
+    assert {(row["pair"], row["status"], row["reason"]) for row in Run.open(path).predictions().to_dict("records")} == {
+        ("loads", "killed", f"{KILLED}, while loading loads"),
+        ("writes", "unmeasured", f"killed: {SEGFAULT}, while writing texts, writes, greedy"),
+        ("fine", "ok", ""),
+    }
+    found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(path).warnings}
+    missing = {("acceptance_missing", f"pair {pair}, sampling greedy") for pair in ("loads", "writes")}
+    assert found >= {("killed", "pair loads")} | missing
+    bench.measured.clear()
+    assert [work(path, pair) for pair in ("loads", "writes")] == [PairOutcome()] * 2
+    assert len(bench.measured) == 2 * len(ARMS) * 3, "the cells of `loads` alone"
+    assert set().union(*by_cell(Run.open(path).journal()).values()) == {"ok"}
+    assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
+
+
 def test_a_cell_that_is_skipped_is_measured_by_the_next_run(path: Path, bench: FakeBench) -> None:
     worker._record(path, CONFIG, [FIRST], KILLED)
     assert work(path, "p", [FIRST.id]) == PairOutcome()
@@ -279,7 +306,7 @@ def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
     rollouts = ModuleType("specgauge.bench.acceptance.rollouts")
     rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: CHAINS
     monkeypatch.setitem(sys.modules, rollouts.__name__, rollouts)
-    for place in (
+    for called in (
         "models.pair.load_model",
         "models.pair.load_pair",
         "decoding.plain.generate_plain",
@@ -288,7 +315,7 @@ def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
         "acceptance.rollouts.measure_rollouts",
         "timing.cell_timer.measure_cells",
     ):
-        module, _, name = place.rpartition(".")
+        module, _, name = called.rpartition(".")
         where = sys.modules[f"specgauge.bench.{module}"]
         monkeypatch.setattr(where, name, telling(name, getattr(where, name)))
     return found

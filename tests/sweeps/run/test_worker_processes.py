@@ -17,7 +17,6 @@ import pytest
 
 from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
-from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner, worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
@@ -36,14 +35,11 @@ from tests.sweeps.apart import (
     by_cell,
     is_alive,
     measured,
-    pairs,
     wait_for,
     worker_of,
 )  # fmt: skip
 from tests.sweeps.fake_bench import Decoding, FakeBench
-from tests.sweeps.run.test_worker import DECODED, DECODING, FATAL, SEGFAULT, marked
-
-THREE = made.config(pairs=pairs("loads", "writes", "fine"), grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})
+from tests.sweeps.run.test_worker import DECODED, DECODING, FATAL, marked
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,35 +65,11 @@ def run_apart(path: Path, config: Config, *accidents: str) -> tuple[int, Path, s
         return runner.run(config, out=path, apart=True), path, out.getvalue()
 
 
-def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(tmp_path: Path, bench: FakeBench) -> None:
-    code, path, _ = run_apart(tmp_path / "run", THREE, "fake deaths")
-    assert code == 1
-    assert {(row["pair"], row["status"], row["reason"]) for row in Run.open(path).predictions().to_dict("records")} == {
-        ("loads", "killed", f"{KILLED}, while loading loads"),
-        ("writes", "unmeasured", f"killed: {SEGFAULT}, while writing texts, writes, greedy"),
-        ("fine", "ok", ""),
-    }
-    assert not (path / MARK).exists()
-    found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(path).warnings}
-    missing = {("acceptance_missing", f"pair {pair}, sampling greedy") for pair in ("loads", "writes")}
-    assert found >= {("killed", "pair loads")} | missing
-    lines = Run.open(path).journal()
-    assert not Run.open(path).has_acceptance("writes", "greedy")
-
-    assert [work(path, pair) for pair in ("loads", "writes")] == [PairOutcome()] * 2
-    after = Run.open(path).journal()
-    assert set().union(*by_cell(after).values()) == {"ok"}
-    assert {line.cell for line in after[len(lines) :]} == {
-        cell.id for cell in plan_cells(THREE) if cell.pair == "loads"
-    }
-    assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
-
-
 def test_of_four_cells_it_is_killed_decoding_one(tmp_path: Path, bench: FakeBench) -> None:
     code, path, out = run_apart(tmp_path / "run", DECODED, "fake decoding dies in 1x65")
     assert code == 1
-    places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
-    assert places == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
+    points = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
+    assert points == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
     assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
     assert not (path / MARK).exists()
     (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
@@ -108,7 +80,7 @@ def test_of_four_cells_it_is_killed_decoding_one(tmp_path: Path, bench: FakeBenc
 
     def look(decoding: Decoding) -> None:
         assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
-        seen.add(decoding.place)
+        seen.add(decoding.point)
 
     bench.before_decoding = look
     assert work(path, "p", [DECODING]) == PairOutcome()
