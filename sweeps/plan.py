@@ -64,7 +64,7 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
 def plan_cells(config: Config) -> tuple[Cell, ...]:
     """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first."""
     drafts = {pair.name: pair.draft for pair in config.pairs}
-    points = [point for point in config.places() if config.is_measured(point)]
+    points = [point for point in config.points() if config.is_measured(point)]
     return tuple(
         Cell(
             pair=pair,
@@ -81,18 +81,18 @@ def plan_cells(config: Config) -> tuple[Cell, ...]:
 
 def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
     """The pairs that the rules of the grid leave a cell of."""
-    planned = {point.pair for point in config.places() if config.is_measured(point)}
+    planned = {point.pair for point in config.points() if config.is_measured(point)}
     return tuple(pair for pair in config.pairs if pair.name in planned)
 
 
 def measured_points(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """The points of a pair that the rules of the grid leave, smallest batch size and context first."""
-    return tuple(point for point in config.places() if point.pair == pair and config.is_measured(point))
+    return tuple(point for point in config.points() if point.pair == pair and config.is_measured(point))
 
 
 def decoded_points(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """Those of them that are decoded end to end."""
-    return () if config.validation is None else tuple(filter(config.is_verified, measured_points(config, pair)))
+    return () if config.validation is None else tuple(filter(config.is_decoded, measured_points(config, pair)))
 
 
 def decoded_tokens(config: Config) -> int:
