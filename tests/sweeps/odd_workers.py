@@ -24,7 +24,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.store.checkpoint import Checkpoint
 from tests.sweeps import odd_workers
-from tests.sweeps.fake_bench import FakeBench, install
+from tests.sweeps.fake_bench import Decoding, FakeBench, install
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -83,7 +83,12 @@ def fake(bench: FakeBench | None = None) -> None:
 def fake_decoding_dies(point: str) -> None:
     """Killed while it decodes at that batch size and context, such as 1x65."""
     batch_size, context = map(int, point.split("x"))
-    fake(FakeBench(before_decoding=lambda decoding: decoding.point == (batch_size, context) and kill()))
+
+    def kill_there(decoding: Decoding) -> None:
+        if decoding.point == (batch_size, context):
+            kill()
+
+    fake(FakeBench(before_decoding=kill_there))
 
 
 def full_disk() -> None:
