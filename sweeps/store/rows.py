@@ -3,10 +3,9 @@
     read_csv(path, PredictionRow)                    # a row a line
     write_csv(path, PredictionRow, rows)             # rows as mappings or as typed rows; floats come back exactly
     read_table(path, RoundRow)                       # a pyarrow table of the row type's columns
-    row_of(WarningRow, mapping, "run.yaml, entry 1") # one row, checked
 
-What is missing, truncated, foreign, of another release or holds something else than its row type says is a `ValueError`
-of one line: the file and place, what is expected, what was found, and what to do.
+What is missing, truncated, foreign or of another release is a `ValueError` of one line: the file and point, what is
+expected, what was got, and what to do.
 """
 
 from __future__ import annotations
@@ -137,11 +136,7 @@ def short(value: Any) -> str:
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:
-    """Refuse what another release wrote.
-
-    Raises:
-        ValueError: it was.
-    """
+    """Raise ValueError for what another release wrote."""
     found = content.get("schema", SCHEMA)
     if found != SCHEMA:
         raise ValueError(
@@ -233,12 +228,8 @@ def read_jsonl(path: Path, row_type: type[Row], content: bytes, remedy: str) -> 
 def _json_row(where: str, row_type: type[Row], raw: bytes, remedy: str) -> Row:
     try:
         value = strict_loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8 text; {remedy}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON: {error.msg}; {remedy}") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: {error}; {remedy}") from error
+        raise ValueError(f"{where}: not JSON: {error}; {remedy}") from error
     return row_of(row_type, value, where, remedy)
 
 
@@ -324,7 +315,7 @@ def _value(column: Column, field: str) -> Any:
 
 
 def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
-    """Rows as CSV; unknown is empty."""
+    """Rows, as mappings or typed, as CSV; unknown is empty."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns(row_type), restval="", lineterminator="\n")
     writer.writeheader()
@@ -335,7 +326,7 @@ def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
 
 
 def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
-    """Write rows, as mappings or typed; StorageError where the disk refuses."""
+    """Write rows; StorageError where the disk refuses."""
     write_text_atomically(path, csv_text(row_type, rows))
 
 
