@@ -20,7 +20,7 @@ from specgauge.reports.validation import (
 )
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
-from tests.reports.pages import read_page
+from tests.reports.pages import read_page, table_text
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import a_forced_row, a_policy, a_policy_row, a_record, a_row, decode
 from tests.sweeps import made
@@ -56,16 +56,6 @@ TABLES: dict[str, Table | None] = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = Shape(contexts=(64,), batch_sizes=(1,), gammas=(1, 2, 3), with_acceptance=False)
     return build_run(tmp_path_factory.mktemp("validation") / "run", shape)
-
-
-def table_text(table: Table | None) -> str:
-    if table is None:
-        return "    none\n"
-    lines = [f"{table.caption} words {sorted(table.words)} wide {sorted(table.wide)}", " | ".join(table.columns)]
-    for group in table.groups:
-        assert all(len(row.cells) == len(table.columns) for row in group.rows)
-        lines += [group.heading, *(f"{'*' * row.chosen} {' | '.join(row.cells)}" for row in group.rows)]
-    return "".join(f"    {line}\n" for line in lines)
 
 
 def section_text(section: Any) -> str:
