@@ -85,7 +85,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
     )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, by_setting or _configured(data), config)
-    values = {
+    return {
         "name": config.name,
         "machine": _machine(data.environment),
         "measured": _measured(data),
@@ -114,26 +114,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
     }
-    return values | {"sections": _sections(values)}
-
-
-def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The page's own contents: anchors and words."""
-    everything = (
-        ("answers", "What to do", True),
-        ("warnings", "Warnings", True),
-        ("speedup", "Speed-up", bool(values["speedups"])),
-        ("validation", "Validation", True),
-        ("cost", "Cost of a round", bool(values["costs"])),
-        ("acceptance", "Acceptance", True),
-        ("predictions", "Predictions", True),
-        ("broken", "Missing cells", values["broken"] is not None),
-        ("timings", "Timings", True),
-        ("environment", "Environment", True),
-        ("configuration", "Configuration", True),
-        ("glossary", "Words and symbols", True),
-    )
-    return [(anchor, words) for anchor, words, there in everything if there]
 
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:

@@ -167,10 +167,6 @@ class Run:
         """The rows of validation.csv, one for every γ decoded in a cell; empty where nothing was decoded."""
         return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is not None)
 
-    def validated_policies(self) -> tuple[dict[str, Any], ...]:
-        """Its rows of adaptive policies, one for every policy decoded in a cell."""
-        return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is None)
-
     @property
     def warnings(self) -> tuple[dict[str, Any], ...]:
         """What a reader must know before believing the numbers: mappings of code, message and remedy."""

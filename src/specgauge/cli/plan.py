@@ -17,7 +17,8 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from specgauge.cli.parsing import did_you_mean, read_table
+from specgauge.cli.parsing import read_table
+from specgauge.configs.errors import did_you_mean
 from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import profile_from_alpha

@@ -21,7 +21,7 @@ from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
-from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.rows import columns, plain
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, ValidationRow
 from specgauge.sweeps.store.tables import keep_tuned
@@ -125,8 +125,7 @@ def test_policies_leave_the_rows_of_gammas_as_they_are(tmp_path: Path) -> None:
 def test_they_are_kept_in_validation_csv(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {"heuristic": SCHEDULE})
     found = predict_run(opened)
-    assert opened.validation() == found.validation
-    assert opened.validated_policies() == found.policies
+    assert tuple(map(plain, opened.rows(ValidationRow))) == (*found.validation, *found.policies)
 
 
 def test_one_prompt_is_replayed_under_the_policy_of_its_half(tmp_path: Path) -> None:
