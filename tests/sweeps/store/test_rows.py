@@ -79,8 +79,8 @@ def test_csv_rows_come_back_exactly(path: Path) -> None:
         name: None for name in columns(ValidationRow) if name.startswith(("speedup", "rounds", "overhead"))
     }
     rows = (
-        verification_row(error=0.1 + 0.2), forced_row(), verification_row(**unknown | {"rounds_counted": 7}),
-        policy_row(policy="renewal", error=None, off_path=None),
+        verification_row(error=0.1 + 0.2, speedup_measured_low=-0.25), forced_row(),
+        verification_row(**unknown | {"rounds_counted": 7}), policy_row(policy="renewal", error=None, off_path=None),
     )  # fmt: skip
     write_csv(path / "validation.csv", ValidationRow, rows)
     run = Run.open(path)
