@@ -23,6 +23,7 @@ from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import BASELINES, Arm
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
+from specgauge.model.settings import Point, Setting
 
 SCHEMA = 1
 """The release of the file formats; a file of another one is refused."""
@@ -337,6 +338,16 @@ class CellRow(SettingRow):
 
     context: Count
 
+    @property
+    def setting(self) -> Setting:
+        """What was decoded."""
+        return Setting(**{name: getattr(self, name) for name in Setting.__dataclass_fields__})
+
+    @property
+    def point(self) -> Point:
+        """Where."""
+        return Point(batch_size=self.batch_size, context=self.context)
+
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
 class PredictionRow(CellRow):
@@ -368,8 +379,13 @@ class PredictionRow(CellRow):
     acceptance_known: Text
     label: Text
     status: Text = ""
-    """`ok`, or what kept the number from being known."""
+    """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
+
+    @property
+    def round_verify_s(self) -> float | None:
+        """What a round spends on verification: the mean over its drafts where that is known, else T_verify(γ)."""
+        return self.t_verify_s if self.t_verify_mean_s is None else self.t_verify_mean_s
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
