@@ -19,7 +19,7 @@ import numpy as np
 from specgauge.model.search.candidates import INDIFFERENCE, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
 from specgauge.model.search.search import next_step
-from specgauge.model.text_table import text_table
+from specgauge.sweeps.text_table import text_table
 from tests.model.search.made_up_device import MadeUpDevice, exhaustive_cost_s, made_up_device
 
 RUNS = 500
