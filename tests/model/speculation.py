@@ -7,7 +7,7 @@ rejection, else a bonus) and sums probabilities over all branches.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -102,9 +102,7 @@ def _tests(pair: Pair, last: int, drafts: tuple[int, ...], chance: float, accept
         )
 
 
-def enumerate_process(
-    pair: Pair, first: int, limit: int, gamma: int, gamma_max: int, cost_s: Callable[[int, int], float]
-) -> Expectation:
+def enumerate_process(pair: Pair, first: int, limit: int, gamma: int, gamma_max: int, costs_s: Array) -> Expectation:
     """Expectations over all texts of at most `limit` tokens after `first`, and the law of the texts themselves.
 
     `starts`, `committed` and `survival` are of rounds that start with gamma_max positions left; there the round is
@@ -118,7 +116,7 @@ def enumerate_process(
         last, left = (text[-1] if text else first), limit - len(text)
         drafts = min(gamma, left - 1)
         found.rounds += chance
-        found.time_s += chance * cost_s(drafts, len(text))
+        found.time_s += chance * float(costs_s[drafts])
         found.catch_ups += chance * (caught_up and drafts > 0)
         if left >= gamma_max:
             found.starts += chance
