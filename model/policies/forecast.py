@@ -252,14 +252,6 @@ def rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArra
     return np.clip(distinct, 0.0, 1.0), np.clip(np.maximum.accumulate(rising), 0.0, 1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Round:
-    """The drafts of one round that are tested, (K,)."""
-
-    agreeing: IntArray
-    accepted: FloatArray
-
-
 def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecast:
     """Fit on rounds of `gamma_max` drafts along all texts; without a single offer, that nothing is ever accepted.
 
@@ -269,50 +261,42 @@ def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecas
     if texts.lookups is None:
         raise ValueError("lookup forecast: found texts of a draft model; allowed are those of lookups")
     followed = [_rounds(texts, texts.lookups, text, gamma_max) for text in range(texts.prompts.size)]
-    offers = [one for rounds in followed for one in rounds if one is not None]
+    offers = [one for rounds in followed for one in rounds if one[0].size]
     if not offers:
         return by_confidence([0.0], [0.0], 0.0)
-    accepted = np.concatenate([one.accepted for one in offers])
-    places, values = rising_fit(confidence(np.concatenate([one.agreeing for one in offers])), accepted)
+    agreeing, accepted = (np.concatenate(values) for values in zip(*offers, strict=True))
+    places, values = rising_fit(confidence(agreeing), accepted)
     flat = by_confidence(places, values, float(accepted.mean()))
     first: list[tuple[list[float], float]] = []
     this: list[tuple[list[float], float]] = []
     following: list[tuple[list[float], float]] = []
     for rounds in followed:
         history = flat.start(1)
-        for one in rounds:
-            if one is None:
+        for agreeing, accepted in rounds:
+            if not agreeing.size:
                 history = flat.faded(history, np.ones(1, dtype=np.int64))
                 continue
             means = flat.means(history)
             r, e = float(means.confidence[0]), float(means.accepted[0])
-            z, hits = flat.confidence(confidence(one.agreeing)), one.accepted.tolist()
+            z, hits = flat.confidence(confidence(agreeing)), accepted.tolist()
             features = [[1.0, float(own), r, e] for own in z]
             first.append(([1.0, r, e], hits[0]))
             this += zip(features, hits, strict=True)
             following += zip(features[:-1], hits[1:], strict=True)
-            history = flat.after(history, z[:, None], one.accepted[:, None], np.ones((z.size, 1)))
+            history = flat.after(history, z[:, None], accepted[:, None], np.ones((z.size, 1)))
     return with_weights(flat, first=_weights(first), this=_weights(this), after=_weights(following or this))
 
 
-def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[_Round | None]:
-    """The rounds of one text in turn, None where nothing is offered."""
+def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[tuple[IntArray, FloatArray]]:
+    """The tested drafts of one text's rounds: tokens that agreed before each, and whether it is accepted, (K,)."""
     size, limit = int(texts.ends.lengths[text]), int(texts.ends.limits[text])
-    rounds: list[_Round | None] = []
+    rounds = []
     position = 0
     while position < size:
         offered = max(0, min(gamma_max, int(lookups.offered[text, position]), limit - position - 1))
         run = min(offered, int(lookups.matching[text, position]), size - position)
-        tested = min(run + 1, offered, size - position)
-        if tested:
-            rounds.append(
-                _Round(
-                    agreeing=int(lookups.matched[text, position]) + np.arange(tested),
-                    accepted=(np.arange(tested) < run).astype(np.float64),
-                )
-            )
-        else:
-            rounds.append(None)
+        tested = np.arange(min(run + 1, offered, size - position))
+        rounds.append((lookups.matched[text, position] + tested, (tested < run).astype(np.float64)))
         position += run + 1
     return rounds
 

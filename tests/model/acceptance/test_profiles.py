@@ -40,7 +40,7 @@ ASSUMED, MEASURED, EXTRAPOLATED = Provenance.ASSUMED, Provenance.MEASURED, Prove
 def test_rounds_of_3_2_1_0_accepted_at_gamma_3(profile: AcceptanceProfile) -> None:
     np.testing.assert_allclose(profile.survival_at(5), [0.75, 0.5, 0.25, 0.125, 0.0625], rtol=1e-14)
     np.testing.assert_allclose(profile.conditional, [3 / 4, 2 / 3, 1 / 2], rtol=1e-15)
-    np.testing.assert_allclose(profile.tokens_per_round([1, 2, 3]), [1.75, 2.25, 2.5], rtol=1e-15)
+    np.testing.assert_allclose(profile.at([1, 2, 3]).tokens_per_round, [1.75, 2.25, 2.5], rtol=1e-15)
     assert profile.at([1, 2, 3, 4]).provenance.tolist() == [
         Provenance.INTERPOLATED,
         Provenance.INTERPOLATED,
@@ -53,15 +53,15 @@ def test_rounds_of_3_2_1_0_accepted_at_gamma_3(profile: AcceptanceProfile) -> No
 @given(st.floats(0, 1), st.integers(1, 12))
 def test_one_alpha_is_assumed_everywhere(alpha: float, gamma: int) -> None:
     profile = profile_from_alpha(alpha)
-    np.testing.assert_allclose(profile.tokens_per_round([gamma]), tokens_per_round_iid(alpha, gamma), rtol=1e-12)
+    np.testing.assert_allclose(profile.at([gamma]).tokens_per_round, tokens_per_round_iid(alpha, gamma), rtol=1e-12)
     assert profile.at([1, gamma]).provenance.tolist() == [ASSUMED, ASSUMED]
-    np.testing.assert_allclose(profile.full_acceptance([gamma]), [alpha**gamma], rtol=1e-12)
+    np.testing.assert_allclose(profile.at([gamma]).full_acceptance, [alpha**gamma], rtol=1e-12)
 
 
 def test_totals_give_omega_at_their_gamma_and_no_accepted_over_drafted() -> None:
     profile = profile_from_totals(accepted=208, drafted=260, rounds=52)
     assert profile.gamma_drafted == 5
-    assert profile.tokens_per_round([5]) == pytest.approx([5.0], rel=1e-12)
+    assert profile.at([5]).tokens_per_round == pytest.approx([5.0], rel=1e-12)
     assert profile.tail_rate == pytest.approx(0.927, abs=5e-4)
     assert profile.at([4, 5, 6]).provenance.tolist() == [ASSUMED, MEASURED, EXTRAPOLATED]
 
@@ -69,7 +69,7 @@ def test_totals_give_omega_at_their_gamma_and_no_accepted_over_drafted() -> None
 def test_longest_runs_that_never_happened_still_count_as_drafted() -> None:
     profile = profile_from_histogram([2, 2], gamma=3)
     assert profile.survival.tolist() == [0.5, 0.0, 0.0]
-    assert profile.tokens_per_round([3, 6]).tolist() == [1.5, 1.5]
+    assert profile.at([3, 6]).tokens_per_round.tolist() == [1.5, 1.5]
     assert profile.conditional.tolist() == [0.5, 0.0, 0.0]
 
 
@@ -81,12 +81,12 @@ def test_conditional_rates_may_rise() -> None:
 def test_histogram_mean_is_accepted_drafts(histogram: list[int]) -> None:
     profile = profile_from_histogram(histogram)
     mean = sum(j * n for j, n in enumerate(histogram)) / sum(histogram)
-    assert profile.tokens_per_round([len(histogram) - 1]) == pytest.approx([1 + mean], rel=1e-12)
+    assert profile.at([len(histogram) - 1]).tokens_per_round == pytest.approx([1 + mean], rel=1e-12)
 
 
 def test_tokens_per_round_by_gamma_are_reproduced_and_others_assumed() -> None:
     profile = profile_from_tokens_per_round([1, 2, 4], [1.94, 2.77, 4.03])
-    assert profile.tokens_per_round([1, 2, 4]) == pytest.approx([1.94, 2.77, 4.03], rel=1e-12)
+    assert profile.at([1, 2, 4]).tokens_per_round == pytest.approx([1.94, 2.77, 4.03], rel=1e-12)
     assert profile.at([1, 2, 3, 4, 6]).provenance.tolist() == [MEASURED, MEASURED, ASSUMED, MEASURED, EXTRAPOLATED]
 
 

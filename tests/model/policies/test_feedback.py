@@ -191,7 +191,7 @@ def test_goodput_without_probes_stays_plain() -> None:
     [
         (HeuristicPolicy, {"start": 0}, "lowest 1, start 0, cap 16"),
         (HeuristicPolicy, {"start": 17}, "lowest 1, start 17, cap 16"),
-        (HeuristicPolicy, {"rise": -1}, "rise -1, fall 1"),
+        (HeuristicPolicy, {"rise": -1}, "heuristic: expected steps of 0 or more, got -1"),
         (GammaTunePolicy, {"start": 0}, "lowest 1, start 0, cap 16"),
         (GammaTunePolicy, {"weight": 1.5}, "gammatune: weight: found 1.5"),
         (GoodputPolicy, {"t_round_s": (1.0, -1.0)}, "t_round_s"),

@@ -70,12 +70,9 @@ def test_a_draft_that_missed_plain_rounds_catches_up() -> None:
         """Plain rounds and rounds of one draft in turn."""
 
         def begin_many(self, calls: int) -> GammaChoices:
-            return Turns(calls)
+            return Turns(np.zeros(calls, dtype=np.int64))
 
     class Turns(GammaChoices):
-        def __init__(self, calls: int) -> None:
-            self.gammas = np.zeros(calls, dtype=np.int64)
-
         def observe(self, seen: RoundSeen) -> None:
             self.gammas = 1 - self.gammas
 
@@ -99,17 +96,12 @@ class Asked(RoundPolicy):
         policy = self
 
         class Choices(GammaChoices):
-            gammas = np.full(calls, policy.cap)
-
             def goes_on(self, depth: int, signals: Signals) -> BoolArray:
                 policy.shown.append((depth, signals.top_probs.ravel().tolist()))
                 tops = np.where(np.isnan(signals.top_probs), -1.0, signals.top_probs).max(axis=1)
                 return np.asarray((depth < self.gammas) & (tops >= policy.stop_below), dtype=np.bool_)
 
-            def observe(self, seen: RoundSeen) -> None:
-                """Nothing to learn."""
-
-        return Choices()
+        return Choices(np.full(calls, policy.cap))
 
 
 def test_signals_follow_the_path_and_leave_it_after_a_rejection() -> None:
