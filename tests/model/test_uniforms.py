@@ -83,8 +83,8 @@ def test_swapped_fields_give_other_numbers() -> None:
     [
         ((-1, 0, 0, 0, 0), "seed: found -1"),
         ((0, 0.5, 0, 0, 0), "prompt: found 0.5"),
-        ((0, 0, 0, 0, "bonsu"), "did you mean 'bonus'"),
-        ((0, 0, 0, 0, "zzz"), "allowed are token, draft, accept, residual, bonus$"),
+        ((0, 0, 0, 0, "bonsu"), "got 'bonsu' (nearest: bonus)"),
+        ((0, 0, 0, 0, "zzz"), "purpose: expected one of token, draft, accept, residual, bonus, got 'zzz'$"),
     ],
 )
 def test_bad_arguments_are_one_line_errors(arguments: tuple[object, ...], message: str) -> None:

@@ -86,7 +86,7 @@ def test_a_target_probability_of_zero_is_null_and_float32_rounding_is_clipped() 
         ({}, "ratio", "gredy", "draft_sampling: found 'gredy'.*'greedy'"),
         ({"draft_prob": [0.1, 0.1, 1.1, NAN]}, "match", "same", r"acceptance column draft_prob: .* outside \[0, 1\]"),
         ({"overlap_match": None}, "match", "same", "found no column 'overlap_match'"),
-        ({"draft_argmax": None}, "match", "greedy", "found no column 'draft_argmax'"),
+        ({"draft_argmax": None}, "match", "greedy", "got no 'draft_argmax'"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(
@@ -145,11 +145,11 @@ def test_sums_by_prompt() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: found position 3 in place of 2"),
-        ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: found position 1 in place of 2"),
-        ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: found position 1 in place of 0"),
-        ({"end_reason": ["eos", "length", "length", "length", "length", "length"]}, "found end_reason 'eos'"),
-        ({"end_reason": ["stop"] * 6}, "found end_reason 'stop'; allowed is one of eos, length"),
+        ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 3"),
+        ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 1"),
+        ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: expected position 0 .*, got 1"),
+        ({"end_reason": ["eos", "length", "length", "length", "length", "length"]}, "expected one end_reason .*got 'eos'"),
+        ({"end_reason": ["stop"] * 6}, "expected one end_reason of eos, length .*got 'stop'"),
         ({"columns": {"a": [1.0]}}, r"acceptance column a: found shape \(1,\); allowed is \(6,\)"),
         ({"repetition": [0]}, "acceptance column repetition"),
     ],

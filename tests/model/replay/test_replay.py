@@ -170,7 +170,7 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match="replay: found 1 prompt; allowed is at least 2"):
+    with pytest.raises(ValueError, match="replay: expected at least 2 prompts, .* got 1"):
         replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
     with pytest.raises(ValueError, match="replay: found costs of plain rounds only"):
         replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
