@@ -148,7 +148,10 @@ def test_sums_by_prompt() -> None:
         ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 3"),
         ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 1"),
         ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: expected position 0 .*, got 1"),
-        ({"end_reason": ["eos", "length", "length", "length", "length", "length"]}, "expected one end_reason .*got 'eos'"),
+        (
+            {"end_reason": ["eos"] + ["length"] * 5},
+            "expected one end_reason .*got 'eos'",
+        ),
         ({"end_reason": ["stop"] * 6}, "expected one end_reason of eos, length .*got 'stop'"),
         ({"columns": {"a": [1.0]}}, r"acceptance column a: found shape \(1,\); allowed is \(6,\)"),
         ({"repetition": [0]}, "acceptance column repetition"),

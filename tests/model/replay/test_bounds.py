@@ -76,19 +76,6 @@ def test_the_run_oracle_equals_brute_force_over_all_policies(seed: int, by_eos: 
     assert found[0] == pytest.approx(oracle_brute_force(a, by_eos, 2, costs), abs=1e-12)
 
 
-def test_the_run_oracle_never_drafts_beyond_the_run_when_costs_rise() -> None:
-    generator = np.random.default_rng(1)
-    a, depth, longest = generator.random(12), 4, 12
-    costs = 1 + 0.2 * np.arange(depth + 1)
-    left = np.zeros(longest + 1)
-    for t in reversed(range(longest)):
-        law = runs(a, t, min(depth, longest - t - 1))
-        left[t] = sum(
-            chance * min(costs[g] + left[t + g + 1] for g in range(j + 1)) for j, chance in enumerate(law)
-        )  # fmt: skip
-    assert run_oracle_time_s(a[None], one(longest, False), costs)[0] == pytest.approx(left[0], abs=1e-12)
-
-
 def test_bounds_by_hand() -> None:
     # A draft costs .5 of a step and is accepted for sure at 0 and 1, never at 2: draft 2 at the start, then nothing.
     costs = 1 + 0.5 * np.arange(4)
@@ -145,8 +132,3 @@ def test_texts_do_not_depend_on_their_neighbours() -> None:
         for row, size in enumerate(lengths):
             alone = bound(a[row : row + 1, :size], one(size, eos[row]), costs)
             assert alone[0] == pytest.approx(together[row], rel=1e-14)
-
-
-def test_costs_are_one_list() -> None:
-    with pytest.raises(ValueError, match=r"costs_s: .* got shape \(2, 3\)"):
-        best_by_start_time_s([[0.5, 0.5]], one(2, False), np.ones((2, 3)))

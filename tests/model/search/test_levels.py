@@ -37,14 +37,11 @@ def test_a_block_is_its_median_and_how_its_samples_differ() -> None:
     assert np.exp(found.log_shares) == pytest.approx(np.array([[0.5, 1.0], [0.25, 1.0], [0.5, 1.0]]))
 
 
-@pytest.mark.parametrize("samples", [[], [[]], [[0.0]], [[-1.0]], [[math.nan]], [1.0]])
+@pytest.mark.parametrize("samples", [[], [[]], [[0.0]], [[math.nan]], [1.0]])
 def test_blocks_without_times_are_refused(samples: Any) -> None:
     with pytest.raises(ValueError, match=r"samples_s.*: found"):
         summarise_block(samples)
-
-
-def test_nothing_timed_is_refused() -> None:
-    with pytest.raises(ValueError, match="summaries: found no block; allowed is at least one"):
+    with pytest.raises(ValueError, match="summaries: found no block"):
         fit_levels({"decode": {}})
 
 
@@ -101,16 +98,13 @@ def test_arms_that_no_block_connects_cannot_be_compared() -> None:
     assert levels.variance([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]).tolist() == [math.inf, pytest.approx(0.0, abs=1e-9)]
 
 
-def test_the_typical_arm_is_the_least_noise_of_any() -> None:
+def test_the_typical_arm_is_the_least_noise_of_any_and_samples_that_all_agree_still_differ() -> None:
     levels = fit_levels({"calm": {0: block(1.0)}, "one": {0: block(1.0, 0.02)}, "two": {0: block(1.0, 0.06)}})
     calm, one, two = levels.block_variance
     assert calm == pytest.approx(one)
     assert two == pytest.approx(9 * one)
-
-
-def test_samples_that_all_agree_still_differ_by_a_little() -> None:
-    levels = fit_levels({"a": {0: block(1.0)}, "b": {0: block(2.0)}})
-    assert levels.variance([[1.0, -1.0]]) == pytest.approx([2 * math.pi / 2 * SMALLEST_NOISE**2 / 5])
+    agree = fit_levels({"a": {0: block(1.0)}, "b": {0: block(2.0)}})
+    assert agree.variance([[1.0, -1.0]]) == pytest.approx([2 * math.pi / 2 * SMALLEST_NOISE**2 / 5])
 
 
 def test_blocks_that_differ_by_more_than_their_samples_widen_every_interval() -> None:

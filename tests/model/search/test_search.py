@@ -66,18 +66,18 @@ def test_bounds_allow_for_the_uncertainty_of_both_arms() -> None:
     assert found == {0.005: False, 0.1: True}
 
 
-def test_a_fall_of_t_verify_ends_the_pruning() -> None:
-    """At 1.3, T_verify(1) would rule out all others; its neighbour takes 1.0, so that nothing is ruled out unseen."""
-    cell = Cell(t_verify_s=(1.3, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
-    end = cell.search([question(0.3, 8)])
-    assert cell.timed == set(range(1, 9))
-    assert end.verdicts[0].gamma == 2
-
-
-def test_a_fall_within_the_uncertainty_does_not() -> None:
-    cell = Cell(t_verify_s=(1.004, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), spread=0.02)
+@pytest.mark.parametrize(
+    ("first_s", "spread", "timed"),
+    [
+        # at 1.3, T_verify(1) would rule out all others; its neighbour takes 1.0, so nothing is ruled out unseen
+        (1.3, 0.0, set(range(1, 9))),
+        (1.004, 0.02, {1, 2}),  # a fall within the uncertainty
+    ],
+)
+def test_a_fall_of_t_verify_ends_the_pruning(first_s: float, spread: float, timed: set[int]) -> None:
+    cell = Cell(t_verify_s=(first_s, *(1.0,) * 7), spread=spread)
     cell.search([question(0.3, 8)])
-    assert cell.timed == {1, 2}
+    assert cell.timed == timed
 
 
 def test_neighbours_of_the_best_are_timed_though_their_bounds_rule_them_out() -> None:
@@ -102,16 +102,6 @@ def test_effort_goes_to_the_leader_and_its_strongest_challenger() -> None:
     assert len(raced) > 5
     assert {frozenset(arms) for arms in raced} == {frozenset({"verify:3", "verify:4"})}
     assert (end.reason, end.verdicts[0].gamma) == ("decided", 3)
-
-
-def test_a_smaller_zone_takes_longer() -> None:
-    steps = {}
-    for zone in (0.02, 0.01):
-        cell = Cell(t_verify_s=(1.0, 1.0, 1.0, 1.0863, 1.6), spread=0.05)
-        end = cell.search([question(0.8, 5)], cell.settings(indifference=zone, max_blocks=400))
-        assert end.reason == "decided"
-        steps[zone] = len(cell.log)
-    assert steps[0.01] > 2 * steps[0.02]
 
 
 def test_the_draft_is_timed_along_where_it_dominates_the_uncertainty() -> None:
