@@ -5,17 +5,13 @@ import pytest
 from specgauge.model.costs import AutoregressiveDraft, LookupDraft, ParallelDraft, draft_kind
 
 
-def test_costs_by_kind() -> None:
+def test_costs_and_passes_by_kind() -> None:
     assert AutoregressiveDraft(t_draft_s=2.0).total_s([0, 1, 3]).tolist() == [0.0, 2.0, 6.0]
     assert AutoregressiveDraft(t_draft_s=[1.0, 2.0, 4.0]).total_s([1, 2, 3]).tolist() == [1.0, 3.0, 7.0]
     assert ParallelDraft(t_pass_s=2.0).total_s([0, 1, 6]).tolist() == [0.0, 2.0, 2.0]
     assert LookupDraft(t_lookup_s=0.5).total_s([0, 1, 10]).tolist() == [0.0, 0.5, 0.5]
-
-
-def test_passes_by_kind() -> None:
-    assert AutoregressiveDraft(t_draft_s=2.0).passes([0, 3]).tolist() == [0, 3]
-    assert ParallelDraft(t_pass_s=2.0).passes([0, 3]).tolist() == [0, 1]
-    assert LookupDraft().passes([0, 3]).tolist() == [0, 1]
+    kinds = (AutoregressiveDraft(t_draft_s=2.0), ParallelDraft(t_pass_s=2.0), LookupDraft())
+    assert [kind.passes([0, 3]).tolist() for kind in kinds] == [[0, 3], [0, 1], [0, 1]]
 
 
 def test_kinds_by_name() -> None:

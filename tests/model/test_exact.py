@@ -1,12 +1,14 @@
 """Speculative sampling in exact arithmetic: the output law is the target's, whatever the draft."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
-from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution, proposal_probs
+from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution
 from tests.model.enumeration import round_distribution, sequence_distribution, target_sequence_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
@@ -31,30 +33,53 @@ def pairs(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
     return target, target if draw(st.booleans()) and draw(st.booleans()) else draw(distributions(size))
 
 
-def test_the_three_token_example() -> None:
-    law = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
-    np.testing.assert_allclose(law.accepted, [0.1, 0.1, 0.4], atol=1e-15)
-    np.testing.assert_allclose(law.accept, [1.0, 1.0, 0.5], atol=1e-15)
-    np.testing.assert_allclose(law.surplus, [0.0, 0.0, 0.4], atol=1e-15)
-    np.testing.assert_allclose(law.deficit, [0.1, 0.3, 0.0], atol=1e-15)
-    np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)
-    np.testing.assert_allclose(law.output, [0.2, 0.4, 0.4], atol=1e-15)
-    assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
-    assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
-    assert law.residual[2] == 0.0
+THREE = ([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
 
 
-def test_a_greedy_draft_proposes_a_one_hot() -> None:
-    law = position_distribution([0.6, 0.4], [0.8, 0.2], draft_sampling="greedy")
-    assert law.draft_probs.tolist() == [1.0, 0.0]
-    np.testing.assert_allclose(law.output, [0.6, 0.4], atol=1e-15)
-    assert proposal_probs([0.2, 0.4, 0.4], "greedy").tolist() == [0.0, 1.0, 0.0]
-
-
-def test_the_proposal_is_what_the_draft_was_drawn_from() -> None:
-    law = position_distribution([0.4, 0.6, 0.0, 0.0], [0.625, 0.375, 0.0, 0.0])
-    np.testing.assert_allclose(law.output, [0.4, 0.6, 0.0, 0.0], atol=1e-15)
-    assert law.accept.tolist() == [0.64, 1.0, 0.0, 0.0]
+@pytest.mark.parametrize(
+    ("target", "draft", "options", "expected"),
+    [
+        (
+            *THREE,
+            {},
+            {
+                "accepted": [0.1, 0.1, 0.4],
+                "accept": [1.0, 1.0, 0.5],
+                "surplus": [0.0, 0.0, 0.4],
+                "deficit": [0.1, 0.3, 0.0],
+                "residual": [0.25, 0.75, 0.0],
+                "output": [0.2, 0.4, 0.4],
+                "overlap": 0.6,
+                "rejected": 0.4,
+            },
+        ),
+        (
+            [0.6, 0.4],
+            [0.8, 0.2],
+            {"draft_sampling": "greedy"},
+            {"draft_probs": [1.0, 0.0], "accepted": [0.6, 0.0], "output": [0.6, 0.4]},
+        ),
+        (
+            [0.4, 0.6, 0.0, 0.0],
+            [0.625, 0.375, 0.0, 0.0],
+            {},
+            {"accept": [0.64, 1.0, 0.0, 0.0], "output": [0.4, 0.6, 0.0, 0.0]},
+        ),
+        (
+            [0.5, 0.5],
+            [0.8, 0.2],
+            {"rule": "match"},
+            {"accepted": [0.4, 0.1], "residual": [0.2, 0.8], "output": [0.5, 0.5]},
+        ),
+        ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7], {}, {"rejected": 0.0, "residual": [0.0, 0.0, 0.0]}),
+        ([0.5, 0.5, 0.0], [0.0, 0.0, 1.0], {}, {"overlap": 0.0, "residual": [0.5, 0.5, 0.0]}),
+        ([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5], {}, {"overlap": [0.7, 1.0], "residual": [[0.0, 1.0], [0.0, 0.0]]}),
+    ],
+)
+def test_distributions_by_hand(target: Any, draft: Any, options: Any, expected: dict[str, Any]) -> None:
+    here = position_distribution(target, draft, **options)
+    for name, values in expected.items():
+        np.testing.assert_allclose(getattr(here, name), values, atol=1e-15, err_msg=name)
 
 
 def test_a_large_vocabulary_puts_no_floor_under_the_residual() -> None:
@@ -63,22 +88,6 @@ def test_a_large_vocabulary_puts_no_floor_under_the_residual() -> None:
     law = position_distribution(target, draft)
     assert law.residual[1] == 1.0
     assert np.count_nonzero(law.residual) == 1
-
-
-def test_match_rule_by_hand() -> None:
-    law = position_distribution([0.5, 0.5], [0.8, 0.2], rule="match")
-    np.testing.assert_allclose(law.accepted, [0.4, 0.1], atol=1e-15)
-    np.testing.assert_allclose(law.residual, [0.2, 0.8], atol=1e-15)
-    np.testing.assert_allclose(law.output, [0.5, 0.5], atol=1e-15)
-
-
-def test_identical_distributions_reject_nothing_and_disjoint_ones_everything() -> None:
-    same = position_distribution([0.1, 0.2, 0.7], [0.1, 0.2, 0.7])
-    assert float(same.rejected) == 0.0
-    assert same.residual.tolist() == [0.0, 0.0, 0.0]
-    apart = position_distribution([0.5, 0.5, 0.0], [0.0, 0.0, 1.0])
-    assert float(apart.overlap) == 0.0
-    assert apart.residual.tolist() == [0.5, 0.5, 0.0]
 
 
 @settings(max_examples=300)
@@ -96,12 +105,6 @@ def test_output_is_the_target(
     np.testing.assert_allclose(law.draft_probs * law.accept, law.accepted, atol=1e-15)
     assert float(law.overlap + law.rejected) == pytest.approx(1.0, abs=1e-12)
     assert float(law.rejected) == pytest.approx(float(law.deficit.sum()), abs=1e-12)
-
-
-def test_positions_come_in_batches() -> None:
-    law = position_distribution([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5])
-    np.testing.assert_allclose(law.overlap, [0.7, 1.0], atol=1e-15)
-    assert law.residual.tolist() == [[0.0, 1.0], [0.0, 0.0]]
 
 
 def markov(table: FloatArray):  # type: ignore[no-untyped-def]
@@ -138,21 +141,18 @@ def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "draft", "message"),
+    ("target", "draft", "options", "message"),
     [
-        ([0.2, 0.4], [0.1, 0.9], r"sum of target_probs: found 0\.6, allowed: 1"),
-        ([0.5, 0.5], [0.5, 0.25, 0.25], "draft_probs: found 3 tokens for 2 in target_probs"),
-        ([1.5, -0.5], [0.5, 0.5], r"target_probs \(item 1\): found 1\.5"),
-        ([], [], "target_probs: found no list of probabilities"),
+        ([0.2, 0.4], [0.1, 0.9], {}, r"sum of target_probs: found 0\.6"),
+        ([0.5, 0.5], [0.5, 0.25, 0.25], {}, "draft_probs: found 3 tokens for 2 in target_probs"),
+        ([1.5, -0.5], [0.5, 0.5], {}, r"target_probs \(item 1\): found 1\.5"),
+        ([], [], {}, "target_probs: found no list of probabilities"),
+        ([1.0], [1.0], {"rule": "typical"}, "rule: found 'typical'"),
+        ([1.0], [1.0], {"draft_sampling": "beam"}, "draft_sampling: found 'beam'"),
     ],
 )
-def test_bad_distributions_are_refused(target: list[float], draft: list[float], message: str) -> None:
+def test_bad_distributions_and_unknown_rules_are_refused(
+    target: list[float], draft: list[float], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        position_distribution(target, draft)
-
-
-def test_unknown_rules_are_refused() -> None:
-    with pytest.raises(ValueError, match="rule: found 'typical', allowed: ratio, match"):
-        position_distribution([1.0], [1.0], rule="typical")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="draft_sampling: found 'beam', allowed: same, greedy"):
-        position_distribution([1.0], [1.0], draft_sampling="beam")  # type: ignore[arg-type]
+        position_distribution(target, draft, **options)
