@@ -54,12 +54,6 @@ def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
         assert leaf["probability"] == pytest.approx(mass, abs=1e-12)
 
 
-def test_a_greedy_draft_is_shown_as_its_argmax() -> None:
-    document = explanation_document(explain([[0.6, 0.4]], [[0.8, 0.2]], draft_sampling="greedy"))
-    assert [t["draft_prob"] for t in document["positions"][0]["tokens"]] == [1.0, 0.0]
-    assert [t["output"] for t in document["positions"][0]["tokens"]] == pytest.approx([0.6, 0.4])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -104,15 +104,12 @@ def test_confidence_that_tells_easy_from_hard_beats_the_best_fixed_gamma(per_dra
     assert ours.switches_per_round < 0.5
 
 
-@pytest.mark.parametrize("batch_size", [1, 2])
-def test_where_drafting_never_pays_the_renewal_rule_is_plain(batch_size: int) -> None:
+def test_where_drafting_never_pays_the_renewal_rule_is_plain() -> None:
     texts = made_texts(np.full((6, 24), 0.05))
-    result = quick(texts, linear_costs(4, 0.5, batch_size=batch_size), some("renewal", "heuristic"))
+    result = quick(texts, linear_costs(4, 0.5, batch_size=2), some("renewal", "heuristic"))
     ours = result.policies["renewal"]
     assert ours.speedup.value == pytest.approx(1.0, abs=1e-12)
-    assert ours.mean_gamma == 0
-    assert result.best_fixed_gamma == 0
-    assert ours.gap_closed_by_start is None or abs(ours.gap_closed_by_start.value) < 1e-9
+    assert (ours.mean_gamma, result.best_fixed_gamma) == (0, 0)
     assert result.policies["heuristic"].speedup.value < 0.9
 
 
@@ -160,12 +157,6 @@ def test_a_batch_of_like_rows_is_as_fast_as_one_row() -> None:
     batch = quick(texts, linear_costs(4, 0.1, batch_size=3), makers)
     assert batch.policies["two"].speedup.value == pytest.approx(alone.policies["two"].speedup.value)
     assert batch.best_fixed_speedup == pytest.approx(alone.best_fixed_speedup)
-
-
-def test_the_same_seed_gives_the_same_numbers() -> None:
-    texts = made_texts(regions(4, 10, easy=0.9, hard=0.3, width=5))
-    once, again = (quick(texts, linear_costs(4, 0.2), some("renewal", "exp3")) for _ in range(2))
-    assert once == again
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
