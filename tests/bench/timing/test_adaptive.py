@@ -16,6 +16,7 @@ from specgauge.bench.timing.adaptive import AdaptiveCellTimer, batch_order, meas
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.bench.timing.clock import timed_marks
 from specgauge.configs.schema import PrecisionConfig
+from specgauge.model.arms import Arm, verify_gammas
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.search.search import SEARCH_NOTE
@@ -61,7 +62,7 @@ class ScriptedBench:
         error = self.times.fail(arm, self.batch_size, context)
         if error is not None:
             raise error
-        tokens = int(arm.partition(":")[2]) + 1 if arm.startswith("verify") else 1
+        tokens = (Arm.parse(arm).gamma or 0) + 1
         seconds = self.times.target_s(self.batch_size, context, tokens)
         if arm in ("draft", "draft_catch_up"):
             seconds = 0.1
@@ -121,7 +122,7 @@ def arms_by_block(lines: Sequence[BlockRecord], cell_id: str) -> dict[int, set[s
 
 def gammas_timed(lines: Sequence[BlockRecord], cell_id: str) -> set[int]:
     arms = set().union(*arms_by_block(lines, cell_id).values())
-    return {int(arm.partition(":")[2]) for arm in arms if arm.startswith("verify")}
+    return set(verify_gammas(arms))
 
 
 def test_every_step_is_what_the_search_asks_for(search: Any) -> None:
