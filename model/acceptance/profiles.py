@@ -141,7 +141,7 @@ def profile_from_alpha(alpha: float) -> AcceptanceProfile:
 def profile_from_conditional(rates: ArrayLike) -> AcceptanceProfile:
     """From P(draft i accepted given that those before it were), i = 1 … gamma; these may rise and fall."""
     given = _one_list("conditional rates", probabilities("conditional rates", rates))
-    return _from_survival("conditional", np.cumprod(given), tail_rate=float(given[-1]))
+    return _from_survival("conditional", np.cumprod(given, dtype=np.float64), tail_rate=float(given[-1]))
 
 
 def profile_from_marginal(rates: ArrayLike) -> AcceptanceProfile:
@@ -171,7 +171,7 @@ def profile_from_counts(accepted: ArrayLike, *, rounds: int) -> AcceptanceProfil
     conditional = passed / np.maximum(tested, 1)
     return _from_survival(
         "counts",
-        np.cumprod(conditional),
+        np.cumprod(conditional, dtype=np.float64),
         tail_rate=float(conditional[np.flatnonzero(tested)[-1]]),
         fit=one_alpha_from_counts(passed, tested),
     )
@@ -269,7 +269,7 @@ def one_alpha_from_counts(accepted: IntArray, tested: IntArray) -> OneAlpha:
     total = int(tested.sum())
     rate = float(accepted.sum()) / total
     low, high = wilson_interval(rate, total, CONFIDENCE)
-    survival = np.cumprod(accepted / np.maximum(tested, 1))
+    survival = np.cumprod(accepted / np.maximum(tested, 1), dtype=np.float64)
     return _one_alpha(survival, rate, low=low, high=high, p_value=_uneven_p_value(accepted, tested, rate))
 
 

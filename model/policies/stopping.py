@@ -185,6 +185,7 @@ class _RenewalChoices(GammaChoices):
         self._cap = len(policy.t_round_s) - 1
         self._prices = [policy.further_prices_s(depth) for depth in range(self._cap)]
         self._history = policy.forecast.start(calls)
+        self._survival = np.ones((calls, 1))
         self._start_round()
 
     def goes_on(self, depth: int, signals: Signals) -> BoolArray:
@@ -250,6 +251,7 @@ class RenewalCall:
         self._cap = len(policy.t_round_s) - 1
         self._prices_s = [policy.further_prices_s(depth).tolist() for depth in range(self._cap)]
         self._tested = self._confidence = self._accepted = 0.0
+        self._survival: list[float] = []
         self.gamma = 0
         """The most drafts of the next round."""
         self._start_round()
@@ -298,14 +300,14 @@ class RenewalCall:
         total, lean = forecast.prior_weight + self._tested, forecast.prior_weight * forecast.mean
         self._r, self._e = (lean + self._confidence) / total, (lean + self._accepted) / total
         self._seen: list[list[float]] = []
-        self._survival: list[float] = []
+        self._survival = []
         one, r, e = forecast.first_weights
         steady = _cut(one + r * self._r + e * self._e)
         self._further = list(accumulate(steady**power for power in range(self._cap)))
         pays = self._policy.fewest > 0 or self._pays(0, steady)
         self.gamma = self._cap if pays else 0
 
-    def _probability(self, weights: tuple[float, float, float, float], z: float) -> float:
+    def _probability(self, weights: tuple[float, ...], z: float) -> float:
         one, of_z, r, e = weights
         return _cut((one + r * self._r + e * self._e) + of_z * z)
 

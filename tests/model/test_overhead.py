@@ -29,7 +29,7 @@ def test_implied_overhead_and_relative_errors_by_hand() -> None:
 
 def fitted(speedups: Array, groups: Sequence[str] = GROUPS, rows: Sequence[int] = range(4)) -> OverheadFit:
     own = list(rows)
-    costs = {"t_decode_s": DECODE[own], "t_costs_s": COSTS[own], "t_verify_s": 0.01}
+    costs: dict[str, Any] = {"t_decode_s": DECODE[own], "t_costs_s": COSTS[own], "t_verify_s": 0.01}
     return fit_overhead(OMEGA[own], **costs, speedup_measured=speedups[own], groups=groups)
 
 

@@ -177,10 +177,10 @@ def test_one_text_by_hand() -> None:
 def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(3)
     survival = np.cumprod(generator.random((5, 6, 2)) < 0.7, axis=2).astype(float)
-    offered, lengths = generator.integers(0, 3, (5, 6)), [4, 0, 6, 2, 6]
-    whole = renewal_by_start(survival, survival, offered, lengths, [False] * 5, [1, 2], 2)
+    offered, sizes = generator.integers(0, 3, (5, 6)), ([4, 0, 6, 2, 6], [False] * 5)
+    whole = renewal_by_start(survival, survival, offered, *sizes, [1, 2], 2)
     monkeypatch.setattr("specgauge.model.acceptance.renewal.CHUNK_CELLS", 1)
-    cut = renewal_by_start(survival, survival, offered, lengths, [False] * 5, [1, 2], 2)
+    cut = renewal_by_start(survival, survival, offered, *sizes, [1, 2], 2)
     for column in fields(RenewalResult):
         np.testing.assert_array_equal(getattr(cut, column.name), getattr(whole, column.name))
     assert whole.rounds[1].tolist() == [0.0, 0.0]

@@ -73,29 +73,19 @@ def test_the_uncertainty_of_a_ratio_is_that_of_medians_in_shared_blocks() -> Non
     levels = fit_levels({arm: {b: block(t, SPREAD) for b in range(4)} for arm, t in (("a", 1.0), ("b", 3.0))})
     one_block = math.pi / 2 * (SPREAD / STEP_OF_NORMAL) ** 2 / 5
     assert levels.scale == 1.0
-    assert levels.variance([[1.0, -1.0]]) == pytest.approx([2 * one_block / 4])
-    assert levels.variance([[0.0, 0.0]]) == pytest.approx([0.0])
+    assert levels.variance([[1.0, -1.0], [0.0, 0.0]]) == pytest.approx([2 * one_block / 4, 0.0])
     assert levels.block_variance == pytest.approx([one_block] * 2)
 
 
-def test_an_arm_is_held_against_another_through_a_third() -> None:
+def test_an_arm_is_held_against_another_through_a_third_or_not_at_all() -> None:
     """b was never timed beside c: their ratio has the uncertainty of both their ratios to a."""
-    levels = fit_levels(
-        {
-            "a": {0: block(1.0, SPREAD), 1: block(2.0, SPREAD)},
-            "b": {0: block(3.0, SPREAD)},
-            "c": {1: block(8.0, SPREAD)},
-        }
-    )
+    a, b, c = ({0: block(1.0, SPREAD), 1: block(2.0, SPREAD)}, {0: block(3.0, SPREAD)}, {1: block(8.0, SPREAD)})
+    levels = fit_levels({"a": a, "b": b, "c": c})
     one_block = float(levels.block_variance[0])
     assert levels.seconds("c") / levels.seconds("b") == pytest.approx(4 / 3)
-    assert levels.variance([[1.0, -1.0, 0.0]]) == pytest.approx([2 * one_block])
-    assert levels.variance([[0.0, 1.0, -1.0]]) == pytest.approx([4 * one_block])
-
-
-def test_arms_that_no_block_connects_cannot_be_compared() -> None:
-    levels = fit_levels({"a": {0: block(1.0)}, "b": {1: block(2.0)}, "c": {0: block(1.0)}})
-    assert levels.variance([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]).tolist() == [math.inf, pytest.approx(0.0, abs=1e-9)]
+    assert levels.variance([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]]) == pytest.approx([2 * one_block, 4 * one_block])
+    apart = fit_levels({"a": {0: block(1.0)}, "b": {1: block(2.0)}, "c": {0: block(1.0)}})
+    assert apart.variance([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]).tolist() == [math.inf, pytest.approx(0.0, abs=1e-9)]
 
 
 def test_the_typical_arm_is_the_least_noise_of_any_and_samples_that_all_agree_still_differ() -> None:
@@ -152,13 +142,8 @@ def test_what_is_taken_as_it_is_is_exact() -> None:
 
 def test_blocks_are_brought_to_one_pace() -> None:
     """Block 1 is four times as slow as block 0: both are taken at twice the pace of block 0."""
-    samples = {
-        "decode": {0: np.array([[1.0]] * 3), 1: np.array([[4.0]] * 3)},
-        "draft": {1: np.array([[0.4, 0.8]] * 2)},
-        "verify:1": {},
-    }
-    found = level_blocks(samples)
-    assert found["decode"][0] == pytest.approx(np.array([[2.0]] * 3))
-    assert found["decode"][1] == pytest.approx(np.array([[2.0]] * 3))
+    decode = {0: np.full((3, 1), 1.0), 1: np.full((3, 1), 4.0)}
+    found = level_blocks({"decode": decode, "draft": {1: np.array([[0.4, 0.8]] * 2)}, "verify:1": {}})
+    assert [found["decode"][number].tolist() for number in (0, 1)] == [[[pytest.approx(2.0)]] * 3] * 2
     assert found["draft"][1] == pytest.approx(np.array([[0.2, 0.4]] * 2))
     assert found["verify:1"] == {}
