@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal
-from tests.model.speculation import AllTexts, Expectation, Pair, all_texts, enumerate_process
+from tests.model.speculation import AllTexts, Expectation, Pair, Rounds, all_texts, enumerate_process, one_round
 
 # Token 0 is easy for the draft and likely to come again, token 2 is neither: runs of acceptance, as in real texts.
 TARGET = np.array([[0.8, 0.15, 0.05], [0.4, 0.25, 0.35], [0.2, 0.1, 0.7]])
@@ -19,6 +19,10 @@ WAYS = [("ratio", False), ("match", False), ("ratio", True), ("match", True)]
 
 def make_pair(rule: str, greedy: bool, eos: int | None) -> Pair:
     return Pair(target=TARGET, draft=DRAFT, rule=rule, greedy_draft=greedy, eos=eos)
+
+
+def rounds_of(pair: Pair) -> Rounds:
+    return lambda text, gamma: one_round(pair, text[-1] if text else FIRST, gamma)
 
 
 def run(texts: AllTexts, gamma: int, length_limits: int | None = LIMIT) -> RenewalResult:
@@ -33,7 +37,7 @@ def test_averages_over_the_targets_texts_are_those_of_the_enumerated_process(
     rule: str, greedy: bool, eos: int | None, gamma: int
 ) -> None:
     pair = make_pair(rule, greedy, eos)
-    process = enumerate_process(pair, FIRST, LIMIT, gamma, GAMMA_MAX, COSTS_S)
+    process = enumerate_process(rounds_of(pair), LIMIT, gamma, GAMMA_MAX, COSTS_S)
     texts = all_texts(pair, FIRST, LIMIT)
     assert texts.chances.sum() == pytest.approx(1, abs=1e-12)
     for text, chance in zip(texts.texts, texts.chances, strict=True):
@@ -62,7 +66,7 @@ def test_uniform_positions_and_overlap_inside_the_pass_give_another_number(
     rule: str, greedy: bool, eos: int | None
 ) -> None:
     pair, gamma = make_pair(rule, greedy, eos), 2
-    process: Expectation = enumerate_process(pair, FIRST, LIMIT, gamma, GAMMA_MAX, COSTS_S)
+    process: Expectation = enumerate_process(rounds_of(pair), LIMIT, gamma, GAMMA_MAX, COSTS_S)
     texts = all_texts(pair, FIRST, LIMIT)
     every_position = run(texts, 0)
     one_draft, two_drafts = texts.overlap[:, :-1], texts.acceptance[:, :-1] * texts.overlap[:, 1:]

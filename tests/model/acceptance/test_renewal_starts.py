@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_products
 from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from tests.model.speculation import Expectation, Pair, Round, enumerate_process, verified
 
 LIMIT, DEPTH, FIRST = 6, 3, 0
 TARGET = np.array([[0.6, 0.3, 0.1], [0.25, 0.25, 0.5], [0.5, 0.1, 0.4]])
@@ -58,61 +58,14 @@ def lookup(text: tuple[int, ...]) -> tuple[int, ...]:
     return ()
 
 
-@dataclass(kw_only=True)
-class Counted:
-    rounds: float = 0.0
-    tested: float = 0.0
-    accepted: float = 0.0
-    starts: float = 0.0
-    committed: float = 0.0
-    full: float = 0.0
-    by_drafts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    texts: dict[tuple[int, ...], float] = field(default_factory=lambda: defaultdict(float))
+def enumerated(gamma: int, eos: int | None) -> Expectation:
+    """A certain draft is accepted with the target's probability of it, as by the match rule."""
+    pair = Pair(target=TARGET, draft=TARGET, rule="match", greedy_draft=True, eos=eos)
 
+    def rounds(text: tuple[int, ...], drafts: int) -> Iterator[Round]:
+        return verified(pair, (PROMPT + text)[-1], lookup(PROMPT + text)[:drafts])
 
-def branches(
-    text: tuple[int, ...], drafts: tuple[int, ...], eos: int | None
-) -> Iterator[tuple[float, tuple[int, ...], int]]:
-    """(chance, emitted, accepted) of one round; a certain draft is accepted with the target's probability of it."""
-    chance = 1.0
-    emitted: tuple[int, ...] = ()
-    for accepted, draft in enumerate(drafts):
-        law = TARGET[(text + emitted)[-1]]
-        for other in range(3):
-            if other != draft:
-                yield chance * law[other], (*emitted, other), accepted
-        chance, emitted = chance * law[draft], (*emitted, draft)
-        if draft == eos:
-            yield chance, emitted, accepted + 1
-            return
-    for bonus in range(3):
-        yield chance * TARGET[(text + emitted)[-1]][bonus], (*emitted, bonus), len(drafts)
-
-
-def enumerated(gamma: int, eos: int | None) -> Counted:
-    found = Counted()
-    states: dict[tuple[int, ...], float] = {(): 1.0}
-    while states:
-        text = min(states, key=len)
-        chance = states.pop(text)
-        offered, left = lookup(PROMPT + text), LIMIT - len(text)
-        drafts = offered[: min(gamma, left - 1)]
-        found.rounds += chance
-        if left >= DEPTH:
-            found.starts += chance
-            found.by_drafts[len(offered[:gamma])] += chance
-            for weight, emitted, accepted in branches(PROMPT + text, offered[:gamma], eos):
-                found.committed += chance * weight * len(emitted)
-                found.full += chance * weight * (accepted == gamma)
-        for weight, emitted, accepted in branches(PROMPT + text, drafts, eos):
-            found.accepted += chance * weight * accepted
-            found.tested += chance * weight * (accepted + (len(emitted) > accepted and accepted < len(drafts)))
-            after = text + emitted
-            if emitted[-1] == eos or len(after) == LIMIT:
-                found.texts[after] += chance * weight
-            else:
-                states[after] = states.get(after, 0.0) + chance * weight
-    return found
+    return enumerate_process(rounds, LIMIT, gamma, DEPTH, np.ones(DEPTH + 1))
 
 
 def recorded(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -143,11 +96,11 @@ def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: i
     lengths, ended = [len(text) for text in texts], [text[-1] == eos for text in texts]
     result = renewal_by_start(survival, ahead, offered, lengths, ended, [gamma], DEPTH, length_limits=LIMIT)
     assert result.rounds_by_drafts is not None
-    for name in ("rounds", "tested", "accepted", "starts", "committed"):
+    for name in ("rounds", "tested", "accepted", "starts", "committed", "catch_ups"):
         assert weights @ getattr(result, name) == pytest.approx(getattr(process, name), abs=1e-12), name
     assert weights @ result.tested_overlap == pytest.approx(process.accepted, abs=1e-12)
     if gamma:
-        assert weights @ result.full_acceptance == pytest.approx(process.full, abs=1e-12)
+        assert weights @ result.full_acceptance == pytest.approx(process.survival[gamma], abs=1e-12)
     for drafts in range(DEPTH + 1):
         assert weights @ result.rounds_by_drafts[:, 0, drafts] == pytest.approx(process.by_drafts[drafts], abs=1e-12)
     by_prompt = result.by_prompt(np.zeros(len(texts)))
