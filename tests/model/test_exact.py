@@ -1,4 +1,4 @@
-"""Speculative sampling in exact arithmetic: the output law is the target's, whatever the draft."""
+"""Speculative sampling in exact arithmetic: the output is distributed as the target's, whatever the draft."""
 
 from typing import Any
 
@@ -85,9 +85,9 @@ def test_distributions_by_hand(target: Any, draft: Any, options: Any, expected: 
 def test_a_large_vocabulary_puts_no_floor_under_the_residual() -> None:
     target, draft = np.zeros(100_000), np.zeros(100_000)
     target[:2], draft[:2] = (0.6, 0.4), (0.8, 0.2)
-    law = position_distribution(target, draft)
-    assert law.residual[1] == 1.0
-    assert np.count_nonzero(law.residual) == 1
+    here = position_distribution(target, draft)
+    assert here.residual[1] == 1.0
+    assert np.count_nonzero(here.residual) == 1
 
 
 @settings(max_examples=300)
@@ -96,15 +96,15 @@ def test_output_is_the_target(
     pair: tuple[FloatArray, FloatArray], rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = pair
-    law = position_distribution(target, draft, rule=rule, draft_sampling=draft_sampling)
-    np.testing.assert_allclose(law.output, law.target_probs, atol=1e-12)
-    assert np.all(law.accepted[law.target_probs == 0] == 0)
-    assert np.all(law.residual[law.target_probs == 0] == 0)
-    assert np.all(law.accepted[law.draft_probs == 0] == 0)
-    assert np.all((law.accept >= 0) & (law.accept <= 1))
-    np.testing.assert_allclose(law.draft_probs * law.accept, law.accepted, atol=1e-15)
-    assert float(law.overlap + law.rejected) == pytest.approx(1.0, abs=1e-12)
-    assert float(law.rejected) == pytest.approx(float(law.deficit.sum()), abs=1e-12)
+    here = position_distribution(target, draft, rule=rule, draft_sampling=draft_sampling)
+    np.testing.assert_allclose(here.output, here.target_probs, atol=1e-12)
+    assert np.all(here.accepted[here.target_probs == 0] == 0)
+    assert np.all(here.residual[here.target_probs == 0] == 0)
+    assert np.all(here.accepted[here.draft_probs == 0] == 0)
+    assert np.all((here.accept >= 0) & (here.accept <= 1))
+    np.testing.assert_allclose(here.draft_probs * here.accept, here.accepted, atol=1e-15)
+    assert float(here.overlap + here.rejected) == pytest.approx(1.0, abs=1e-12)
+    assert float(here.rejected) == pytest.approx(float(here.deficit.sum()), abs=1e-12)
 
 
 def markov(table: FloatArray):  # type: ignore[no-untyped-def]
@@ -120,7 +120,7 @@ def chains(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
 
 @settings(max_examples=60, deadline=None)
 @given(chains(), st.integers(0, 3), st.sampled_from(RULES), st.sampled_from(DRAFTS))
-def test_enumerated_chains_have_the_law_of_the_target(
+def test_enumerated_chains_are_distributed_as_the_target(
     tables: tuple[FloatArray, FloatArray], gamma: int, rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = markov(tables[0]), markov(tables[1])
@@ -131,11 +131,11 @@ def test_enumerated_chains_have_the_law_of_the_target(
 
 
 def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
-    law = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
-    lengths = {n: sum(mass for tokens, mass in law.items() if len(tokens) == n) for n in (1, 2, 3)}
+    found = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
+    lengths = {n: sum(mass for tokens, mass in found.items() if len(tokens) == n) for n in (1, 2, 3)}
     assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
-    assert sum(law.values()) == pytest.approx(1.0, abs=1e-15)
-    assert (2,) not in law
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-15)
+    assert (2,) not in found
     perfect = round_distribution(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
     assert perfect == {(0, 0, 0, 0): 1.0}
 

@@ -162,7 +162,7 @@ def test_logits_that_nothing_can_be_drawn_from_are_refused(
     st.one_of(st.none(), st.floats(0, 1)),
     st.integers(1, 3),
 )
-def test_the_chain_is_a_law_that_keeps_the_maximum_and_odds(
+def test_the_chain_is_a_distribution_that_keeps_the_maximum_and_odds(
     tenths: list[int], top_k: int | None, top_p: float | None, min_p: float | None, keep: int
 ) -> None:
     logits = np.array(tenths) / 10

@@ -96,7 +96,7 @@ def test_a_token_without_mass_is_never_drawn(masses: list[float], u: float) -> N
     assert int(inverse_cdf([masses], [u])[0]) == token
 
 
-def test_inverse_cdf_draws_the_law() -> None:
+def test_inverse_cdf_draws_the_distribution() -> None:
     probs = np.array([0.2, 0.0, 0.5, 0.3])
     drawn = inverse_cdf(probs, uniforms(0, np.arange(100_000), 0, 0, "token"))
     counts = np.bincount(drawn, minlength=4)
@@ -114,6 +114,6 @@ def test_inverse_cdf_draws_the_law() -> None:
         ([0.5, 0.5], float("nan"), r"outside \[0, 1\)"),
     ],
 )
-def test_inverse_cdf_refuses_what_is_no_law(probs: list[float], u: float, message: str) -> None:
+def test_inverse_cdf_refuses_what_is_no_distribution(probs: list[float], u: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         inverse_cdf(probs, u)
