@@ -22,6 +22,7 @@ SHAPE: dict[str, Any] = {
     "bos_token_id": 2,
     "eos_token_id": 1,
     "tie_word_embeddings": False,
+    "initializer_range": 0.2,
 }
 
 
@@ -43,7 +44,7 @@ def word_tokenizer(words: Sequence[str] = WORDS, *, template: str | None = None,
 def llama(rows: int = len(WORDS), *, seed: int = 0, **settings: Any) -> Any:
     """A random Llama in float32."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, initializer_range=0.2, **{**SHAPE, **settings}))
+    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, **{**SHAPE, **settings}))
 
 
 def save(folder: Path, model: Any, tokenizer: Any) -> Path:

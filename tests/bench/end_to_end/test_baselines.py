@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.end_to_end.baselines import (
     Generated,
@@ -20,10 +19,10 @@ from specgauge.bench.end_to_end.baselines import (
 )
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
+from tests.bench import decoded
 from tests.bench.conftest import FakeClock, FakeDevice
+from tests.bench.decoded import GREEDY, Make
 
-Make = Callable[..., LoadedModel]
-GREEDY = SamplingSettings(temperature=0.0)
 PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=1.3)
 DRAWN = SamplingSettings(temperature=0.8, top_k=6, top_p=0.95, min_p=0.01)
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 9, 1, 0]]
@@ -52,7 +51,7 @@ def test_greedy_texts_are_ours(tiny_model: Make, settings: SamplingSettings, dty
     target, draft = tiny_model(eos=(4,), scale=0.3), tiny_model(seed=1, scale=0.3)
     for loaded in (target, draft):
         loaded.model.to(dtype)  # type: ignore[arg-type]
-    ours = generate_plain(target, PROMPTS, settings, max_new_tokens=12, seed=0, prompt_numbers=NUMBERS)
+    ours = decoded.plain(target, settings, PROMPTS, new=12, numbers=NUMBERS)
     assert plain(target, settings).texts == ours
     for prompt, text in zip(PROMPTS, ours, strict=True):
         assert assisted(target, draft, settings, prompt, prompt_number=text.prompt).texts == [text]
@@ -93,8 +92,7 @@ def test_settings_that_came_with_the_model_are_put_aside(tiny_model: Make) -> No
     target = tiny_model()
     settings: Any = target.model.generation_config
     settings.update(do_sample=True, temperature=0.1, repetition_penalty=5.0, no_repeat_ngram_size=1, eos_token_id=[1])
-    ours = generate_plain(target, PROMPTS, GREEDY, max_new_tokens=12, seed=0, prompt_numbers=NUMBERS)
-    assert plain(target).texts == ours
+    assert plain(target).texts == decoded.plain(target, GREEDY, PROMPTS, new=12, numbers=NUMBERS)
 
 
 def test_drawn_texts_follow_the_seed_and_leave_torchs_own_alone(tiny_model: Make) -> None:
@@ -158,18 +156,11 @@ def test_tokens_after_the_end_are_not_counted(tiny_model: Make) -> None:
 
 def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
     target = tiny_model(max_context=20)
-    options: Any = {"max_new_tokens": 4, "seed": 0}
-    with pytest.raises(ValueError, match=r"tiny: expected prompts of one length, got 1, 2 tokens"):
-        generate_with_transformers(target, [[1], [2, 3]], GREEDY, prompt_numbers=[0, 1], **options)
-    with pytest.raises(ValueError, match="prompts: expected one or more"):
-        generate_with_transformers(target, [], GREEDY, prompt_numbers=[], **options)
-    with pytest.raises(ValueError, match="prompt 0 has no token"):
-        generate_with_transformers(target, [[]], GREEDY, prompt_numbers=[0], **options)
-    with pytest.raises(ValueError, match="prompt 2: expected ids from 0 to 10, got 11"):
-        generate_with_transformers(target, [[1, 11]], GREEDY, prompt_numbers=[2], **options)
+    options: Any = {"max_new_tokens": 4, "seed": 0, "prompt_numbers": [0, 1]}
+    for prompts, words in (([[1], [2, 3]], "tiny: expected prompts of one length"), ([[], [1]], "prompt 0 has no")):
+        with pytest.raises(ValueError, match=words):
+            generate_with_transformers(target, prompts, GREEDY, **options)
     with pytest.raises(ValueError, match="prompt 5 has 17 tokens"):
         assisted(target, target, GREEDY, [1] * 17, max_new_tokens=4, prompt_number=5)
-    with pytest.raises(ValueError, match="max_new_tokens: expected 1 or more, got 0"):
-        plain(target, max_new_tokens=0)
     with pytest.raises(ValueError, match="gamma: expected 1 or more where generation is assisted, got 0"):
         assisted(target, target, gamma=0)
