@@ -7,9 +7,8 @@ the sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the
 the same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index,
 purpose).
 
-A policy may choose γ from round to round, one for all rows, and stop a round's drafting where the draft's own signals
-say so; the distribution stays the target's.  What a policy does may follow from all rows, so that a row then equals its
-own batch of one in distribution; token for token only where γ does not depend on the batch.
+A policy chooses γ from round to round, one for all rows, and may stop a round's drafting by the draft's own signals; a
+row then equals its own batch of one in distribution, token for token only where γ does not depend on the batch.
 
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0)
     decoded = decoder.run(prompts, gamma=4, max_new_tokens=64, prompt_numbers=range(len(prompts)))
@@ -123,17 +122,10 @@ class SpeculativeDecoder:
         forced_rates: float | Sequence[float] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take a target, a drafter and a chain.
+        """Take a target, a drafter, and the sampling chain of both.
 
-        Args:
-            target: writes the texts.
-            drafter: proposes.
-            settings: the sampling chain of both.
-            seed: every uniform is a function of it.
-            acceptance_rule: ``ratio`` or ``match``.
-            forced_rates: accept at one rate, or at one for each place of a round, whatever the models say; the texts
-                are then not the target's.
-            clock: that of the models' devices unless given.
+        forced_rates: accept at one rate, or at one for each place of a round, whatever the models say; the texts are
+        then not the target's.
 
         Raises:
             ValueError: an unknown rule, or a rate outside [0, 1].
@@ -159,16 +151,10 @@ class SpeculativeDecoder:
         prompt_numbers: Sequence[int],
         repetition: int = 0,
     ) -> Interleavable[Decoded]:
-        """Decode, a round at a time, until every row met an end token or ``max_new_tokens``.
+        """Decode B prompts, a round at a time, until every row met an end token or ``max_new_tokens``.
 
-        The first step goes up to the first round.  The drafter has one batch at a time.
-
-        Args:
-            prompts: B prompts.
-            gamma: a number, or a policy, begun anew; one that reads signals is asked after every draft.
-            max_new_tokens: most tokens of a text.
-            prompt_numbers: (B,) the prompts' numbers, of which uniforms are a function.
-            repetition: likewise.
+        The first step goes up to the first round.  A policy is begun anew; one that reads signals is asked after every
+        draft.  The drafter has one batch at a time.
 
         Raises:
             ValueError: no prompt, an empty one, one without room in the target's context or with an id that the target
@@ -177,8 +163,8 @@ class SpeculativeDecoder:
         """
         policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
         choice = policy.begin()
-        most_drafts = choice.gamma if policy.reads_signals else None
-        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts=most_drafts)
+        round_drafts = choice.gamma if policy.reads_signals else None
+        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts)
         forced = self.verifier.rates is not None
         self.clock.synchronize()
         marks = [self.clock.mark()]
@@ -219,13 +205,9 @@ class SpeculativeDecoder:
         max_new_tokens: int,
         numbers: Sequence[int],
         repetition: int,
-        *,
-        round_drafts: int | None = None,
+        round_drafts: int | None,
     ) -> Batch:
-        """The batch before anything ran; ValueError where it cannot run.
-
-        round_drafts: most drafts of the first round of a policy that reads signals; None for all other policies.
-        """
+        """The batch before anything ran; ``round_drafts`` are those of a first round that reads signals."""
         rows = new_rows(self.target, prompts, numbers, max_new_tokens)
         longest = max(row.prompt_tokens for row in rows)
         history = None
@@ -305,7 +287,7 @@ class SpeculativeDecoder:
         stamps.append(self.clock.mark())
 
         self._refuse_faults(rows, outcomes, positions)
-        tops, entropies = _signals(proposal)
+        tops, entropies = proposal.signals()
         records = []
         for index, row in enumerate(rows):
             if not active[index]:
@@ -349,11 +331,11 @@ class SpeculativeDecoder:
 
     def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
         """Each row's γ in force, 0 where it has ended, and what set it."""
-        limits = [
-            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted) for row in batch.rows
-        ]
         return [
-            (gamma if row.ended is None else 0, limit) for row, (gamma, limit) in zip(batch.rows, limits, strict=True)
+            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted)
+            if row.ended is None
+            else (0, "asked")
+            for row in batch.rows
         ]
 
     def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, check: EarlyStopCheck | None) -> Proposal:
@@ -362,11 +344,3 @@ class SpeculativeDecoder:
             return Proposal.of_none(len(gammas), self.target.device)
         uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
         return self.drafter.propose(batch.committed, gammas, uniforms, check)
-
-
-def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:
-    """(largest probabilities, entropies) by row; empty lists where the drafter kept none."""
-    empty: list[list[float]] = [[] for _ in proposal.drafted]
-    if proposal.top_probs is None or proposal.entropies_nats is None:
-        return empty, empty
-    return proposal.top_probs.tolist(), proposal.entropies_nats.tolist()

@@ -1,13 +1,12 @@
 """Plain decoding in batches, a step at a time: the texts acceptance is measured on, and the baseline of speculation.
 
-Rows of different prompts decode together in one cache with a length per row; every draw is a function of (seed, prompt,
-repetition, token index), so that a row's text is the same alone and in any batch.
+Rows of different prompts decode together; every draw is a function of (seed, prompt, repetition, token index), so that
+a row's text is the same alone and in any batch.
 
     texts = generate_plain(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1, 2])
 
-Decodings can be interleaved, a round of one and then of another, so that a machine that drifts hits all alike.  Such a
-decoding is a generator: after every round it yields how far it is, in tokens of a text, and it returns what it found.
-It is sent whether time was spent elsewhere meanwhile, so that its clock leaves that out.
+Decodings can be interleaved, so that a machine that drifts hits all alike.  Such a decoding is a generator: after every
+round it yields how far it is, in tokens of a text, is sent whether time was spent elsewhere, and returns what it found.
 
     found = interleave({"plain": plain_steps(…), "speculate:3": decoder.rounds(…)})
 
@@ -56,8 +55,7 @@ def uninterrupted(decode: Callable[Arguments, Interleavable[Result]]) -> Callabl
 def interleave(decodings: Mapping[str, Interleavable[Result]]) -> dict[str, Result]:
     """Run all to their ends; the next round is always that of the shortest text, the first named where equal.
 
-    All are thus at the same place of their texts at any time, whatever a round of each commits.  Each first step, up to
-    the first yield, runs in the order given.  An exception of one ends all.
+    Each first step, up to the first yield, runs in the order given.  An exception of one ends all.
     """
     reached: dict[str, float] = {}
     found: dict[str, Result] = {}

@@ -7,10 +7,9 @@
     adaptive:NAME  the decoder under a policy that chooses γ from round to round; the plain loop where it never drafts
 
 All arms decode the same batch of prompts before the next batch, in an order shuffled by batch.  Eager ones are
-interleaved round by round, always the arm whose text is shortest, so that a machine that slows down hits all alike and
-every comparison is between neighbours in time; `generate` cannot be interrupted, and is run before or after them.
-Compiled and captured forwards own their buffers, and a cache for each arm may be more than memory holds: arms then run
-one after another.
+interleaved round by round, so that a machine that slows down hits all alike; `generate` cannot be interrupted, and is
+run before or after them.  Where forwards are compiled or captured, or memory does not hold a cache for each arm, arms
+run one after another.
 
     bench = EndToEnd(pair, settings, max_new_tokens=64, seed=0)
     arms = shuffled(end_to_end_arms([2, 3]), seed=0, block=0)
@@ -25,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -36,7 +34,6 @@ from specgauge.bench.decoding.records import Text
 from specgauge.bench.device import free_memory, is_out_of_memory
 from specgauge.bench.end_to_end.arm_runs import (
     ArmRun,
-    Request,
     Round,
     caches_fit,
     request_of,
@@ -149,13 +146,8 @@ class EndToEnd:
         That gives the rounds each of them should take, and those at every other γ that is decoded beside it. Greedy
         texts are compared with the plain loop's, where that is an arm.
 
-        Args:
-            arms: in the order in which each begins.
-            prompts: B prompts.
-            prompt_numbers: (B,) the prompts' numbers.
-            repetition: of which uniforms are a function as well.
-            policies: what chooses γ under each adaptive arm.
-            window: positions that a round has left to be counted among the expected starts; the largest γ unless given.
+        policies: what chooses γ under each adaptive arm.  window: positions that a round has left to be counted among
+        the expected starts; the largest γ unless given.
 
         Raises:
             ValueError: as the decoder and `generate`.
@@ -171,10 +163,10 @@ class EndToEnd:
         )
         asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
         found = self._against_plain(undisturbed(lambda: self._every(arms, asked)))
-        gammas = sorted(gamma for arm in arms if (gamma := Arm.parse(arm).gamma))
+        speculating = {arm: gamma for arm in arms if (gamma := Arm.parse(arm).gamma)}
+        gammas = sorted(speculating.values())
         if self.forced is not None or not gammas:
             return found
-        speculating = [arm for arm in arms if Arm.parse(arm).gamma]
         expected = expected_counts(
             self.pair,
             [text for arm in speculating for text in found[arm].texts],
@@ -186,10 +178,18 @@ class EndToEnd:
             draft_sampling=self.draft_sampling,
         )
         of_text = iter(expected)
-        for arm in speculating:
+        for arm, gamma in speculating.items():
             own = [next(of_text) for _ in found[arm].requests]
-            requests = map(partial(_expecting, gammas), found[arm].requests, own)
-            rounds = (_with_signals(one, own[one.row]) for one in found[arm].rounds)
+            requests = [
+                replace(
+                    request,
+                    expected_rounds=one.rounds[gammas.index(gamma)],
+                    expected_starts=one.starts,
+                    expected_committed=one.committed,
+                )
+                for request, one in zip(found[arm].requests, own, strict=True)
+            ]
+            rounds = [_with_signals(one, own[one.row]) for one in found[arm].rounds]
             found[arm] = replace(found[arm], requests=tuple(requests), rounds=tuple(rounds))
         return found
 
@@ -309,14 +309,3 @@ def _with_signals(one: Round, read: ExpectedCounts) -> Round:
     """The round with what the draft says of the drafts that were tested, read off the text afterwards."""
     tested = slice(one.position - 1, one.position - 1 + min(one.accepted + 1, one.drafted))
     return replace(one, top_probs=read.top_probs[tested], entropies_nats=read.entropies_nats[tested])
-
-
-def _expecting(gammas: Sequence[int], request: Request, expected: ExpectedCounts) -> Request:
-    """The request with what its text should take at its own γ and at every other."""
-    assert request.gamma is not None
-    return replace(
-        request,
-        expected_rounds=expected.rounds[gammas.index(request.gamma)],
-        expected_starts=expected.starts,
-        expected_committed=expected.committed,
-    )

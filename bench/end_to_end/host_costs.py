@@ -2,12 +2,9 @@
 
     ε       median of accept + rest over the rounds with all rows active of one call at the middle γ: testing more
             drafts takes a little longer, and ε is one number for all γ
-    check   (chain of γ drafts with a check after each but the last − the same chain without) / (γ − 1): the median over
-            neighbours in time where the one comes first and over those where the other does, and the mean of both,
-            since a machine drifts; the policy asked is the one that computes most, so that its own time is in it.
-            Lookups are all there before anybody asks: a check is the policy's own time
-
-A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
+    check   (chain of γ drafts with a check after each but the last − the same chain without) / (γ − 1): the mean of the
+            medians over neighbours in time, either of them first, since a machine drifts; the policy asked is the one
+            that computes most.  Where lookups draft, a check is the policy's own time
 
     costs = measure_host_costs(decoder, prompts, gamma_max=6, max_new_tokens=64)
     costs.t_look_s

@@ -133,16 +133,6 @@ def test_a_mask_is_made_ready_once_for_all_layers(monkeypatch: pytest.MonkeyPatc
         assert len(made) == count
 
 
-def test_what_lies_behind_a_mask_has_no_influence() -> None:
-    query, key, value = states(4, 13)
-    mask = ragged_mask(4, 13)
-    hidden = ~mask[:, :, -1, :, None]
-    spoilt_key, spoilt_value = key.masked_fill(hidden, 1e6), value.masked_fill(hidden, -1e6)
-    for written_out in (False, True):
-        expected = attend(query, key, value, mask, written_out=written_out)
-        assert_equal(attend(query, spoilt_key, spoilt_value, mask, written_out=written_out), expected)
-
-
 @pytest.mark.parametrize(
     ("new", "queries", "grouped"), [(1, (3, 2, 2, 8), False), (64, (3, 2, 128, 8), False), (65, (3, 4, 65, 8), True)]
 )

@@ -46,14 +46,6 @@ def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Make) -> Non
     assert text(0, 0, 0) == text(0, 0, 0)
 
 
-def test_a_repetition_penalty_sees_the_whole_history(tiny_model: Make) -> None:
-    """With an enormous penalty no token comes twice, neither from the prompt nor from the text."""
-    settings = SamplingSettings(temperature=0.0, repetition_penalty=100.0)
-    model = tiny_model(scale=0.05, vocabulary=30)
-    (text,) = plain(model, settings, [[1, 2, 3]], new=10)
-    assert len({*text.tokens, 1, 2, 3}) == len(text.tokens) + 3
-
-
 def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) -> None:
     class Ticks(HostClock):
         now_s = 0.0

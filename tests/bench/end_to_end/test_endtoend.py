@@ -15,7 +15,6 @@ import torch
 from specgauge.bench.decoding.drafters import ModelDrafter, confidence
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.decoding.verification import Verifier
-from specgauge.bench.end_to_end import arm_runs as arm_caches
 from specgauge.bench.end_to_end import end_to_end as endtoend
 from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_bytes, run_of_decoded, weight_bytes
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
@@ -203,24 +202,15 @@ def test_arms_whose_caches_are_too_much_together_run_one_after_another(
     assert bench.interleaves
 
 
-def test_arms_are_not_interleaved_where_little_memory_is_free(
-    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arm_caches, "free_bytes", lambda device: 1000)
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
-    found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
-    assert not bench.interleaves
-    assert texts(found["speculate:3"]) == texts(found["plain"])
-
-
 def test_arms_are_not_interleaved_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
     caches = cache_bytes(pair.target, batch_size=3, tokens=13) or 0
     caches += cache_bytes(pair.draft_model, batch_size=3, tokens=13) or 0
     needed = weight_bytes(pair) + (len(ARMS) - 1) * caches  # generate runs alone
     for memory, interleaves in ((needed, True), (needed - 1, False)):
         bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=memory)
-        bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
+        found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
         assert bench.interleaves is interleaves
+        assert texts(found["speculate:3"]) == texts(found["plain"])
 
 
 def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,19 +20,14 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from transformers import JambaConfig, JambaForCausalLM, Lfm2Config, MambaConfig, MambaForCausalLM, T5Config
 
 from specgauge.bench.models.load_errors import one_line, quiet_loading
-from tests.bench.loading_checks import (
+from tests.bench.models.conftest import (
     Recorder,
     change_json,
     change_weights,
-    checkpoint,
-    copied,
     load,
-    record,
     refusal,
 )
 from tests.bench.tiny_checkpoints import SHAPE, llama, save, word_tokenizer
-
-__all__ = ["checkpoint", "copied", "record"]  # fixtures
 
 JAMBA = {**SHAPE, "num_hidden_layers": 8, "num_experts": 2}
 RELEASE = f"transformers {transformers.__version__}"

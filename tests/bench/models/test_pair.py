@@ -26,10 +26,8 @@ from specgauge.bench.models.pair import (
     load_pair,
 )
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
-from tests.bench.loading_checks import NAME, Recorder, change_json, checkpoint, copied, load, record, refusal
+from tests.bench.models.conftest import NAME, Recorder, change_json, load, refusal
 from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
-
-__all__ = ["checkpoint", "copied", "record"]  # fixtures
 
 
 def test_a_good_directory(checkpoint: Path) -> None:

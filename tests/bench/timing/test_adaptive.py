@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.models.pair import LoadedPair
-from specgauge.bench.timing.adaptive import batch_order, measure_adaptively
+from specgauge.bench.timing.adaptive import batch_order
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
-from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.search.search import SEARCH_NOTE
 from tests.bench.timing.conftest import Run, cell
@@ -108,11 +106,6 @@ def test_the_cells_of_a_batch_size_are_interleaved_step_by_step(search: Any) -> 
     assert [block for _, block in first] == sorted(block for _, block in first)
 
 
-def test_a_fall_of_t_verify_ends_the_pruning(search: Any) -> None:
-    lines = search([cell()], lambda batch_size, context, tokens: 1.3 if tokens == 2 else 1.0, question(0.3, 8))
-    assert gammas_timed(lines, "1-64") == set(GAMMAS)
-
-
 @pytest.mark.parametrize("limit", ["max_seconds", "max_cell_seconds"])
 def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: Any, limit: str) -> None:
     """The opening alone takes 16 s: two samples of 1 + .8 + .1 + 1 s, a first call and a warm-up of each as well."""
@@ -149,19 +142,6 @@ def test_seconds_are_those_of_the_batch_size(search: Any) -> None:
     assert gammas_timed(lines, "1-64") == gammas_timed(lines, "2-64") == {1, 3, 4, 5, 6}
 
 
-def test_a_machine_that_slows_down_favours_nobody(timed: Run, fake_device: Any) -> None:
-    """A third slower from 60 s on, in the third step."""
-
-    def seconds_of(arm: str, batch_size: int, context: int) -> float:
-        tokens = int(arm.partition(":")[2]) + 1 if arm.startswith("verify") else 1
-        pace = 1.0 if fake_device.now_s < 60 else 4 / 3
-        return pace * (0.1 if arm in ("draft", "draft_catch_up") else CLIFF_S[tokens - 1])
-
-    lines = timed([cell()], seconds_of, gammas=GAMMAS, questions=[QUESTION], max_blocks=20)
-    assert arms_by_block(lines, "1-64")[4] == {"verify:3", "verify:4", "verify:5"}
-    assert "best is 2.4" in next(str(line.reason) for line in lines if line.arm == "verify:2")
-
-
 def test_cells_between_others_are_checked(search: Any) -> None:
     """Costs rise with batch size and context on lines: only the four corners are searched."""
 
@@ -181,18 +161,6 @@ def test_cells_between_others_are_checked(search: Any) -> None:
     reasons = {line.arm: line.reason for line in lines if line.cell_id == "2-128" and line.status == "skipped"}
     assert str(reasons["verify:8"]).startswith("not timed: S about 1.")
     assert "by the costs of cells around, which this one keeps to; best is 2." in str(reasons["verify:8"])
-
-
-def test_a_cell_that_does_not_keep_to_its_neighbours_is_searched(search: Any) -> None:
-    """At context 128 the tile ends one token earlier: γ = 3 is best there."""
-
-    def target_s(batch_size: int, context: int, tokens: int) -> float:
-        return 1.6 if tokens > (4 if context == 128 else 5) else 1.0
-
-    lines = search([cell(1, 64), cell(1, 128), cell(1, 192)], target_s)
-    assert gammas_timed(lines, "1-128") == {2, 3, 4, 5}
-    reasons = {line.arm: line.reason for line in lines if line.cell_id == "1-128" and line.status == "skipped"}
-    assert reasons["verify:8"] == "cannot be best: S at most 1.8, best is 2.27"
 
 
 def test_the_ends_of_the_batch_sizes_come_first() -> None:
@@ -222,23 +190,3 @@ def test_an_arm_that_fails_ends_its_cell_and_no_other(search: Any, memory_journa
     broken = [line for line in lines if line.cell_id == "1-128" and line.status == "failed"]
     assert {line.reason for line in broken} == {"RuntimeError: kernel exploded"}
     assert gammas_timed(lines, "1-64") == {1, 3, 4, 5, 6}
-
-
-def test_a_real_tiny_pair_is_searched(tiny_model: Any, memory_journal: Any) -> None:
-    """No fake: whatever it finds, the base arms have their blocks, and every γ is timed or says why not."""
-    measure_adaptively(
-        LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1)),
-        [cell(2, 20)],
-        questions={"2-20": [question(0.5, 3)]},
-        gammas=(1, 2, 3),
-        prompts=[[1, 2, 3], [4, 5]],
-        precision=PrecisionConfig(min_blocks=2, max_blocks=3, block_samples=2),
-        journal=memory_journal,
-        seed=0,
-    )
-    for arm in (*BASE, *PREFILLS):
-        assert len(memory_journal.blocks("2-20", arm)) >= 2
-    for gamma in (1, 2, 3):
-        blocks = memory_journal.blocks("2-20", f"verify:{gamma}")
-        taken = [block for block in blocks.values() if block.status == "ok"]
-        assert len(taken) >= 2 or any(block.status == "skipped" and block.reason for block in blocks.values())

@@ -97,13 +97,6 @@ def test_every_row_holds_exactly_the_length_of_tokens(prompts: list[list[int]], 
         assert tokens == [order[position % len(order)] for position in range(length)]
 
 
-def test_a_workbench_holds_the_largest_round(bench: Bench) -> None:
-    opened = bench(batch_size=2)
-    assert opened.target.text.shape == opened.draft.text.shape == (2, LARGEST + GAMMA_MAX + 1)
-    assert torch.equal(opened.target.text, timing_rows(PROMPTS, 2, LARGEST + GAMMA_MAX + 1))
-    assert opened.target.cache.lengths == opened.draft.cache.lengths == [LARGEST + GAMMA_MAX + 1] * 2
-
-
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
 @pytest.mark.parametrize("context", [2, 7, LARGEST])
 @pytest.mark.parametrize(

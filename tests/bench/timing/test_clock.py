@@ -66,15 +66,6 @@ def two(request: pytest.FixtureRequest) -> TwoDevices:
     return TwoDevices(marks_on_host=request.param)
 
 
-def test_a_mark_waits_for_both_devices(two: TwoDevices) -> None:
-    two.launches(two.target, 0.5)()
-    two.launches(two.draft, 3.0)()
-    assert two.joint.mark() == pytest.approx(3.002, abs=1e-12)
-    two.launches(two.draft, 0.25)()
-    two.launches(two.target, 2.0)()
-    assert two.joint.mark() == pytest.approx(3.002 + 2.002, abs=1e-12)
-
-
 def test_work_on_either_device_is_timed(two: TwoDevices) -> None:
     """A draft of 4 s, a target's forward of 2 s: by the clock of the target's device alone the draft takes nothing."""
     steps = [two.launches(two.draft, 4.0), two.launches(two.target, 2.0)]
@@ -151,14 +142,6 @@ def test_work_is_repeated_until_no_stop_falls_into_it(stops: int) -> None:
 
     assert undisturbed(work) == stops
     assert done == list(range(stops + 1))
-
-
-def test_a_stop_between_two_pieces_of_work_disturbs_neither() -> None:
-    done = list[str]()
-    undisturbed(lambda: done.append("first"))
-    os.kill(os.getpid(), signal.SIGCONT)
-    undisturbed(lambda: done.append("second"))
-    assert done == ["first", "second"]
 
 
 def test_another_thread_works_without_a_watch() -> None:
