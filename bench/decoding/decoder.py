@@ -11,7 +11,7 @@ A policy chooses γ from round to round, one for all rows, and may stop a round'
 row then equals its own batch of one in distribution, token for token only where γ does not depend on the batch.
 
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0)
-    decoded = decoder.run(prompts, gamma=4, max_new_tokens=64, prompt_numbers=range(len(prompts)))
+    decoded = decoder.run(PromptBatch(prompts=prompts, numbers=[0, 1], max_new_tokens=64), gamma=4)
 
 Token index 0 is the token the target samples at the end of its prefill.  Shapes: B rows, G drafts, V vocabulary.
 """
@@ -29,7 +29,15 @@ from torch import Tensor
 from specgauge.bench.cache.cache import RowCache
 from specgauge.bench.decoding.drafters import Drafter, EarlyStopCheck, EarlyStopChecks, ModelDrafter, Proposal
 from specgauge.bench.decoding.plain import Interleavable, first_logits, new_rows, uninterrupted
-from specgauge.bench.decoding.records import Decoded, GammaLimit, NonFiniteLogitsError, RoundTimes, Row, RowRound
+from specgauge.bench.decoding.records import (
+    Decoded,
+    GammaLimit,
+    NonFiniteLogitsError,
+    PromptBatch,
+    RoundTimes,
+    Row,
+    RowRound,
+)
 from specgauge.bench.decoding.sampling import Draws, History, draw
 from specgauge.bench.decoding.verification import RowOutcome, Verifier, verify_block
 from specgauge.bench.models.pair import LoadedModel
@@ -43,14 +51,13 @@ from specgauge.model.sampling import SamplingSettings
 class Batch:
     """The rows of a static batch, what they are decoded with, and what has been recorded."""
 
+    given: PromptBatch
     rows: list[Row]
     cache: RowCache
     draws: Draws
     history: History | None
     reads_signals: bool
     """Whether the policy is asked after every draft."""
-    max_new_tokens: int
-    repetition: int
     edge: Any = None
     """The mark where the next round starts."""
     records: list[RowRound] = field(default_factory=list)
@@ -98,7 +105,7 @@ class Batch:
                 )
             )
         return Decoded(
-            texts=[row.text(self.repetition) for row in self.rows if row.ended is not None],
+            texts=[row.text(self.given.repetition) for row in self.rows if row.ended is not None],
             rows=self.records,
             times=times,
             prefill_target_s=clock.elapsed_s(marks[0], marks[1]),
@@ -142,16 +149,8 @@ class SpeculativeDecoder:
         )
 
     @torch.inference_mode()
-    def rounds(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        gamma: int | GammaPolicy,
-        max_new_tokens: int,
-        prompt_numbers: Sequence[int],
-        repetition: int = 0,
-    ) -> Interleavable[Decoded]:
-        """Decode B prompts, a round at a time, until every row met an end token or ``max_new_tokens``.
+    def rounds(self, given: PromptBatch, *, gamma: int | GammaPolicy) -> Interleavable[Decoded]:
+        """Decode a batch, a round at a time, until every row met an end token or its length.
 
         The first step goes up to the first round.  A policy is begun anew; one that reads signals is asked after every
         draft.  The drafter has one batch at a time.
@@ -163,8 +162,7 @@ class SpeculativeDecoder:
         """
         policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
         choice = policy.begin()
-        round_drafts = choice.gamma if policy.reads_signals else None
-        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts)
+        batch = self._begin(given, choice.gamma if policy.reads_signals else None)
         forced = self.verifier.rates is not None
         self.clock.synchronize()
         marks = [self.clock.mark()]
@@ -173,7 +171,7 @@ class SpeculativeDecoder:
             self.clock.synchronize()
             marks.append(self.clock.mark())
             if any(batch.active):
-                self.drafter.start(batch.committed, max_new_tokens)
+                self.drafter.start(batch.committed, given.max_new_tokens)
             self.clock.synchronize()
             marks.append(self.clock.mark())
             batch.edge = marks[-1]
@@ -199,37 +197,20 @@ class SpeculativeDecoder:
         if gamma and isinstance(self.drafter, ModelDrafter):
             self.drafter.compile(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
 
-    def _begin(
-        self,
-        prompts: Sequence[Sequence[int]],
-        max_new_tokens: int,
-        numbers: Sequence[int],
-        repetition: int,
-        round_drafts: int | None,
-    ) -> Batch:
+    def _begin(self, given: PromptBatch, round_drafts: int | None) -> Batch:
         """The batch before anything ran; ``round_drafts`` are those of a first round that reads signals."""
-        rows = new_rows(self.target, prompts, numbers, max_new_tokens)
-        longest = max(row.prompt_tokens for row in rows)
+        rows, device = new_rows(self.target, given), self.target.device
         history = None
         if self.settings.repetition_penalty != 1.0:
-            history = History(len(rows), self.verifier.vocabulary, self.target.device)
-        draws = Draws(
-            self.verifier.purposes(),
-            seed=self.seed,
-            prompts=numbers,
-            repetition=repetition,
-            tokens=max_new_tokens,
-            device=self.target.device,
-            round_drafts=round_drafts,
-        )
+            history = History(len(rows), self.verifier.vocabulary, device)
+        purposes = self.verifier.purposes()
         return Batch(
+            given=given,
             rows=rows,
-            cache=self.target.new_cache(batch_size=len(rows), tokens=longest + max_new_tokens),
-            draws=draws,
+            cache=self.target.new_cache(batch_size=len(rows), tokens=given.longest + given.max_new_tokens),
+            draws=Draws(purposes, given, seed=self.seed, device=device, round_drafts=round_drafts),
             reads_signals=round_drafts is not None,
             history=history,
-            max_new_tokens=max_new_tokens,
-            repetition=repetition,
         )
 
     def _first_token(self, batch: Batch) -> None:
@@ -246,7 +227,7 @@ class SpeculativeDecoder:
             if fault:
                 raise NonFiniteLogitsError(self.target.name, row.prompt, 0)
         for row, (token, _) in zip(rows, found, strict=True):
-            row.commit([token], self.target.eos_token_ids, batch.max_new_tokens)
+            row.commit([token], self.target.eos_token_ids, batch.given.max_new_tokens)
 
     def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
         """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
@@ -294,12 +275,12 @@ class SpeculativeDecoder:
                 continue
             context, drafted, run = len(row.committed) - 1, proposal.drafted[index], outcomes[index].accepted
             tokens = [*proposed[index][:run], outcomes[index].following]
-            emitted = row.commit(tokens, self.target.eos_token_ids, batch.max_new_tokens)
+            emitted = row.commit(tokens, self.target.eos_token_ids, batch.given.max_new_tokens)
             records.append(
                 RowRound(
                     round=len(batch.rounds),
                     prompt=row.prompt,
-                    repetition=batch.repetition,
+                    repetition=batch.given.repetition,
                     position=positions[index],
                     context=context,
                     gamma_asked=asked,
@@ -332,7 +313,7 @@ class SpeculativeDecoder:
     def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
         """Each row's γ in force, 0 where it has ended, and what set it."""
         return [
-            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted)
+            self.gamma_in_force(asked, len(row.committed) - 1, batch.given.max_new_tokens - row.emitted)
             if row.ended is None
             else (0, "asked")
             for row in batch.rows

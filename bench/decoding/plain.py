@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.records import NonFiniteLogitsError, Row, Text
+from specgauge.bench.decoding.records import NonFiniteLogitsError, PromptBatch, Row, Text
 from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, next_tokens, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
@@ -154,17 +154,9 @@ class PlainDecoded:
 
 @torch.inference_mode()
 def plain_steps(
-    model: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    max_new_tokens: int,
-    seed: int,
-    prompt_numbers: Sequence[int],
-    repetition: int = 0,
-    clock: Clock | None = None,
+    model: LoadedModel, batch: PromptBatch, settings: SamplingSettings, *, seed: int, clock: Clock | None = None
 ) -> Interleavable[PlainDecoded]:
-    """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``, step by step.
+    """Decode one static batch until every row ended by an end-of-text token or at its length, step by step.
 
     The first step goes up to the first token.
 
@@ -172,20 +164,13 @@ def plain_steps(
         ValueError: an empty prompt, one with an id the model does not have, or without room in the model's context.
         NonFiniteLogitsError: an active row has logits that are not numbers.
     """
-    rows = new_rows(model, prompts, prompt_numbers, max_new_tokens)
+    rows, prompts, max_new_tokens = new_rows(model, batch), batch.prompts, batch.max_new_tokens
     clock = clock_for(model.device) if clock is None else clock
-    cache = model.new_cache(batch_size=len(rows), tokens=max(row.prompt_tokens for row in rows) + max_new_tokens)
+    cache = model.new_cache(batch_size=len(rows), tokens=batch.longest + max_new_tokens)
     seen = None
     if settings.repetition_penalty != 1.0:
         seen = seen_tokens(*pad_right(prompts, 0, model.device), model.vocabulary_rows)
-    draws = Draws(
-        [] if settings.temperature == 0.0 else ["token"],
-        seed=seed,
-        prompts=prompt_numbers,
-        repetition=repetition,
-        tokens=max_new_tokens,
-        device=model.device,
-    )
+    draws = Draws([] if settings.temperature == 0.0 else ["token"], batch, seed=seed, device=model.device)
     clock.synchronize()
     edge, stamps, active = clock.mark(), [], []
     logits = first_logits(model, cache, prompts)
@@ -220,7 +205,7 @@ def plain_steps(
         PlainStep(position=index, active_rows=active[index], t_step_s=t_step_s)
         for index, t_step_s in enumerate(steps_s, start=1)
     ]
-    return PlainDecoded(texts=[row.text(repetition) for row in rows], prefill_s=prefill_s, steps=steps)
+    return PlainDecoded(texts=[row.text(batch.repetition) for row in rows], prefill_s=prefill_s, steps=steps)
 
 
 decode_plain = uninterrupted(plain_steps)
@@ -237,32 +222,23 @@ def generate_plain(
     repetition: int = 0,
 ) -> list[Text]:
     """The texts of `plain_steps`, decoded without a break; raises as that does."""
-    return decode_plain(
-        model,
-        prompts,
-        settings,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        prompt_numbers=prompt_numbers,
-        repetition=repetition,
-    ).texts
+    batch = PromptBatch(prompts=prompts, numbers=prompt_numbers, max_new_tokens=max_new_tokens, repetition=repetition)
+    return decode_plain(model, batch, settings, seed=seed).texts
 
 
-def new_rows(
-    model: LoadedModel, prompts: Sequence[Sequence[int]], numbers: Sequence[int], max_new_tokens: int
-) -> list[Row]:
+def new_rows(model: LoadedModel, batch: PromptBatch) -> list[Row]:
     """The rows of a batch before anything is written.
 
     Raises:
         ValueError: no prompt, no new token, or a prompt that `check_prompt` refuses.
     """
-    if not prompts:
+    if not batch.prompts:
         raise ValueError("prompts: expected one or more to decode, got none")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens: expected 1 or more, got {max_new_tokens}")
+    if batch.max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens: expected 1 or more, got {batch.max_new_tokens}")
     rows = []
-    for number, prompt in zip(numbers, prompts, strict=True):
-        check_prompt(model, prompt, max_new_tokens, number)
+    for number, prompt in zip(batch.numbers, batch.prompts, strict=True):
+        check_prompt(model, prompt, batch.max_new_tokens, number)
         rows.append(Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt)))
     return rows
 

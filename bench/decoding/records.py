@@ -23,6 +23,21 @@ GammaLimit = Literal["asked", "tokens_left", "target_context", "draft_context"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class PromptBatch:
+    """Prompts to decode together; uniforms are a function of their numbers and of the repetition."""
+
+    prompts: Sequence[Sequence[int]]
+    numbers: Sequence[int]
+    max_new_tokens: int
+    repetition: int = 0
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(len(prompt) for prompt in self.prompts)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Text:
     """One text the target wrote."""
 

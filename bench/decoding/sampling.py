@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.model.sampling import PURPOSES, SamplingSettings, uniforms
 
 _NUCLEUS_TOKENS = 1024
@@ -222,21 +223,19 @@ class Draws:
     def __init__(
         self,
         purposes: Sequence[str],
+        batch: PromptBatch,
         *,
         seed: int,
-        prompts: Sequence[int],
-        repetition: int,
-        tokens: int,
         device: torch.device,
         round_drafts: int | None = None,
     ) -> None:
-        """Compute the uniforms of ``tokens`` token indices.
+        """Compute the uniforms of a batch's token indices.
 
         round_drafts: where no two rounds may share a draft's uniform, for how many drafts a round to begin with.
         """
-        rows, indices = np.asarray(prompts, dtype=np.int64)[:, None], np.arange(tokens, dtype=np.int64)
-        self._given = (seed, rows, repetition, indices)
-        self._last, self._device = tokens - 1, device
+        tokens = np.arange(batch.max_new_tokens, dtype=np.int64)
+        self._given = (seed, np.asarray(batch.numbers, dtype=np.int64)[:, None], batch.repetition, tokens)
+        self._last, self._device = batch.max_new_tokens - 1, device
         own = self._uniforms([PURPOSES[purpose] for purpose in purposes])
         self._tables: dict[str, Tensor] = dict(zip(purposes, own, strict=True))
         self._of_rounds: Tensor | None = None

@@ -3,8 +3,8 @@
 A user without specgauge would call `generate`; a loop of ours that is slower than that would flatter speculation.  For
 the call the model has transformers' own attention and cache, and the sampling chain as its only generation settings.
 
-    plain = generate_with_transformers(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1])
-    assisted = assisted_with_transformers(target, draft, prompt, settings, gamma=4, max_new_tokens=64, seed=0, …)
+    plain = generate_with_transformers(target, batch, settings, seed=0)
+    assisted = generate_with_transformers(target, batch_of_one, settings, seed=0, draft=draft, gamma=4)
     assisted.decode_tokens / assisted.decode_s          # tokens a second after the first step
 
 Greedy texts are those of `specgauge.bench.decoding.plain`, but for ties within rounding.  Drawn texts have the same
@@ -14,7 +14,7 @@ after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding.plain import new_rows
-from specgauge.bench.decoding.records import Row, Text
+from specgauge.bench.decoding.records import PromptBatch, Text
 from specgauge.bench.models.load_errors import quiet_loading
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
@@ -100,52 +100,6 @@ def processor_chain(settings: SamplingSettings) -> LogitsProcessorList:
     return chain
 
 
-def generate_with_transformers(
-    target: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    max_new_tokens: int,
-    seed: int,
-    prompt_numbers: Sequence[int],
-    repetition: int = 0,
-    clock: Clock | None = None,
-) -> Generated:
-    """`target.model.generate` over one batch of prompts of equal length.
-
-    Raises:
-        ValueError: no prompt, an empty one, prompts of several lengths, or no room in the target's context.
-    """
-    rows = new_rows(target, prompts, prompt_numbers, max_new_tokens)
-    return _generate(target, None, rows, settings, 0, max_new_tokens, seed, repetition, clock)
-
-
-def assisted_with_transformers(
-    target: LoadedModel,
-    draft: LoadedModel,
-    prompt: Sequence[int],
-    settings: SamplingSettings,
-    *,
-    gamma: int,
-    max_new_tokens: int,
-    seed: int,
-    prompt_number: int,
-    repetition: int = 0,
-    clock: Clock | None = None,
-) -> Generated:
-    """`target.model.generate` with the draft as its assistant: γ drafts in every round, and no early stop.
-
-    One prompt at a time, as transformers assists no batch.
-
-    Raises:
-        ValueError: γ below 1, an empty prompt, or no room in the target's context.
-    """
-    if gamma < 1:
-        raise ValueError(f"gamma: expected 1 or more where generation is assisted, got {gamma}")
-    rows = new_rows(target, [prompt], [prompt_number], max_new_tokens)
-    return _generate(target, draft, rows, settings, gamma, max_new_tokens, seed, repetition, clock)
-
-
 Marks = list[tuple[int, Any]]
 """After every step: tokens that each row had then, the prompt included, and a mark of the clock."""
 
@@ -181,17 +135,28 @@ class _Rounds(BaseStreamer):
         """Nothing is left to do."""
 
 
-def _generate(
+def generate_with_transformers(
     target: LoadedModel,
-    draft: LoadedModel | None,
-    rows: Sequence[Row],
+    batch: PromptBatch,
     settings: SamplingSettings,
-    gamma: int,
-    max_new_tokens: int,
+    *,
     seed: int,
-    repetition: int,
-    clock: Clock | None,
+    draft: LoadedModel | None = None,
+    gamma: int = 0,
+    clock: Clock | None = None,
 ) -> Generated:
+    """`target.model.generate` over one batch of prompts of equal length.
+
+    With a draft as its assistant: γ drafts in every round, and no early stop, over one prompt, as transformers assists
+    no batch.
+
+    Raises:
+        ValueError: no prompt, an empty one, prompts of several lengths, no room in the target's context, or γ below 1
+            where generation is assisted.
+    """
+    if draft is not None and gamma < 1:
+        raise ValueError(f"gamma: expected 1 or more where generation is assisted, got {gamma}")
+    rows = new_rows(target, batch)
     lengths = sorted({row.prompt_tokens for row in rows})
     if len(lengths) > 1:
         raise ValueError(
@@ -214,7 +179,7 @@ def _generate(
             "assistant_confidence_threshold": 0.0,
         }
     generation = GenerationConfig(
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=batch.max_new_tokens,
         eos_token_id=ends or None,
         pad_token_id=ends[0] if ends else 0,
         do_sample=settings.temperature != 0.0,
@@ -240,7 +205,7 @@ def _generate(
     steps = 1 + next(i for i, (length, _) in enumerate(marks) if length >= longest)  # it may look beyond the end
     first = marks[0][0] - ids.shape[1]
     return Generated(
-        texts=[row.text(repetition) for row in rows],
+        texts=[row.text(batch.repetition) for row in rows],
         total_s=clock.elapsed_s(start, end),
         first_step_s=clock.elapsed_s(start, marks[0][1]),
         decode_s=clock.elapsed_s(marks[0][1], marks[steps - 1][1]),

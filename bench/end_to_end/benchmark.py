@@ -36,8 +36,8 @@ import torch
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.plain import PlainDecoded, decode_plain
-from specgauge.bench.decoding.records import Decoded, Text
-from specgauge.bench.end_to_end.baselines import assisted_with_transformers, generate_with_transformers
+from specgauge.bench.decoding.records import Decoded, PromptBatch, Text
+from specgauge.bench.end_to_end.baselines import generate_with_transformers
 from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.environment import use_threads
 from specgauge.bench.models.pair import LoadedModel, load_pair
@@ -105,29 +105,24 @@ def loops_to_compare(
 ) -> dict[str, Loop]:
     """Our decoder at γ, transformers assisted at γ, our plain loop, our decoder at γ = 0, transformers' plain loop."""
 
-    def given(number: int) -> dict[str, Any]:
-        return {"max_new_tokens": max_new_tokens, "prompt_numbers": [number]}
+    def batch(number: int) -> PromptBatch:
+        return PromptBatch(prompts=[prompts[number]], numbers=[number], max_new_tokens=max_new_tokens)
 
     def decode(number: int, *, gamma: int) -> LoopRun:
         decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=seed, clock=clock)
-        return _timed(clock, lambda: decoder.run([prompts[number]], gamma=gamma, **given(number)))
+        return _timed(clock, lambda: decoder.run(batch(number), gamma=gamma))
 
     def plain(number: int) -> LoopRun:
-        return _timed(clock, lambda: decode_plain(target, [prompts[number]], settings, seed=seed, **given(number)))
+        return _timed(clock, lambda: decode_plain(target, batch(number), settings, seed=seed))
 
-    def assisted(number: int) -> LoopRun:
-        own: dict[str, Any] = {"gamma": gamma, "max_new_tokens": max_new_tokens, "seed": seed + number, "clock": clock}
-        found = assisted_with_transformers(target, draft, prompts[number], settings, prompt_number=number, **own)
-        return LoopRun(text=found.texts[0], total_s=found.total_s)
-
-    def generate(number: int) -> LoopRun:
-        own: dict[str, Any] = {"seed": seed + number, "clock": clock, **given(number)}
-        found = generate_with_transformers(target, [prompts[number]], settings, **own)
+    def generate(number: int, **assistant: Any) -> LoopRun:
+        own: dict[str, Any] = {"seed": seed + number, "clock": clock, **assistant}
+        found = generate_with_transformers(target, batch(number), settings, **own)
         return LoopRun(text=found.texts[0], total_s=found.total_s)
 
     return {
         "speculative": partial(decode, gamma=gamma),
-        "assisted": assisted,
+        "assisted": partial(generate, draft=draft, gamma=gamma),
         "plain": plain,
         "gamma_0": partial(decode, gamma=0),
         "generate": generate,

@@ -22,6 +22,7 @@ import torch
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import EarlyStopChecks, ModelDrafter
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.timing.clock import Clock, timed_marks
 from specgauge.model.policies.forecast import by_confidence
 from specgauge.model.policies.policy import GammaChoice
@@ -74,8 +75,8 @@ def measure_host_costs(
 
     gamma_max: the most drafts that a policy may ask for.
     """
-    middle, numbers = (gamma_max + 1) // 2, range(len(prompts))
-    found = decoder.run(prompts, gamma=middle, max_new_tokens=max_new_tokens, prompt_numbers=numbers)
+    batch = PromptBatch(prompts=prompts, numbers=range(len(prompts)), max_new_tokens=max_new_tokens)
+    found = decoder.run(batch, gamma=(gamma_max + 1) // 2)
     whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,

@@ -7,8 +7,8 @@ from typing import Any
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
-from specgauge.bench.decoding.plain import generate_plain
-from specgauge.bench.decoding.records import Decoded, Text
+from specgauge.bench.decoding.plain import decode_plain
+from specgauge.bench.decoding.records import Decoded, PromptBatch, Text
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 
@@ -18,6 +18,14 @@ DRAWN = SamplingSettings()
 FILTERED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
 NEW = 14
+
+
+def batch_of(
+    prompts: Sequence[Sequence[int]], new: int, numbers: Sequence[int] | None = None, repetition: int = 0
+) -> PromptBatch:
+    """Prompts numbered from 0 on unless told otherwise."""
+    numbers = range(len(prompts)) if numbers is None else numbers
+    return PromptBatch(prompts=prompts, numbers=numbers, max_new_tokens=new, repetition=repetition)
 
 
 def decoder_of(
@@ -44,10 +52,8 @@ def decode(
     numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> Decoded:
-    """One batch, speculatively; prompts are numbered from 0 on unless told otherwise."""
-    numbers = range(len(prompts)) if numbers is None else numbers
-    decoder = decoder_of(target, draft, settings, **options)
-    return decoder.run(prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=numbers)
+    """One batch, speculatively."""
+    return decoder_of(target, draft, settings, **options).run(batch_of(prompts, new, numbers), gamma=gamma)
 
 
 def plain(
@@ -57,8 +63,7 @@ def plain(
     *,
     new: int = NEW,
     seed: int = 0,
-    numbers: Sequence[int] | None = None,
+    **numbered: Any,
 ) -> list[Text]:
     """The same batch by the plain loop."""
-    numbers = range(len(prompts)) if numbers is None else numbers
-    return generate_plain(target, prompts, settings, max_new_tokens=new, seed=seed, prompt_numbers=numbers)
+    return decode_plain(target, batch_of(prompts, new, **numbered), settings, seed=seed).texts

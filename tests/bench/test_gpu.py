@@ -20,7 +20,7 @@ from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.store.rundir import Run
-from tests.bench.decoded import GREEDY, decoder_of, plain
+from tests.bench.decoded import GREEDY, batch_of, decoder_of, plain
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,7 +62,7 @@ def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
         decoder.compile(batch_size=3, prompt_tokens=longest, gamma=3, max_new_tokens=new)
         with no_compilation("decoding"):
             for _ in range(3):
-                decoded = decoder.run(prompts, gamma=3, max_new_tokens=new, prompt_numbers=range(3))
+                decoded = decoder.run(batch_of(prompts, new), gamma=3)
                 found.append([text.tokens for text in decoded.texts])
     assert all(tokens == found[0] for tokens in found)
 

@@ -23,7 +23,7 @@ from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
 from tests.bench import decoded
-from tests.bench.decoded import DRAWN, GREEDY, decoder_of, plain
+from tests.bench.decoded import DRAWN, GREEDY, batch_of, decoder_of, plain
 from tests.bench.decoding.test_decoder_distribution import (
     CAUGHT,
     DRAFT,
@@ -197,7 +197,7 @@ def test_the_heuristic_grows_to_its_cap_and_the_next_call_starts_anew() -> None:
     target = scripted(always([0, 9, 0]), vocabulary=3)
     decoder = decoder_of(target, target)
     for _ in range(2):
-        found = decoder.run([[1]], gamma=HeuristicPolicy(), max_new_tokens=112, prompt_numbers=[0])
+        found = decoder.run(batch_of([[1]], 112), gamma=HeuristicPolicy())
         assert [row.gamma_asked for row in found.rows] == [5, 7, 9, 11, 13, 15, 16, 16, 16]
         assert [row.drafted for row in found.rows[:8]] == [5, 7, 9, 11, 13, 15, 16, 16]
         assert (found.rows[8].gamma, found.rows[8].gamma_limit) == (10, "tokens_left")
@@ -207,7 +207,7 @@ def test_what_is_learnt_while_drafting_is_forgotten_in_the_next_call() -> None:
     target, draft = (scripted(spread(*row), vocabulary=3) for row in ((0.5, 0.25, 0.25), (0.3, 0.4, 0.3)))
     decoder = decoder_of(target, draft, DRAWN)
     policy = AdaEdlPolicy(cap=5, start=0.53)
-    one, two = (decoder.run([[1]], gamma=policy, max_new_tokens=40, prompt_numbers=[0]) for _ in range(2))
+    one, two = (decoder.run(batch_of([[1]], 40), gamma=policy) for _ in range(2))
     assert one.rows == two.rows
     assert len({row.gamma_asked for row in one.rows}) > 1
 
@@ -236,7 +236,7 @@ def written(
     texts, asked = [], Counter[int]()
     for call in range(calls):
         numbers = range(call * rows, (call + 1) * rows)
-        found = decoder.run([PROMPT] * rows, gamma=policy, max_new_tokens=6, prompt_numbers=numbers)
+        found = decoder.run(batch_of([PROMPT] * rows, 6, numbers), gamma=policy)
         texts += [text.tokens for text in found.texts]
         asked.update({row.round: row.gamma_asked for row in found.rows if row.gamma_limit == "asked"}.values())
     return texts, asked

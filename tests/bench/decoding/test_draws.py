@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.decoding.sampling import ROUND_DRAFT, Draws
 from specgauge.model.sampling import PURPOSES, uniforms
 
@@ -14,7 +15,8 @@ CPU = torch.device("cpu")
 
 def draws(prompts: list[int], round_drafts: int | None = None) -> Draws:
     purposes = ["accept", "draft"]
-    return Draws(purposes, seed=1, prompts=prompts, repetition=2, tokens=8, device=CPU, round_drafts=round_drafts)
+    batch = PromptBatch(prompts=[], numbers=prompts, max_new_tokens=8, repetition=2)
+    return Draws(purposes, batch, seed=1, device=CPU, round_drafts=round_drafts)
 
 
 def test_a_uniform_is_that_of_its_place() -> None:

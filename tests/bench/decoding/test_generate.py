@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.plain import decode_plain, first_logits, generate_plain, plain_steps
+from specgauge.bench.decoding.plain import decode_plain, first_logits, plain_steps
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, FILTERED, GREEDY, PROMPTS, Make, plain
+from tests.bench.decoded import DRAWN, FILTERED, GREEDY, PROMPTS, Make, batch_of, plain
 from tests.bench.scripted import broken_at, scripted, text_of
 
 
@@ -39,8 +39,7 @@ def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Make) -> Non
     model = tiny_model(scale=0.1)
 
     def text(number: int, repetition: int, seed: int) -> tuple[int, ...]:
-        given: Any = {"max_new_tokens": 24, "seed": seed, "prompt_numbers": [number], "repetition": repetition}
-        return generate_plain(model, [[1, 2]], DRAWN, **given)[0].tokens
+        return plain(model, DRAWN, [[1, 2]], new=24, seed=seed, numbers=[number], repetition=repetition)[0].tokens
 
     assert len({text(0, 0, 0), text(1, 0, 0), text(0, 1, 0), text(0, 0, 1)}) == 4
     assert text(0, 0, 0) == text(0, 0, 0)
@@ -56,7 +55,7 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) ->
 
     (first, _) = plain(tiny_model(), prompts=[[1, 2], [3]], new=6)
     ending = tiny_model(eos=(first.tokens[2],))
-    found = decode_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1], clock=Ticks())
+    found = decode_plain(ending, batch_of([[1, 2], [3]], 6), GREEDY, seed=0, clock=Ticks())
     lengths = sorted(len(text.tokens) for text in found.texts)
     assert found.prefill_s == 1.0
     assert [step.position for step in found.steps] == list(range(1, lengths[1]))
@@ -74,7 +73,7 @@ def test_logits_that_are_no_numbers_are_named_before_a_token_is_drawn_from_them(
     place: int, value: float, settings: SamplingSettings
 ) -> None:
     model = scripted(broken_at(place, value), vocabulary=12, name="pair 'x' target")
-    steps = plain_steps(model, [[1, 2]], settings, max_new_tokens=9, seed=0, prompt_numbers=[7])
+    steps = plain_steps(model, batch_of([[1, 2]], 9, [7]), settings, seed=0)
     for _ in range(place):
         next(steps)
     with pytest.raises(NonFiniteLogitsError) as caught:

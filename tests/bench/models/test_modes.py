@@ -32,7 +32,7 @@ from specgauge.bench.timing.clock import HostClock
 from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import PairConfig
 from specgauge.configs.schema import PrecisionConfig
-from tests.bench.decoded import GREEDY, NEW, PROMPTS, Make, decode, decoder_of, plain
+from tests.bench.decoded import GREEDY, NEW, PROMPTS, Make, batch_of, decode, decoder_of, plain
 from tests.bench.decoding.test_decoder_families import FAMILIES, nearly, network
 from tests.bench.timing.conftest import cell
 
@@ -182,7 +182,7 @@ def test_twenty_rounds_compile_nothing_and_move_nothing(pair: LoadedPair, monkey
     caches.clear()
     with no_compilation("decoding"):
         for _ in range(3):
-            found = decoder.run(PROMPTS, gamma=1, max_new_tokens=NEW, prompt_numbers=range(3))
+            found = decoder.run(batch_of(PROMPTS, NEW), gamma=1)
             rounds += len(found.times)
             assert [pointers(cache) for cache in caches] == places
             assert found.texts == decoded(pair_in_mode(pair, "eager"), 1).texts

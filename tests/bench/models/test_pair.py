@@ -239,8 +239,6 @@ def test_the_first_layers_are_the_targets_own(checkpoint: Path) -> None:
     assert pair.draft_model.name == "pair 'p' target (first 1 layers)"
     own = {id(weight) for weight in pair.target.model.parameters()}
     assert {id(weight) for weight in pair.draft_model.model.parameters()} < own
-    with pytest.raises(ValueError, match="pair 'p' target: draft layers: expected 1 to 1 of its 2, got 2"):
-        load_pair(PairConfig(name="p", target=target, draft=LayersDraft(layers=2)))
 
 
 def test_a_fault_names_the_role(checkpoint: Path, copied: Path, tmp_path: Path) -> None:

@@ -98,15 +98,6 @@ def test_devices_that_differ_have_a_joint_clock(devices: tuple[torch.device, ...
     assert clock.marks_on_host == (kind is not CudaClock)
 
 
-def test_a_joint_clock_waits_for_the_clock_of_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[torch.device | None] = []
-    monkeypatch.setattr(CudaClock, "synchronize", lambda self: waited.append(self._device))
-    monkeypatch.setattr(HostClock, "synchronize", lambda self: waited.append(self._device))
-    start = clock_for(CUDA_1, CPU, CUDA).mark()
-    assert waited == [CUDA_1, CPU, CUDA]
-    assert isinstance(start, float)
-
-
 @pytest.mark.parametrize(("device", "kind"), [(CPU, HostClock), (CUDA_1, JointClock)])
 def test_a_pair_on_two_devices_is_timed_on_both_by_whatever_takes_a_pair(
     tiny_model: Make, monkeypatch: pytest.MonkeyPatch, device: torch.device, kind: type
