@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias, TypeVar
 
+from specgauge.model.arms import Arm
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import (
     UNKNOWN,
@@ -177,8 +178,8 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
 
 def arm_words(arm: str) -> str:
     """The arm in the report's symbols."""
-    name, _, gamma = arm.partition(":")
-    return _ARMS[name].format(gamma)
+    parsed = Arm.parse(arm)
+    return _ARMS[parsed.kind].format(parsed.gamma)
 
 
 def timing_table(arms: Sequence[ArmSummary]) -> Table | None:

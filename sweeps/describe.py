@@ -79,7 +79,7 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
 
 def _left_out(config: Config, cells: Sequence[Cell]) -> str:
     """How many cells the rules of the grid leave out."""
-    whole = sum(1 for _ in config.places()) * len(chains(config))
+    whole = sum(1 for _ in config.points()) * len(chains(config))
     return f", {whole - len(cells)} of {whole} left out by rules of the grid" if len(cells) < whole else ""
 
 
@@ -146,7 +146,7 @@ def _validation_lines(config: Config, prompts: int) -> list[str]:
     if verify is None:
         return ["end to end: nothing is decoded; validate: {} checks the prediction"]
     sizes, contexts = verify.batch_size or config.grid.batch_size, verify.context or config.grid.context
-    of_pairs = Counter(place.pair for place in config.places() if config.is_verified(place))
+    of_pairs = Counter(place.pair for place in config.points() if config.is_decoded(place))
     each = {len(config.sampling) * of_pairs[pair.name] for pair in planned_pairs(config)}
     total = len(config.sampling) * of_pairs.total()
     share = f"{_count(total, 'cell')} of all pairs" if len(each) > 1 else f"{_count(each.pop(), 'cell')} of each pair"

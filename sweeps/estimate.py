@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig, NgramDraft
-from specgauge.configs.schema import check_context, check_text_context
+from specgauge.configs.schema import check_context
 from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
@@ -89,7 +89,7 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     """Refuse contexts that leave no room for a round in a model whose limit its files tell.
 
     Raises:
-        ValueError: the context, what a round needs, what the model takes and the largest context allowed.
+        ValueError: the largest context that fits and why.
     """
     gamma_max = max(config.grid.gamma)
     for pair in planned_pairs(config):
@@ -97,9 +97,10 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
         decoded = [place.context for place in decoded_places(config, pair.name)]
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit, name = None if size is None else size.max_context, f"pair {pair.name!r} {role}"
-            check_context(name, context=context, gamma_max=gamma_max, max_context=limit)
+            check_context(name, context=context, tokens=gamma_max + 1, max_context=limit)
             if decoded and role == "target":
-                check_text_context(name, context=max(decoded), new_tokens=decoded_tokens(config), max_context=limit)
+                tokens = decoded_tokens(config)
+                check_context(name, context=max(decoded), tokens=tokens, max_context=limit, section="validate")
 
 
 def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | GridPoint) -> int | None:
@@ -240,7 +241,7 @@ def _validation_s(
     gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
     new, limit = decoded_tokens(config), prompts if verify.prompts is None else min(prompts, verify.prompts)
     first_s = all_s = 0.0
-    for place in filter(config.is_verified, places):
+    for place in filter(config.is_decoded, places):
         rows, context, whole = place.batch_size, place.context, place.batch_size * (place.context + new)
         prefill_s = target_s(rows * context)
         blocks = -(-limit // rows) * verify.repetitions

@@ -64,7 +64,7 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
 def plan_cells(config: Config) -> tuple[Cell, ...]:
     """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first."""
     drafts = {pair.name: pair.draft for pair in config.pairs}
-    places = [place for place in config.places() if config.is_measured(place)]
+    places = [place for place in config.points() if config.is_measured(place)]
     return tuple(
         Cell(
             pair=pair,
@@ -81,18 +81,18 @@ def plan_cells(config: Config) -> tuple[Cell, ...]:
 
 def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
     """The pairs that the rules of the grid leave a cell of."""
-    planned = {place.pair for place in config.places() if config.is_measured(place)}
+    planned = {place.pair for place in config.points() if config.is_measured(place)}
     return tuple(pair for pair in config.pairs if pair.name in planned)
 
 
 def measured_places(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """The places of a pair that the rules of the grid leave, smallest batch size and context first."""
-    return tuple(place for place in config.places() if place.pair == pair and config.is_measured(place))
+    return tuple(place for place in config.points() if place.pair == pair and config.is_measured(place))
 
 
 def decoded_places(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """Those of them that are decoded end to end."""
-    return () if config.validation is None else tuple(filter(config.is_verified, measured_places(config, pair)))
+    return () if config.validation is None else tuple(filter(config.is_decoded, measured_places(config, pair)))
 
 
 def decoded_tokens(config: Config) -> int:

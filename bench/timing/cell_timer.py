@@ -313,7 +313,7 @@ def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int
     """
     largest = max(cell.context for cell in cells)
     for loaded in pair.models:
-        check_context(loaded.name, context=largest, gamma_max=gamma_max, max_context=loaded.max_context)
+        check_context(loaded.name, context=largest, tokens=gamma_max + 1, max_context=loaded.max_context)
 
 
 def measure_cells(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from specgauge.configs.fields import LARGEST_REPETITIONS
-from specgauge.configs.schema import check_text_context
+from specgauge.configs.schema import check_context
 from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
 from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
@@ -306,11 +306,12 @@ class Validation:
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
         for key, _ in validation_keys(self._config, self._session.pair.name):
-            check_text_context(
+            check_context(
                 loaded.target.name,
                 context=key.start_context,
-                new_tokens=decoded_tokens(self._config),
+                tokens=decoded_tokens(self._config),
                 max_context=loaded.target.max_context,
+                section="validate",
             )
 
     def decode(self, loaded: LoadedPair, recommended: Mapping[DecodedKey, int | None]) -> None:

@@ -161,7 +161,7 @@ def _put_aside(path: Path, locked: int) -> int:
 
 def _takes_other_effort(path: Path, text: str) -> bool:
     """Whether a configuration asks for more or less of the same; ValueError where it asks for something else."""
-    from specgauge.configs.loader import EFFORT, without_later
+    from specgauge.configs.loader import EFFORT
 
     old_text = read_text(path)
     if old_text == text:
@@ -172,8 +172,7 @@ def _takes_other_effort(path: Path, text: str) -> bool:
         raise ValueError(f"{path}: damaged, not YAML ({' '.join(str(error).split())[:120]}); {_ANEW}") from error
     effort = {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields}
     takes = False
-    old = without_later(old) if isinstance(old, dict) else old
-    for field, before, now in _differences(old, without_later(yaml.safe_load(text))):
+    for field, before, now in _differences(old, yaml.safe_load(text)):
         if field not in effort and field != "name":
             raise ValueError(
                 f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}"

@@ -226,4 +226,4 @@ def test_a_narrow_encoding_is_no_error() -> None:
         [sys.executable, "-m", "specgauge", "check", "é"], capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(r"specgauge: \xe9: no such file")
+    assert done.stderr.startswith(r"specgauge: \xe9: expected the path of a YAML file")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.arms import Arm, verify_gammas
 from specgauge.model.checks import FloatArray
 from specgauge.model.search.candidates import SearchQuestion, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
@@ -67,7 +68,7 @@ class Cell:
         elif arm == "draft_catch_up":
             marks = [T_DRAFT_S]
         else:
-            marks = [1.0 if arm == "decode" else self.t_verify_s[int(arm.partition(":")[2]) - 1]]
+            marks = [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
         spread = self.spreads.get(arm, self.spread)
         factors = [self.pace(number) * math.exp(spread * step) for step in STEPS]
         return [[mark * factor for mark in marks] for factor in factors]
@@ -94,7 +95,7 @@ class Cell:
     @property
     def timed(self) -> set[int]:
         """γ with a block."""
-        return {int(arm.partition(":")[2]) for arm in self.blocks if arm.startswith("verify:")}
+        return set(verify_gammas(self.blocks))
 
     def speedups(self, alpha: float) -> dict[int, float]:
         """S by γ, the truth."""

@@ -1,23 +1,45 @@
-"""The names of what is timed, shared by what measures, what records and what reads."""
+"""The names of what is timed and decoded: text and `Arm` both ways, and which arms a cell has."""
 
-from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_arm
+import pytest
+
+from specgauge.model.arms import DRAFT_ARMS, Arm, arm_names, end_to_end_arms, is_prefill, round_arms, verify_gammas
 
 
-def test_the_names() -> None:
+def test_the_arms_of_a_cell() -> None:
     assert arm_names([1, 3]) == (
-        "decode",
-        "draft",
-        "draft_catch_up",
-        "verify:1",
-        "verify:3",
-        "prefill_target",
-        "prefill_draft",
-    )
-    assert verify_arm(12) == "verify:12"
-
-
-def test_a_round_is_every_arm_but_the_prefills() -> None:
+        "decode", "draft", "draft_catch_up", "verify:1", "verify:3", "prefill_target", "prefill_draft",
+    )  # fmt: skip
     assert set(arm_names([1, 3])) - set(arm_names([1, 3], catches_up=False)) == {"draft_catch_up"}
-    assert round_arms([2], catches_up=False) == ("decode", "draft", "verify:2")
     assert round_arms([2]) == tuple(arm for arm in arm_names([2]) if not is_prefill(arm))
     assert set(DRAFT_ARMS) < set(arm_names([2]))
+    assert verify_gammas(arm_names([10, 9])) == (9, 10)
+
+
+def test_baselines_of_what_is_decoded_come_first() -> None:
+    assert end_to_end_arms([1, 4], ["svip"]) == (
+        "plain", "loop", "generate", "speculate:1", "speculate:4", "adaptive:svip",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "arm"),
+    [
+        *((name, Arm(kind=name)) for name in ("decode", "draft", "draft_catch_up", "prefill_target", "prefill_draft")),
+        *((name, Arm(kind=name, gamma=0)) for name in ("plain", "loop", "generate")),
+        ("verify:3", Arm(kind="verify", gamma=3)),
+        ("speculate:12", Arm(kind="speculate", gamma=12)),
+        ("adaptive:svip_2", Arm(kind="adaptive", policy="svip_2")),
+    ],
+)
+def test_an_arm_is_its_text(text: str, arm: Arm) -> None:
+    assert Arm.parse(text) == arm
+    assert str(arm) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "speculate", "speculate:", "speculate:0", "verify:-1", "verify:\u00b2", "Plain", "adaptive:", "adaptive:A b"],
+)
+def test_what_is_no_arm(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^arm: expected decode, .*adaptive:<policy>, got "):
+        Arm.parse(text)

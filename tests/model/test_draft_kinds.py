@@ -2,26 +2,24 @@
 
 import pytest
 
-from specgauge.model.costs import AutoregressiveDraft, LookupDraft, ParallelDraft, draft_kind
+from specgauge.model.costs import draft_kind
 
 
-def test_costs_by_kind() -> None:
-    assert AutoregressiveDraft(t_draft_s=2.0).total_s([0, 1, 3]).tolist() == [0.0, 2.0, 6.0]
-    assert AutoregressiveDraft(t_draft_s=[1.0, 2.0, 4.0]).total_s([1, 2, 3]).tolist() == [1.0, 3.0, 7.0]
-    assert ParallelDraft(t_pass_s=2.0).total_s([0, 1, 6]).tolist() == [0.0, 2.0, 2.0]
-    assert LookupDraft(t_lookup_s=0.5).total_s([0, 1, 10]).tolist() == [0.0, 0.5, 0.5]
-
-
-def test_passes_by_kind() -> None:
-    assert AutoregressiveDraft(t_draft_s=2.0).passes([0, 3]).tolist() == [0, 3]
-    assert ParallelDraft(t_pass_s=2.0).passes([0, 3]).tolist() == [0, 1]
-    assert LookupDraft().passes([0, 3]).tolist() == [0, 1]
-
-
-def test_kinds_by_name() -> None:
-    assert draft_kind("autoregressive", [1.0, 2.0]) == AutoregressiveDraft(t_draft_s=[1.0, 2.0])
-    assert draft_kind("parallel", 1.0, heads=4) == ParallelDraft(t_pass_s=1.0, heads=4)
-    assert draft_kind("lookup", 0.0) == LookupDraft()
+@pytest.mark.parametrize(
+    ("name", "t_draft_s", "total_s", "passes"),
+    [
+        ("autoregressive", 2.0, [0.0, 2.0, 6.0], [0, 1, 3]),
+        ("autoregressive", [1.0, 2.0, 4.0], [0.0, 1.0, 7.0], [0, 1, 3]),
+        ("parallel", 2.0, [0.0, 2.0, 2.0], [0, 1, 1]),
+        ("lookup", [0.5], [0.0, 0.5, 0.5], [0, 1, 1]),
+    ],
+)
+def test_costs_and_passes_by_kind(
+    name: str, t_draft_s: float | list[float], total_s: list[float], passes: list[int]
+) -> None:
+    kind = draft_kind(name, t_draft_s)
+    assert kind.total_s([0, 1, 3]).tolist() == total_s
+    assert kind.passes([0, 1, 3]).tolist() == passes
 
 
 @pytest.mark.parametrize(
@@ -30,9 +28,8 @@ def test_kinds_by_name() -> None:
         (lambda: draft_kind("tree", 1.0), "found 'tree'.*draft trees are not covered"),
         (lambda: draft_kind("paralel", 1.0), r"found 'paralel'.*\(nearest: parallel\)"),
         (lambda: draft_kind("lookup", [1.0, 2.0]), "found 2 values for a lookup draft"),
-        (lambda: AutoregressiveDraft(t_draft_s=[1.0]).total_s(2), "found 1 steps for gamma 2"),
-        (lambda: ParallelDraft(t_pass_s=1.0, heads=3).total_s(4), "gamma: found 4 with 3 heads"),
-        (lambda: LookupDraft(t_lookup_s=-1.0).total_s(1), "t_lookup_s: found -1"),
+        (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "found 1 steps for gamma 2"),
+        (lambda: draft_kind("lookup", -1.0), "t_draft_s: found -1"),
     ],
 )
 def test_bad_kinds_are_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell
-from specgauge.model.arms import arm_names
+from specgauge.model.arms import Arm, arm_names
 from tests.sweeps import decoded, made
 
 
@@ -93,7 +93,7 @@ class FakeEndToEnd:
             context=len(prompts[0]),
             max_new_tokens=self.options["max_new_tokens"],
             overhead_s=self.bench.overhead_s,
-            policies={} if policy is None else {arm.partition(":")[2]: policy},
+            policies={} if policy is None else {Arm.parse(arm).policy or "": policy},
             look_s=self.bench.look_s,
         )
         return SimpleNamespace(

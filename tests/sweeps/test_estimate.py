@@ -115,7 +115,7 @@ def test_a_forward_is_bound_by_memory_or_by_arithmetic() -> None:
 def test_interleaved_arms_have_a_cache_each(folder: Path) -> None:
     changes: dict[str, Any] = {
         "grid": {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"},
-        "verify": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
+        "validate": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
     }
 
     def caches(**others: Any) -> int | None:

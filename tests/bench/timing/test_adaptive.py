@@ -10,6 +10,7 @@ import torch
 
 from specgauge.bench.timing.adaptive import batch_order
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
+from specgauge.model.arms import Arm, verify_gammas
 from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.search.search import SEARCH_NOTE
 from tests.bench.timing.conftest import Run, cell
@@ -36,7 +37,7 @@ def search(timed: Run) -> Run:
     ) -> list[BlockRecord]:
         def seconds_of(arm: str, batch_size: int, context: int) -> float:
             fail(arm, batch_size, context)
-            tokens = int(arm.partition(":")[2]) + 1 if arm.startswith("verify") else 1
+            tokens = (Arm.parse(arm).gamma or 0) + 1
             return 0.1 if arm in ("draft", "draft_catch_up") else target_s(batch_size, context, tokens)
 
         return timed(cells, seconds_of, gammas=GAMMAS, questions=[asked], **{"max_blocks": 20, **precision})
@@ -54,7 +55,7 @@ def arms_by_block(lines: Sequence[BlockRecord], cell_id: str) -> dict[int, set[s
 
 def gammas_timed(lines: Sequence[BlockRecord], cell_id: str) -> set[int]:
     arms = set().union(*arms_by_block(lines, cell_id).values())
-    return {int(arm.partition(":")[2]) for arm in arms if arm.startswith("verify")}
+    return set(verify_gammas(arms))
 
 
 def test_every_step_is_what_the_search_asks_for_and_what_is_left_out_says_why(search: Any) -> None:

@@ -87,20 +87,6 @@ def test_other_effort_is_taken_over(path: Path) -> None:
     assert load_config(path / "config.yaml").precision.max_seconds == 999.0
 
 
-def test_a_run_of_a_release_without_a_field_is_resumed(tmp_path: Path) -> None:
-    """Its config.yaml lacks `validate.baseline_blocks`, which is as good as null, and no other."""
-    path = tmp_path / "made"
-    with made.begin(path, made.config(validate={"gamma": 2})) as run:
-        run.journal.append(made.line("decode", [[0.5]]))
-    whole = (path / "config.yaml").read_text(encoding="utf-8")
-    older = re.sub(r"(, )?baseline_blocks: null|^ *baseline_blocks: null\n", "", whole, flags=re.MULTILINE)
-    assert len(older) < len(whole)
-    (path / "config.yaml").write_text(older, encoding="utf-8")
-    opened(path, validate={"gamma": 2})
-    with pytest.raises(ValueError, match=r"validate\.baseline_blocks was absent, is now 1"):
-        opened(path, validate={"gamma": 2, "baseline_blocks": 1})
-
-
 def test_only_a_run_with_results_keeps_its_config(tmp_path: Path) -> None:
     opened(tmp_path / "made")
     opened(tmp_path / "made", seed=7)
