@@ -26,7 +26,7 @@ SHAPE: dict[str, Any] = {
 }
 
 
-def word_tokenizer(words: Sequence[str] = WORDS, *, template: str | None = None, begins: bool = False) -> Any:
+def word_tokenizer(words: Sequence[str] = WORDS, *, template: Any = None, begins: bool = False) -> Any:
     """A tokenizer that splits at spaces; ``begins`` puts <s> before every text, as Llama's does."""
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -79,7 +79,7 @@ def write_gguf(path: Path, model: Any, words: Sequence[str]) -> None:
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
-        renamed = names.get_name(name, try_suffixes=(".weight",))
+        renamed = str(names.get_name(name, try_suffixes=(".weight",)))
         values = tensor.numpy()
         count = heads.get(renamed.split(".")[-2])
         if count is not None:
