@@ -11,11 +11,11 @@ import torch
 from scipy.stats import binom
 
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
-from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError
+from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError, broken_logits, refuse_places
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings, uniforms
 from tests.bench.decoded import DRAWN, GREEDY, PROMPTS, decode
-from tests.bench.scripted import GivenDrafter, after, always, broken_at, scripted, text_of
+from tests.bench.scripted import GivenDrafter, after, always, broken_at, scripted, text_of, written
 
 VOCABULARY = 12
 
@@ -177,3 +177,22 @@ def test_a_lookup_without_a_match_decodes_plainly_for_that_round() -> None:
     assert found.texts[0].tokens == tuple(script)
     counts = [(row.drafted, row.match_length, row.accepted, row.emitted) for row in found.rows]
     assert counts == [(0, 0, 0, 1)] * 3 + [(3, 1, 3, 4), (1, 3, 1, 2)]
+
+
+NAN, INF = torch.nan, torch.inf
+TEXTS = [written((2, 3, 4), 5), written((2, 3, 4), 7)]
+
+
+def test_a_token_without_mass_is_no_fault_and_all_without_is_one() -> None:
+    logits = torch.tensor([[1.0, 2.0], [-INF, 0.0], [NAN, 0.0], [0.0, INF], [-INF, -INF]])
+    assert broken_logits(logits).tolist() == [False, False, True, True, True]
+
+
+def test_the_first_text_is_named_at_its_first_broken_place() -> None:
+    broken = torch.zeros(2, 4, dtype=torch.bool)
+    refuse_places("pair 'x' draft", TEXTS, broken, 8)
+    broken[1, 2:] = True
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        refuse_places("pair 'x' draft", TEXTS, broken, 8)
+    assert (caught.value.model, caught.value.prompt, caught.value.position) == ("pair 'x' draft", 7, 11)
+    assert str(caught.value).startswith("pair 'x' draft: prompt 7: the logits of token 11 of its text are NaN or inf")

@@ -35,31 +35,9 @@ from tests.bench.decoding.test_decoder_distribution import (
     network,
     p_value,
 )
-from tests.bench.decoding.test_drafters import Watcher
-from tests.bench.scripted import FAR, always, scripted, spread, text_of
+from tests.bench.scripted import FAR, Trace, always, scripted, spread, text_of
 
 SCRIPT = [3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 1, 4, 2, 6, 0]
-
-
-class Trace:
-    """Goes on while `until` says so; notes everything it is asked and told."""
-
-    reads_signals = True
-
-    def __init__(self, gamma: int, until: Callable[[int], bool] = lambda _: True) -> None:
-        self.gamma, self.until = gamma, until
-        self.asked: list[tuple[int, list[float], list[float]]] = []
-        self.told: list[tuple[list[int], list[int]]] = []
-
-    def begin(self) -> Trace:
-        return self
-
-    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
-        self.asked.append((depth, list(top_probs), list(entropies_nats)))
-        return self.until(depth)
-
-    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        self.told.append((list(drafted), list(accepted)))
 
 
 def decode(
@@ -74,7 +52,7 @@ def writer(**options: Any) -> LoadedModel:
 
 def test_a_policy_that_stops_at_two_drafts_exactly_two() -> None:
     """A perfect draft; 9 tokens: the first, 2 + 1, 2 + 1, 1 + 1 where two are left before the limit."""
-    policy, draft = Trace(5, lambda depth: depth < 2), writer()
+    policy, draft = Trace(5, until=lambda depth: depth < 2), writer()
     network_: Any = draft.model
     found = decode(writer(), draft, policy)
     assert found.texts[0].tokens == tuple(SCRIPT[:9])
@@ -112,7 +90,7 @@ def test_a_row_near_its_limit_is_asked_about_as_nan_and_one_that_ended_not_at_al
     """
     prompts = [[0] * 8, [0] * 11]
     target, draft = (scripted(always([0, 9, 0]), vocabulary=3, max_context=limit) for limit in (64, 12))
-    policy = Trace(4, lambda depth: depth < 3)
+    policy = Trace(4, until=lambda depth: depth < 3)
     found = decode(target, draft, policy, prompts=prompts, new=8)
     first = [row for row in found.rows if row.round == 0]
     limits = [(row.gamma_asked, row.gamma, row.gamma_limit, row.drafted) for row in first]
@@ -131,7 +109,7 @@ def test_a_row_near_its_limit_is_asked_about_as_nan_and_one_that_ended_not_at_al
 
 def test_lookups_show_how_much_agreed_before_each_draft() -> None:
     """A text that repeats itself: 3 tokens match, then 4 and 5; what is not wanted is not verified."""
-    target, policy = scripted(always([0, 9, 0]), vocabulary=3), Trace(4, lambda depth: depth < 3)
+    target, policy = scripted(always([0, 9, 0]), vocabulary=3), Trace(4, until=lambda depth: depth < 3)
     found = decode(target, NgramDrafter(), policy, prompts=[[1, 1, 1, 1]], new=10)
     assert found.texts[0].tokens == (1,) * 10
     counts = [(row.gamma_asked, row.gamma, row.drafted, row.accepted) for row in found.rows]
@@ -169,7 +147,7 @@ def test_rows_without_a_match_are_not_asked_about() -> None:
 
 
 def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[..., LoadedModel]) -> None:
-    target, policy = tiny_model(scale=0.4), Trace(6, lambda depth: depth < 2)
+    target, policy = tiny_model(scale=0.4), Trace(6, until=lambda depth: depth < 2)
     found = decode(target, first_layers(target, 1), policy, prompts=[[1, 2, 3]], new=12)
     assert found.texts == plain(target, prompts=[[1, 2, 3]], new=12)
     assert [row.gamma for row in found.rows] == [row.drafted for row in found.rows]
@@ -178,15 +156,7 @@ def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[
 
 
 def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:
-    class Alternating(Trace):
-        @property
-        def gamma(self) -> int:
-            return 2 * (len(self.told) % 2)
-
-        @gamma.setter
-        def gamma(self, value: int) -> None: ...
-
-    policy = Alternating(0)
+    policy = Trace(0, 2)
     found = decode(writer(), writer(), policy)
     assert found.texts[0].tokens == tuple(SCRIPT[:9])
     assert [(row.gamma_asked, row.gamma, row.drafted) for row in found.rows] == [(0, 0, 0), (2, 2, 2)] * 2
@@ -222,7 +192,7 @@ def test_signals_are_read_for_policies_that_read_them_and_for_nobody_else(monkey
     monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", counted)
     drafter = ModelDrafter(writer(), GREEDY)
     decode(writer(), drafter, HeuristicPolicy(start=3, cap=4))
-    decode(writer(), drafter, Watcher([3], drafter, [drafter.cache]))
+    decode(writer(), drafter, Trace(3, reads_signals=False))
     assert next(calls) == 0
     decode(writer(), drafter, Trace(3))
     assert next(calls) - 1 == 2 + 2  # two rounds of three drafts

@@ -17,28 +17,19 @@ from specgauge.bench.models.pair import LoadedModel, first_layers
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoded import GREEDY, PROMPTS, Make, decode, plain
 from tests.bench.decoding.test_decoder_families import FAMILIES, network
+from tests.bench.scripted import Trace
 
 
-class Watcher:
+class Watcher(Trace):
     """A policy that notes how many tokens both caches hold after every round."""
 
-    reads_signals = False
-
     def __init__(self, gammas: Sequence[int], drafter: ModelDrafter, caches: list[RowCache]) -> None:
-        self.gammas, self.drafter, self.caches = gammas, drafter, caches
+        super().__init__(*gammas, reads_signals=False)
+        self.drafter, self.caches = drafter, caches
         self.lengths: list[tuple[list[int], list[int]]] = []
 
-    @property
-    def gamma(self) -> int:
-        return self.gammas[len(self.lengths) % len(self.gammas)]
-
-    def begin(self) -> Watcher:
-        return self
-
-    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
-        return depth < self.gamma
-
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        super().observe(drafted, accepted)
         self.lengths.append((list(self.caches[0].lengths), list(self.drafter.cache.lengths)))
 
 
