@@ -217,8 +217,8 @@ def test_texts_over_a_bucket_of_the_cache_are_followed_from_their_beginnings(tin
     """Texts reach beyond 64 places, chains from their first positions stay within them."""
     target, draft = tiny_model(seed=1), tiny_model(seed=2)
     texts = texts_of(target, DRAWN, new=80)
-    whole = rollouts(target, draft, texts, DRAWN, starts_per_text=200, batch_size=1)
-    few = rollouts(target, draft, [texts[0]], DRAWN, starts_per_text=200, batch_size=1)
+    whole = rollouts(target, draft, texts, DRAWN, starts_per_text=24, batch_size=1)
+    few = rollouts(target, draft, [texts[0]], DRAWN, starts_per_text=24, batch_size=1)
     own = whole[whole["prompt"] == 3].reset_index(drop=True)
     assert int(own["start"].min()) < 10 < 60 < int(own["start"].max())
     assert own.equals(few)
