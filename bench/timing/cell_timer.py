@@ -90,7 +90,7 @@ class CellTimer:
                     if turn and is_prefill(arm):
                         continue
                     state.sampled = arm
-                    self.journal.turn(cell.cell_id, arm, block)
+                    self.journal.begin_arm(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
                     with no_compilation(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
                         sample, seconds = undisturbed(partial(self._sample, bench, state, arm))
