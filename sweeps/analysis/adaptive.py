@@ -32,7 +32,7 @@ from specgauge.model.speedup import measured_speedup
 from specgauge.model.stats.bootstrap import (
     batch_numbers,
     draw_prompts,
-    percentile_interval,
+    interval_around,
     ratio_replicates,
     sum_by_prompt,
 )
@@ -139,17 +139,16 @@ class _DecodedPoint:
         return found
 
     def _replicates(self, batch_of: IntArray, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
-        """Pooled ratios (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
+        """Pooled rates (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
         precision = self.decoded.config.precision
         top, bottom = sum_by_prompt(numerators, batch_of), sum_by_prompt(denominators, batch_of)
         weights = draw_prompts(len(top), precision.bootstrap_replicates, self.decoded.config.seed)
-        return ratio_replicates(top, bottom, weights, confidence=precision.confidence)
+        return ratio_replicates(top, bottom, weights, confidence=precision.confidence, log_scale=True)
 
     def _interval(self, name: str, replicates: FloatArray) -> dict[str, float | None]:
         """The columns of an estimate (row 0) and its interval; None where a single batch leaves it unknown."""
-        low, high = percentile_interval(replicates[1:], self.decoded.config.precision.confidence)
-        ends = {f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
-        return {name: float(replicates[0]), **ends}
+        value, low, high = interval_around(replicates, self.decoded.config.precision.confidence)
+        return {name: value, f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
 
     def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
         """S that the measured costs give for the rounds counted."""
@@ -215,7 +214,7 @@ class _SharedBlocks:
     def of(cls, requests: pd.DataFrame, totals: Totals, arms: Sequence[str]) -> _SharedBlocks:
         """Those of the arms named; none where an arm has none."""
         sums = [totals.get(arm, {}) for arm in arms]
-        shared = [b for b in sums[0] if all(b in own and own[b].decode_s > 0 for own in sums)]
+        shared = [b for b in sums[0] if all(b in own and own[b].rate for own in sums)]
         own = requests[requests["arm"] == arms[0]]
         prompts = {block: tuple(rows.tolist()) for block, rows in own.groupby("block")["prompt"]}
         return cls(

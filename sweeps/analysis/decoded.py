@@ -284,7 +284,7 @@ class DecodedCells:
             "t_accept_rest_s": mean(block.t_accept_rest_s for block in own),
             "t_round_s": mean(block.t_round_s for block in own),
             "speedup_from_counts": float(np.median([block.speedup_from_counts(overhead_s) for block in own])),
-            "speedup_measured": float(measured),
+            "speedup_measured": measured,
             "speedup_measured_low": finite_or_none(low),
             "speedup_measured_high": finite_or_none(high),
             "cost_error": float(
@@ -300,7 +300,7 @@ class DecodedCells:
             t_round_s = with_overhead_s(costs_s, mean(block.t_verify_s for block in own), overhead_s)
             t_decode_s = mean(block.t_decode_s for block in own)
             value = float(speedup(predicted, t_decode_s=t_decode_s, t_round_s=t_round_s))
-            found |= {"speedup_predicted": value, "error": value / float(measured) - 1.0}
+            found |= {"speedup_predicted": value, "error": value / measured - 1.0}
         return found
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specgauge.configs.schema import Config
 from specgauge.model.policies.feedback import HeuristicPolicy
@@ -205,3 +207,30 @@ def test_a_replay_takes_what_a_look_costs_from_there(tmp_path: Path) -> None:
     assert '"t_look_s": 0.03125' in replays_json(found)
     assert "check a draft" not in replays_text(found)
     assert "check a draft" in replays_text([replace(found[0], t_look_s=None)])
+
+
+any_batch = st.builds(
+    Batch,
+    prompts=st.tuples(st.integers(0, 4)),
+    accepts=st.sampled_from([(0,), (9,), ALL_AND_NONE, (1, 0)]),
+    max_new_tokens=st.just(12),
+    overhead_s=st.floats(0.0, 1e3),
+    scale=st.floats(1e-4, 1e4),
+    policies=st.just({"heuristic": SCHEDULE}),
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(any_batch, min_size=1, max_size=6))
+def test_every_interval_of_a_ratio_is_above_0_holds_its_value_and_reads_back(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[Batch]
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "run"
+    opened = write_run(path, config(), {"greedy": acceptance_frame(10, 16)})
+    write_blocks(path, {key(): batches}, (2,))
+    keep_tuned(path, tuned(key(), {"heuristic": SCHEDULE}))
+    predict_run(opened)
+    for row in (*opened.validation(), *opened.validated_policies()):
+        for name, least in (("speedup_measured", 0), ("over_best_fixed", 0), ("error", -1)):
+            low, value, high = (row[column] for column in (f"{name}_low", name, f"{name}_high"))
+            assert low is None or least < low <= value <= high

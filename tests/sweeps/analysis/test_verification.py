@@ -179,12 +179,12 @@ def test_measured_speedup_pools_blocks() -> None:
     value, low, high = measured_interval(blocks, confidence=0.9, replicates=200, seed=0)
     assert value == 11 / 8
     assert low < 1.0 < 11 / 8 < 1.5 < high  # either block alone, and wider: two blocks know little
-    assert measured_interval(blocks, confidence=0.9, replicates=200, seed=0).tolist() == [value, low, high]
+    assert measured_interval(blocks, confidence=0.9, replicates=200, seed=0) == (value, low, high)
 
 
 def test_equal_blocks_leave_no_doubt_and_one_block_knows_none() -> None:
     found = measured_interval([block(0.5), block(0.5, 1), block(0.5, 2)], confidence=0.9, replicates=50, seed=0)
-    assert found.tolist() == pytest.approx([1.0, 1.0, 1.0], rel=1e-14)
+    assert found == pytest.approx((1.0, 1.0, 1.0), rel=1e-14)
     value, low, high = measured_interval([block(0.5)], confidence=0.9, replicates=50, seed=0)
     assert value == 1.0
     assert math.isnan(low)
