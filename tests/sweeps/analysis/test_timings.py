@@ -59,7 +59,7 @@ def test_a_machine_that_kept_its_pace_and_an_arm_alone_stay_as_they_are() -> Non
     assert steady.arms["draft"].samples_s.tolist() == [[0.25, 0.5]] * 4
     alone = collected(made.line("decode", [[1.0]], 0), made.line("decode", [[1.5]], 1))
     assert alone.arms["decode"].samples_s.tolist() == [[1.0], [1.5]]
-    assert alone.arms["decode"].taken_s is None
+    assert alone.arms["decode"].blocks_as_taken_s is alone.arms["decode"].blocks
 
 
 def test_of_lines_about_one_block_the_last_counts() -> None:
