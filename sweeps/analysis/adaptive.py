@@ -37,13 +37,20 @@ from specgauge.model.stats.bootstrap import (
     sum_by_prompt,
 )
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
-from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
+from specgauge.sweeps.analysis.decoded import (
+    DecodedCells,
+    Totals,
+    arm_figures,
+    block_totals,
+    empty_row,
+    gammas_of,
+    texts_length,
+)
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.schema import DecodedKey, TunedCell, ValidationRow
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell
 from specgauge.sweeps.store.tables import half_of, read_tuned
 
 if TYPE_CHECKING:
@@ -110,9 +117,7 @@ class _DecodedPoint:
         requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
         arm, totals = adaptive_arm(name), block_totals(requests)
         key, fitted = self.key, self.decoded.fitted.get(self.key)
-        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
-        row |= {field: getattr(key, field) for field in row if hasattr(key, field)}
-        row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
+        row = empty_row(key) | {"policy": name, "t_look_s": self.tuned.t_look_s}
         row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
         gammas = gammas_of(requests)
         blocks = _SharedBlocks.of(requests, totals, [arm, PLAIN, *map(speculate_arm, gammas)])
@@ -168,12 +173,10 @@ class _DecodedPoint:
         """
         if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
+        half_way = self.key.start_context + texts_length(self.decoded.config) // 2
         costs = replay_costs_at(
             self.source,
-            Point(
-                batch_size=self.key.batch_size,
-                context=self.key.start_context + texts_length(self.decoded.config) // 2,
-            ),
+            Point(batch_size=self.key.batch_size, context=half_way),
             self.tuned.gamma_max,
             t_overhead_s=self.overhead_s,
             t_look_s=self.tuned.t_look_s,

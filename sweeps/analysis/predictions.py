@@ -15,7 +15,7 @@ too). ε comes from what was decoded end to end; without that every S is labelle
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from specgauge.sweeps.analysis.warnings import (
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
-from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, ValidationRow
+from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow
 from specgauge.sweeps.store.tables import read_tuned
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
-        warnings=tuple(warning.as_mapping() for warning in found_warnings),
+        warnings=tuple(asdict(warning) for warning in found_warnings),
         validation=validation,
         policies=policies,
     )
@@ -133,8 +133,8 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
     for setting in run_settings(run, {}, pairs=[pair]):
         for cell in cells_of(setting, timed):
             estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context), shared=shared)
-            recommended = None if estimate is None else estimate.speedup.recommended_gamma or None
-            found[setting.decoded_key(cell.cell)] = recommended
+            key = setting.decoded_key(cell.cell)
+            found[key] = None if estimate is None else estimate.speedup.recommended_gamma or None
     return found
 
 
@@ -208,11 +208,7 @@ def _acceptance(acceptance: Acceptance, gamma: int, low: FloatArray, high: Float
 
 
 def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
-    found, index = estimate.speedup, estimate.costs.gammas.tolist().index(gamma)
-
-    def at(values: FloatArray | None) -> float | None:
-        return None if values is None else finite_or_none(values[index])
-
+    found, at = estimate.speedup, estimate.at(gamma)
     return {
         "t_verify_mean_s": at(estimate.costs.t_verify_s[0]),
         "t_round_s": at(estimate.t_round_s),
@@ -232,19 +228,12 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
     entry = setting.columns(cell.cell)
     if estimate is None:
         status, reason = _trouble(setting, cell, cell.gammas[0])
-        nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
-        unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
+        entry |= dict.fromkeys(name for name in columns(RecommendationRow) if name not in entry)
         speedup = dict.fromkeys(("value", "low", "high"))
-        return entry | {"decision": "undecided"} | nothing | {"speedup": speedup} | unknown | {
-            "reason": f"{status}: {reason}"
-        }  # fmt: skip
+        return entry | {"decision": "undecided", "speedup": speedup, "reason": f"{status}: {reason}"}
     found = estimate.speedup
     chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
-    index = found.gammas.tolist().index(chosen)
-
-    def at(values: FloatArray | None) -> float | None:
-        return None if values is None else finite_or_none(values[index])
-
+    at = estimate.at(chosen)
     return entry | {
         "decision": found.decision.verdict,
         "gamma": found.recommended_gamma if found.decision.verdict == "speculate" else None,

@@ -11,7 +11,7 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from specgauge.model.arms import round_arms
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
-from specgauge.model.provenance import Provenance
+from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.model.speedup import round_times_s
 from specgauge.model.stats.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
@@ -99,6 +99,11 @@ class CellEstimate:
         """ε in them; None where no decoder has measured it, and S is optimistic."""
         overhead_s = self.costs.t_overhead_s
         return None if overhead_s is None else float(overhead_s[0, 0])
+
+    def at(self, gamma: int) -> Callable[[FloatArray | None], float | None]:
+        """What reads one of its figures (G,) at a γ; None where the figure is unknown."""
+        index = self.costs.gammas.tolist().index(gamma)
+        return lambda values: None if values is None else finite_or_none(values[index])
 
 
 def estimate_cell(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_arms_without_times_are_told_by_status() -> None:
     lines.append(parsed(made.line("prefill_draft", [], status="oom", reason="OutOfMemoryError: full")))
     cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
     (warning,) = timing_warnings(CONFIG, "p", cells)
-    assert warning.as_mapping() == {
+    assert asdict(warning) == {
         "code": "oom",
         "message": "pair p: 1 of 1 cell oom, first batch size 1, context 64, argmax, prefill_draft: "
         "OutOfMemoryError: full",
