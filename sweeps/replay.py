@@ -28,6 +28,9 @@ from specgauge.sweeps.store.tables import read_tuned
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
+_POLICY_FIGURES = (
+    "speedup", "over_best_fixed", "gap_closed_by_start", "gap_closed_oracle", "mean_gamma", "switches_per_round",
+)  # fmt: skip
 NO_COSTS = "no round was timed here"
 FEW_PROMPTS = "one prompt cannot both tune and test; record at least two"
 
@@ -77,14 +80,9 @@ def replay_run(
         t_look_s = None if tuned_cell is None else tuned_cell.t_look_s
         costs = replay_costs(cell, t_overhead_s, t_look_s or 0.0)
         result, reason = _replayed(run, setting, costs, cell.cell.context, replicates, makers)
+        key = setting.columns(cell.cell)
         replayed.append(
-            ReplayedCell(
-                key=setting.columns(cell.cell),
-                result=result,
-                reason=reason,
-                t_overhead_s=t_overhead_s,
-                t_look_s=t_look_s,
-            )
+            ReplayedCell(key=key, result=result, reason=reason, t_overhead_s=t_overhead_s, t_look_s=t_look_s)
         )
     return replayed
 
@@ -105,18 +103,8 @@ def _replayed(
     texts = replayed_texts(run, setting, context=context, gamma_max=costs.gamma_max)
     if len(set(texts.prompts.tolist())) < 2:
         return None, FEW_PROMPTS
-    config = run.config
-    return (
-        replay(
-            texts,
-            costs,
-            makers=makers,
-            replicates=replicates,
-            confidence=config.precision.confidence,
-            seed=config.seed,
-        ),
-        "",
-    )
+    confidence, seed = run.config.precision.confidence, run.config.seed
+    return replay(texts, costs, makers=makers, replicates=replicates, confidence=confidence, seed=seed), ""
 
 
 def _label(key: Mapping[str, Any]) -> str:
@@ -180,10 +168,6 @@ def _cell_text(cell: ReplayedCell) -> str:
     )
 
 
-def _as_mapping(closed: Interval | None) -> dict[str, float | None] | None:
-    return None if closed is None else asdict(closed)
-
-
 def _gap(closed: Interval | None) -> tuple[float | None, str]:
     """The share of a gap that is closed, and its interval; nothing where there is no gap."""
     if closed is None or closed.low is None or closed.high is None:
@@ -217,12 +201,8 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     entry["label"] = OPTIMISTIC if cell.t_overhead_s is None else None
     entry["policies"] = {
         name: {
-            "speedup": asdict(policy.speedup),
-            "over_best_fixed": asdict(policy.over_best_fixed),
-            "gap_closed_by_start": _as_mapping(policy.gap_closed_by_start),
-            "gap_closed_oracle": _as_mapping(policy.gap_closed_oracle),
-            "mean_gamma": policy.mean_gamma,
-            "switches_per_round": policy.switches_per_round,
+            figure: asdict(value) if isinstance(value := getattr(policy, figure), Interval) else value
+            for figure in _POLICY_FIGURES
         }
         for name, policy in result.policies.items()
     }
