@@ -127,7 +127,7 @@ def test_some_gammas_of_costs() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: table(), "p, eager: found no cell"),
+        (lambda: table(), "p, eager: expected at least one cell"),
         (lambda: table(cell(1, 64, t_decode_s=-1.0)), "batch 1, context 64: t_decode_s: found -1"),
         (
             lambda: table(cell(1, 64, t_verify_s=[1, 0, 1])),
@@ -135,11 +135,11 @@ def test_some_gammas_of_costs() -> None:
         ),
         (
             lambda: table(cell(1, 64, t_verify_s=[np.nan] * 3)).costs(1, 64, [1]),
-            "t_verify_s: found no measured cell of p",
+            "t_verify_s: expected at least one measured cell of p",
         ),
         (
             lambda: table(cell(1, 64, t_draft_total_s=[np.nan] * 3)).costs(1, 64, [1]),
-            "t_draft_total_s: found no measured",
+            "t_draft_total_s: expected at least one measured",
         ),
         (lambda: FULL.costs(0, 64, [1]), "batch_size: found 0, allowed: a whole number, at least 1"),
         (lambda: FULL.costs(1, 64, [0]), r"gammas \(item 1\): found 0"),

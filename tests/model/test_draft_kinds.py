@@ -25,10 +25,10 @@ def test_costs_and_passes_by_kind(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: draft_kind("tree", 1.0), "found 'tree'.*draft trees are not covered"),
-        (lambda: draft_kind("paralel", 1.0), r"found 'paralel'.*\(nearest: parallel\)"),
-        (lambda: draft_kind("lookup", [1.0, 2.0]), "found 2 values for a lookup draft"),
-        (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "found 1 steps for gamma 2"),
+        (lambda: draft_kind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
+        (lambda: draft_kind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
+        (lambda: draft_kind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
+        (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
         (lambda: draft_kind("lookup", -1.0), "t_draft_s: found -1"),
     ],
 )
