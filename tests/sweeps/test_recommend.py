@@ -17,7 +17,7 @@ from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps import made
 from tests.sweeps.analysis.test_predictions import T_ROUND_S, S
 from tests.sweeps.made import acceptance_frame, write_run
-from tests.sweeps.verification_rows import forced_row, verification_row
+from tests.sweeps.validation_rows import forced_row, validation_row
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +118,10 @@ def test_what_was_measured_stands_beside_what_was_predicted(
     """At its γ, at the nearest one decoded (ε, known only then, may have moved the γ), with and without an interval."""
     once = {"blocks": 1, "speedup_measured_low": None, "speedup_measured_high": None, "speedup_whole": None}
     rows = [
-        verification_row(),
-        verification_row(gamma=3, error=-0.02),
-        *(verification_row(context=256, gamma=gamma, speedup_measured=gamma / 2, error=0.5) for gamma in (3, 4, 1)),
-        verification_row(batch_size=4, **once),
+        validation_row(),
+        validation_row(gamma=3, error=-0.02),
+        *(validation_row(context=256, gamma=gamma, speedup_measured=gamma / 2, error=0.5) for gamma in (3, 4, 1)),
+        validation_row(batch_size=4, **once),
     ]
     found = verified(*rows)
     some = recommend(found, sampling="greedy", batch_size=1, context=64)
@@ -135,7 +135,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(
 
 
 def test_optimistic_is_said_only_where_the_overhead_is_unknown(verified: Callable[..., Run]) -> None:
-    found = verified(verification_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
+    found = verified(validation_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
     # 8 cells, of which one at each setting has no number
     assert "in 4 of 6 cells." in recommendations_text(recommend(found))
     assert "optimistic" not in recommendations_text(recommend(found, sampling="greedy", context=64))
@@ -163,7 +163,7 @@ def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., R
         raise AssertionError(constant)
 
     alone = {"speedup_measured_low": None, "speedup_measured_high": None, "acceptance_error_low": None}
-    found = verified(verification_row(**alone))
+    found = verified(validation_row(**alone))
     content = json.loads(recommendations_json(recommend(found, sampling="greedy", batch_size=1)), parse_constant=refuse)
     first, second = content["recommendations"]
     assert first["speedup_measured"] == {"value": 1.5, "low": None, "high": None}
@@ -176,7 +176,7 @@ def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., R
 
 
 def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:
-    found = verified(verification_row())
+    found = verified(validation_row())
     (found.path / "validation.csv").write_text("pair\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"validation\.csv: expected the column 'mode'"):
         recommend(found)

@@ -3,15 +3,15 @@ import json
 import pytest
 
 from specgauge.sweeps.analysis.validation import summarise
-from tests.sweeps.verification_rows import forced_row, verification_row
+from tests.sweeps.validation_rows import forced_row, validation_row
 
 
 def test_errors_are_means_and_worst_of_absolute_values() -> None:
     found = summarise(
         [
-            verification_row(error=0.1, cost_error=-0.03),
-            verification_row(gamma=3, error=-0.02, cost_error=0.01),
-            verification_row(context=256, error=0.03, cost_error=0.02),
+            validation_row(error=0.1, cost_error=-0.03),
+            validation_row(gamma=3, error=-0.02, cost_error=0.01),
+            validation_row(context=256, error=0.03, cost_error=0.02),
         ]
     )
     assert found is not None
@@ -31,14 +31,14 @@ def test_errors_are_means_and_worst_of_absolute_values() -> None:
     [(-0.1, 0.1, 1), (0.01, 0.1, 0), (-0.2, -0.01, 0), (0.0, 0.1, 1), (1e-12, 0.1, 1), (-0.1, 0.0, 1)],
 )
 def test_an_interval_holds_zero_up_to_rounding(low: float, high: float, holds: int) -> None:
-    found = summarise([verification_row(acceptance_error_low=low, acceptance_error_high=high)])
+    found = summarise([validation_row(acceptance_error_low=low, acceptance_error_high=high)])
     assert found is not None
     assert (found.acceptance_known, found.acceptance_agrees) == (1, holds)
 
 
 def test_what_is_unknown_is_not_counted() -> None:
     lacking = dict.fromkeys(("acceptance_error_low", "acceptance_error_high", "rounds_agree", "speedup_whole"))
-    found = summarise([verification_row(**lacking), verification_row(gamma=3, rounds_agree=False, speedup_whole=0.9)])
+    found = summarise([validation_row(**lacking), validation_row(gamma=3, rounds_agree=False, speedup_whole=0.9)])
     assert found is not None
     assert (found.acceptance_known, found.rounds_known, found.rounds_agree) == (1, 1, 0)
     assert (found.whole_low, found.whole_high) == (0.9, 0.9)
@@ -49,13 +49,13 @@ def test_nothing_decoded_has_no_summary() -> None:
 
 
 def test_one_row_has_no_average() -> None:
-    found = summarise([verification_row(error=-0.034, cost_error=0.012)])
+    found = summarise([validation_row(error=-0.034, cost_error=0.012)])
     assert found is not None
     assert found.text() == (
         "Decoded end to end in 1 cell: predicted S within 3.4 % of measured; S from the rounds counted in these texts "
         "within 1.2 %"
     )
-    unknown = summarise([verification_row(error=-0.034, cost_error=None)])
+    unknown = summarise([validation_row(error=-0.034, cost_error=None)])
     assert unknown is not None
     assert unknown.text() == "Decoded end to end in 1 cell: predicted S within 3.4 % of measured"
 
@@ -72,7 +72,7 @@ def test_forced_acceptance_is_said_and_only_costs_are_judged() -> None:
 
 def test_texts_too_short_to_compare_say_so() -> None:
     nothing = dict.fromkeys(("error", "cost_error", "speedup_predicted", "speedup_from_counts", "speedup_measured"))
-    found = summarise([verification_row(**nothing)])
+    found = summarise([validation_row(**nothing)])
     assert found is not None
     assert found.text() == "Decoded end to end in 1 cell: no stretch with all rows active to compare"
 
