@@ -14,7 +14,7 @@ from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
 from specgauge.sweeps.store.rundir import Run
-from tests.sweeps.analysis.test_validated_runs import batch, run
+from tests.sweeps.analysis.test_validated_runs import batch, forced_run, run
 from tests.sweeps.analysis.test_validation import BLOCK
 from tests.sweeps.decoded import key
 
@@ -195,6 +195,12 @@ def test_rounds_that_take_longer_than_their_parts_are_a_cost_error(tmp_path: Pat
     assert first.cost_errors == pytest.approx((2.025 / 3.025 - 1,), rel=1e-9)
     assert second.cost_errors == pytest.approx((3.025 / 2.025 - 1,), rel=1e-9)
     assert main([str(path)]) == 1
+
+
+def test_a_run_of_forced_acceptance_proves_its_costs_alone(tmp_path: Path) -> None:
+    (cell,) = prove(forced_run(tmp_path / "run"))
+    assert (cell.acceptance_inside, cell.choice, cell.no_choice) == (None, None, "not lossless: forced")
+    assert main([str(tmp_path / "run")]) == 0
 
 
 def test_without_a_run_or_with_a_wrong_one_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
