@@ -119,8 +119,8 @@ def key(**changes: Any) -> DecodedKey:
 def write_blocks(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], gammas: Sequence[int] = (1, 2, 3)) -> None:
     """Keep batches of each cell, under every arm, in a run directory."""
     log = DecodedLog.open(path)
-    for place, batches in blocks.items():
+    for point, batches in blocks.items():
         for block, batch in enumerate(batches):
             arms = end_to_end_arms(gammas, batch.policies)
             requests = [row for arm in arms for row in batch.requests(arm)]
-            log.append(place, block, requests, [row for arm in arms for row in batch.rounds(arm)])
+            log.append(point, block, requests, [row for arm in arms for row in batch.rounds(arm)])
