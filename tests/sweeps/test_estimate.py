@@ -82,11 +82,11 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
     """A block at γ = 2: three baselines of 11 forwards; two prefills, 10 / 2 rounds of 3, and a pass of each model."""
     monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: LAUNCHES)
 
-    def found(**verify: Any) -> float:
+    def found(**validate: Any) -> float:
         config = with_models(
             folder,
             grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
-            validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
+            validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **validate},
         )
         seconds = time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20)
         assert seconds is not None
@@ -126,17 +126,17 @@ def test_interleaved_arms_have_a_cache_each(folder: Path) -> None:
     assert caches(validate=None) is caches(mode="compile") is None
 
 
-@pytest.mark.parametrize("verify", [None, {"max_new_tokens": 29}])
-def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, verify: Any) -> None:
+@pytest.mark.parametrize("section", [None, {"max_new_tokens": 29}])
+def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, section: Any) -> None:
     """128 positions take a round of γ = 3 after 124, and a text of 29 tokens after 99."""
-    least, allowed = (125, "124") if verify is None else (100, "99")
-    config = with_models(folder, grid={"context": [64, least], "gamma": "1:3"}, validate=verify)
+    least, allowed = (125, "124") if section is None else (100, "99")
+    config = with_models(folder, grid={"context": [64, least], "gamma": "1:3"}, validate=section)
     with pytest.raises(ValueError, match=allowed):
         check_contexts(config, read_sizes(config))
-    fits = with_models(folder, grid={"context": [64, least - 1], "gamma": "1:3"}, validate=verify)
+    fits = with_models(folder, grid={"context": [64, least - 1], "gamma": "1:3"}, validate=section)
     check_contexts(fits, read_sizes(fits))
     rule = {"context": [64, least], "gamma": "1:3", "exclude": [{"context": least}]}
-    ruled = with_models(folder, grid=rule, validate=verify)
+    ruled = with_models(folder, grid=rule, validate=section)
     check_contexts(ruled, read_sizes(ruled))
 
 
@@ -161,22 +161,19 @@ def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
 
 
 def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> None:
-    grid: dict[str, Any] = {"batch_size": 1, "context": 64, "gamma": {"max": 12, "search": "adaptive"}}
-    found = {}
-    for name, gamma in (("searched", grid["gamma"]), ("every", "1:12"), ("fewest", "1:4")):
-        config = made.config(grid={**grid, "gamma": gamma})
-        estimate = time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10)
-        assert estimate is not None
-        found[name] = estimate
-    assert found["searched"].timing_s[1] == found["every"].timing_s[1]
-    assert found["fewest"].timing_s[0] < found["searched"].timing_s[0] < found["every"].timing_s[0]
+    timing_s = {}
+    for name, gamma in (("searched", {"max": 12, "search": "adaptive"}), ("every", "1:12"), ("fewest", "1:4")):
+        config = made.config(grid={"batch_size": 1, "context": 64, "gamma": gamma})
+        found = time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10)
+        assert found is not None
+        timing_s[name] = found.timing_s
+    assert timing_s["searched"][1] == timing_s["every"][1]
+    assert timing_s["fewest"][0] < timing_s["searched"][0] < timing_s["every"][0]
 
 
 def test_the_seconds_of_a_cell_bound_the_estimate(folder: Path) -> None:
     grid = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"}
-    precision = {"max_seconds": 100, "max_cell_seconds": 1e-9}
-    config = with_models(folder, grid=grid, precision=precision)
-    size = read_model_size(config.pairs[0].target, role="target")
-    found = time_estimate(config, config.pairs[0], PairSizes(target=size, draft=size), prompts=2)
+    config = with_models(folder, grid=grid, precision={"max_seconds": 100, "max_cell_seconds": 1e-9})
+    found = time_estimate(config, config.pairs[0], read_sizes(config)["p"], prompts=2)
     assert found is not None
     assert found.timing_s[1] == found.timing_s[0]
