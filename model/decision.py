@@ -60,9 +60,8 @@ class SpeedupEstimate:
     replicates: FloatArray
     """(R, G) S of the replicates; R is 0 where there are none."""
     low: FloatArray | None
-    """(G,) lower end of the central interval."""
+    """(G,) ends of the central interval."""
     high: FloatArray | None
-    """(G,) upper end."""
     p_best: FloatArray | None
     """(G,) P(this gamma has the largest S of the candidates); the smallest among equals."""
     expected_loss: FloatArray | None
@@ -72,9 +71,8 @@ class SpeedupEstimate:
     p_any_worthwhile: float | None
     """P(max S > 1.01)."""
     best_gamma: int
-    """The argmax of S; 0 where no gamma keeps the limits."""
+    """The argmax of S, then the smallest gamma within 1 % of it; 0 where no gamma keeps the limits."""
     recommended_gamma: int
-    """The smallest gamma within 1 % of it."""
     decision: Decision
 
 

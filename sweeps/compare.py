@@ -152,7 +152,6 @@ class Comparison:
     tolerance: float
     confidence: float
     differences: tuple[str, ...]
-    """What differs between the runs, such as the machine or a version."""
     left_out: tuple[str, ...]
     """What cannot be compared, each with the reason."""
     cells: tuple[CellRatios, ...]
@@ -181,7 +180,8 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     ]
     shared = [key for key in figures[0] if key in figures[1]]
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
-    left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
+    same_texts = [key for key in shared if key.pair not in other_texts]
+    left_out += _without_rounds("first", same_texts, figures[0]) + _without_rounds("second", same_texts, figures[1])
     one_sided = {key: why for key in shared if (why := _one_sided(figures[0][key], figures[1][key]))}
     left_out += [f"{key.label}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
     if not shared:
@@ -268,19 +268,11 @@ def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[Sett
     return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
-def _without_rounds(
-    shared: Sequence[SettingPoint], first: Mapping[SettingPoint, _Figures], second: Mapping[SettingPoint, _Figures]
-) -> list[str]:
+def _without_rounds(which: str, shared: Sequence[SettingPoint], own: Mapping[SettingPoint, _Figures]) -> list[str]:
     """Cells in which only plain decoding can be compared."""
-    found = []
-    for which, figures in (("first", first), ("second", second)):
-        missing = [key for key in shared if figures[key].speculative is None]
-        if missing:
-            found.append(
-                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].label}: "
-                f"{figures[missing[0]].trouble}"
-            )
-    return found
+    missing = [key for key in shared if own[key].speculative is None]
+    known = f"speculative decoding of {_count(missing)}, not known in the {which}"
+    return [f"{known}, such as {missing[0].label}: {own[missing[0]].trouble}"] if missing else []
 
 
 def _count(keys: Sequence[SettingPoint]) -> str:

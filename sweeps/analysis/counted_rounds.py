@@ -56,21 +56,17 @@ class CountedBlock:
     tokens_per_round: float
     """Tokens committed in them by all rows, over rounds and rows."""
     t_plain_step_s: float
-    """Mean plain step with all rows active, as decoded."""
+    """Mean plain step with all rows active, as decoded; so are the mean round and accept, roll back and host work."""
     t_round_s: float
-    """Mean round, as decoded."""
+    t_accept_rest_s: float
     t_decode_s: float
     """T_decode averaged over the contexts of the plain steps, from the measured costs."""
     t_costs_s: float
-    """C + π Δ₂ + T_verify averaged over the rounds, from the measured costs."""
+    """C + π Δ₂ + T_verify averaged over the rounds, from the measured costs; then T_verify and Δ₂ alone."""
     t_verify_s: float
-    """T_verify in them: the least that a round takes."""
     t_draft_catch_up_s: float
-    """Δ₂ averaged over the rounds."""
     catch_up_share: float
     """Share of rounds that had to catch up."""
-    t_accept_rest_s: float
-    """Mean of accept, roll back and host work, as the decoder timed them."""
 
     @property
     def speedup_measured(self) -> float:

@@ -26,6 +26,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
 from specgauge.model.provenance import Provenance, finite_or_none
+from specgauge.model.settings import Setting
 from specgauge.model.speedup import round_times_s
 from specgauge.model.stats.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
@@ -52,12 +53,10 @@ class RecordedRounds:
         return percentile_interval(np.clip(accepted.tokens_per_round[1:], 1, accepted.gammas + 1), confidence)
 
 
-def recorded_acceptance(
-    config: Config, texts: RecordedTexts, *, acceptance_rule: str, draft_sampling: str
-) -> RecordedRounds:
-    """Ω and A_γ of every gamma of the grid, from the recorded texts of one sampling setting."""
+def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) -> RecordedRounds:
+    """Ω and A_γ of every gamma of the grid, from the recorded texts of a setting."""
     gammas, precision = config.grid.gamma, config.precision
-    result = texts.rounds(acceptance_rule, draft_sampling, gammas=gammas, max_new_tokens=config.workload.max_new_tokens)
+    result = texts.rounds(setting, gammas=gammas, max_new_tokens=config.workload.max_new_tokens)
     weights = draw_prompts(result.starts.shape[0], precision.bootstrap_replicates, config.seed)
     ratios = [
         ratio_replicates(sums, result.starts, weights, confidence=precision.confidence)
@@ -80,7 +79,7 @@ def recorded_acceptance(
             contexts=(texts.context_low, texts.context_high),
         ),
         by_prompt=result,
-        chain_check=texts.chain_check(result, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling),
+        chain_check=texts.chain_check(result, setting),
     )
 
 

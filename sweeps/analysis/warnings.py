@@ -89,12 +89,12 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
 
 
 def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
-    ratios = {}
+    light = {}
     for cell in cells:
         verify, decode = cell.arms.get(verify_arm(LOADED_GAMMA)), cell.arms["decode"]
         if verify is not None and verify.status == decode.status == "ok":
-            ratios[cell.cell] = float(np.median(verify.samples_s) / np.median(decode.samples_s))
-    light = {cell: ratio for cell, ratio in ratios.items() if ratio < LOADED_RATIO}
+            ratio = float(verify.median_s[0] / decode.median_s[0])
+            light |= {cell.cell: ratio} if ratio < LOADED_RATIO else {}
     if light:
         point, ratio = min(light.items(), key=lambda item: item[1])
         yield RunWarning(
@@ -194,10 +194,7 @@ def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedT
             message=f"pair {pair}: acceptance comes from {fewest} prompts; its interval is hardly known",
             remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
         )
-    outside = [
-        context for context in config.grid.context if not all(recorded.covers(context) for recorded in texts.values())
-    ]
-    if outside:
+    if outside := [at for at in config.grid.context if not all(recorded.covers(at) for recorded in texts.values())]:
         low = max(recorded.context_low for recorded in texts.values())
         high = min(recorded.context_high for recorded in texts.values())
         yield RunWarning(
@@ -250,8 +247,7 @@ def setting_warnings(
 def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[RunWarning]:
     """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
-    open_ones = [entry for entry in measured if entry["decision"] == "undecided"]
-    if open_ones:
+    if open_ones := [entry for entry in measured if entry["decision"] == "undecided"]:
         first = open_ones[0]
         yield RunWarning(
             code="undecided",

@@ -20,6 +20,7 @@ import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
+from specgauge.model.settings import Setting
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
@@ -36,6 +37,7 @@ from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
 
 POSITIONS = 17
+SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
 def config(draft: Any = "ngram", **changes: Any) -> Config:
@@ -139,7 +141,7 @@ def test_lookups_are_held_against_their_round() -> None:
 
     def arm(name: str, *samples_s: float) -> ArmTimings:
         blocks = dict(enumerate(np.array(samples_s, dtype=np.float64).reshape(2, -1, 1)))
-        return ArmTimings(arm=name, status="ok", reason="", blocks=blocks)
+        return ArmTimings(arm=name, status="ok", reason="", blocks=blocks, blocks_as_taken_s=blocks)
 
     def codes(*, catches_up: bool) -> set[str]:
         cell = Cell(pair="p", mode="eager", chain="argmax", batch_size=1, context=64, catches_up=catches_up)
@@ -156,7 +158,7 @@ def test_recorded_lookups_say_of_themselves_what_texts_say() -> None:
     assert (texts.prompts, texts.positions, texts.null_share) == (3, 51, 0.0)
     assert texts.covers(80)
     assert sorted(set(texts.overlaps("match", "greedy").tolist())) == [1.0]
-    rounds = texts.rounds("ratio", "same", gammas=[1, 3], max_new_tokens=POSITIONS + 1)
+    rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
     assert texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same").consistent
 
 
@@ -165,7 +167,7 @@ def test_texts_of_another_chain_are_noticed() -> None:
     frame = lookup_frame().assign(match_length=0)
     frame["rejected_target_prob"] = frame["proposed_length"].map({0: math.nan, 3: 1.0})
     texts = recorded_texts(frame)
-    rounds = texts.rounds("ratio", "same", gammas=[1], max_new_tokens=POSITIONS + 1)
+    rounds = texts.rounds(SETTING, gammas=[1], max_new_tokens=POSITIONS + 1)
     check = texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same")
     assert (check.deviation_per_position, check.consistent) == (-1.0, False)
 
