@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
@@ -145,20 +146,18 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
 
 def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:
     """Why no γ keeps a limit on the time between tokens, and whether plain decoding does."""
-    plain = f"a plain step takes {1e3 * t_decode_s:.4g} ms"
+    too = ", which is over it too" if t_decode_s > max_itl_s else ""
     return (
-        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.4g} ms; {plain}"
-        f"{', which is over it too' if t_decode_s > max_itl_s else ''}"
+        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.4g} ms; a plain step takes "
+        f"{1e3 * t_decode_s:.4g} ms{too}"
     )
 
 
 def recommendations_json(answers: Recommendations) -> str:
-    """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`, and
+    """The recommendations as one strict-JSON object.
 
-    `label`: that of every known speed-up, null where they differ or have none (each recommendation has its own);
-    `validation`: what decoding end to end found, null where nothing was decoded. Each recommendation has
-    `speedup_measured` (value, low, high) and `speedup_whole` (prefills and ragged ends included), null where its γ was
-    not decoded.
+    `label` is that of every known speed-up, null where they differ or have none; `validation` is null where nothing was
+    decoded, as are `speedup_measured` and `speedup_whole` (prefills and ragged ends included) of a γ that was not.
     """
     labels = {_label(entry) for entry in answers.entries if _is_known(entry)}
     summary = answers.summary
@@ -197,14 +196,10 @@ def _label(entry: Mapping[str, Any]) -> str | None:
 def recommendations_text(answers: Recommendations) -> str:
     """The recommendations in lines, grouped by pair and sampling, warnings after them."""
     lines: list[str] = []
-    title = ""
-    for entry in answers.entries:
-        heading = title_text(entry)
-        if heading != title:
-            lines += [*([""] if lines else []), heading]
-            title = heading
-        lines.append(f"  {entry_text(entry, answers.confidence, answers.nearest_measured(entry))}")
-    lines += ["", *_reliability(answers)]
+    for heading, entries in groupby(answers.entries, title_text):
+        shown = (entry_text(entry, answers.confidence, answers.nearest_measured(entry)) for entry in entries)
+        lines += [heading, *(f"  {line}" for line in shown), ""]
+    lines += _reliability(answers)
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
     if answers.warnings:

@@ -136,10 +136,9 @@ def replays_text(replays: list[ReplayedCell]) -> str:
 
 
 def _cell_text(cell: ReplayedCell) -> str:
-    heading = _label(cell.key)
     result = cell.result
     if result is None:
-        return f"{heading}\n  nothing replayed: {cell.reason}"
+        return f"{_label(cell.key)}\n  nothing replayed: {cell.reason}"
     share = f"{result.confidence:.0%}"
     rows = [
         [
@@ -156,16 +155,13 @@ def _cell_text(cell: ReplayedCell) -> str:
         for name, policy in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
     intervals = [name for figure in ("S", "to fixed", "gap: start", "gap: run") for name in (figure, share)]
-    columns = ["policy", *intervals, "mean gamma", "switches"]
-    return "\n".join(
-        [
-            heading,
-            f"  {result.prompts} prompts; S of the best fixed gamma, {result.best_fixed_gamma}: "
-            f"{result.best_fixed_speedup:.4g}; of the loop at gamma 0: {result.loop_speedup:.4g}; of the bounds: start "
-            f"{result.bound_by_start_speedup:.4g}, run {result.bound_oracle_speedup:.4g}",
-            text_table(columns, rows),
-        ]
+    summary = (
+        f"  {result.prompts} prompts; S of the best fixed gamma, {result.best_fixed_gamma}: "
+        f"{result.best_fixed_speedup:.4g}; of the loop at gamma 0: {result.loop_speedup:.4g}; of the bounds: start "
+        f"{result.bound_by_start_speedup:.4g}, run {result.bound_oracle_speedup:.4g}"
     )
+    table = text_table(["policy", *intervals, "mean gamma", "switches"], rows)
+    return "\n".join([_label(cell.key), summary, table])
 
 
 def _gap(closed: Interval | None) -> tuple[float | None, str]:

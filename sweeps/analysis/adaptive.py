@@ -8,10 +8,8 @@
     S from counts       the rounds, tokens and early-stop checks as counted, at measured costs
     error, cost error   of these two over S measured, less 1; the first in blocks whose prompts were all recorded
 
-Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
-uncertainty of the costs is not in them. All times in seconds.
-
-    rows = policy_rows(run, decoded, cells, settings)          # further rows of validation.csv
+Intervals draw batches of prompts with all their texts, the same for all arms and their replay; the uncertainty of the
+costs is not in them. Times in seconds.
 """
 
 from __future__ import annotations

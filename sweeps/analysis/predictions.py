@@ -1,15 +1,13 @@
 """predictions.csv and recommendation.yaml, made from the journal and the recorded acceptance. No torch.
 
-    predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
-                          the costs of a round, Ω and S with intervals, their provenance, and why a number is missing
-    recommendation.yaml   one entry per cell of those: decision, γ, S with its uncertainty; and all warnings
+    predictions.csv       one row per cell and γ: the costs of a round, Ω and S with intervals, their provenance, and
+                          why a number is missing
+    recommendation.yaml   one entry per cell: decision, γ, S with its uncertainty; and all warnings
     validation.csv        one row per cell and γ that was decoded end to end: prediction against measurement
 
-t_verify_s is T_verify(γ), of γ drafts. t_verify_mean_s is what a round of that γ spends on verification on average: the
-same where a model drafts; lookups may find fewer drafts (`drafts_per_round`) or none, and a round then verifies those,
-or is a plain step.
-Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
-too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
+t_verify_s is T_verify(γ), of γ drafts; t_verify_mean_s is what a round of that γ spends on verification on average,
+which differs for lookups, that may find fewer drafts (`drafts_per_round`) or none. Timings are joined by the cell's
+chain, which sampling settings share. Without an ε decoded end to end every S is labelled optimistic.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_recorded_lookups_say_of_themselves_what_texts_say() -> None:
     assert texts.covers(80)
     assert sorted(set(texts.overlaps("match", "greedy").tolist())) == [1.0]
     rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
-    assert texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same").consistent
+    assert texts.chain_check(rounds, SETTING).consistent
 
 
 def test_texts_of_another_chain_are_noticed() -> None:
@@ -168,7 +168,7 @@ def test_texts_of_another_chain_are_noticed() -> None:
     frame["rejected_target_prob"] = frame["proposed_length"].map({0: math.nan, 3: 1.0})
     texts = recorded_texts(frame)
     rounds = texts.rounds(SETTING, gammas=[1], max_new_tokens=POSITIONS + 1)
-    check = texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same")
+    check = texts.chain_check(rounds, SETTING)
     assert (check.deviation_per_position, check.consistent) == (-1.0, False)
 
 
