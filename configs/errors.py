@@ -18,7 +18,6 @@ from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 Keys = tuple[str | int, ...]
@@ -71,6 +70,12 @@ def value_fault(code: str, keys: Keys, got: str, expected: str, line: int | None
     return Fault(code=code, keys=keys, words=f"{place}expected {expected}, got {got}", line=line)
 
 
+def error_fault(error: PydanticCustomError, keys: Keys) -> Fault:
+    """The fault of an error made by `refused`."""
+    context = error.context or {}
+    return value_fault(error.type, keys, context["got"], context["expected"])
+
+
 def explain(
     error: ValidationError, model: type[BaseModel], written: object, place: Callable[[Keys], Keys] = lambda keys: keys
 ) -> list[Fault]:
@@ -97,28 +102,24 @@ def explain(
 
 
 def _fault(spot: _Spot, detail: ErrorDetails) -> Fault:
-    code, key = detail["type"], str(detail["loc"][-1] if detail["loc"] else "")
-    where = f" in {place_name(spot.keys)}" if spot.keys else ""
+    code, keys, key = detail["type"], spot.keys, str(detail["loc"][-1] if detail["loc"] else "")
+    where = f" in {place_name(keys)}" if keys else ""
     if code == "missing":
-        return Fault(
-            code=code, keys=spot.keys, words=f"missing key {key!r}{where}: expected {_words(spot.fields[key])}"
-        )
+        words = f"missing key {key!r}{where}: expected {_words(spot.fields[key])}"
+        return Fault(code=code, keys=keys, words=words)
     if code == "extra_forbidden":
-        guess = nearest(key, spot.fields)
-        hint = f"; did you mean {guess!r}?" if guess else ","
+        hint = did_you_mean(key, spot.fields) or ","
         words = f"unknown key {shown(key)}{where}{hint} expected one of: {', '.join(spot.fields)}"
-        return Fault(code=code, keys=(*spot.keys, key), words=words)
+        return Fault(code=code, keys=(*keys, key), words=words)
     if code == "refused":
-        return value_fault(code, spot.keys, detail["ctx"]["got"], detail["ctx"]["expected"])
+        return value_fault(code, keys, detail["ctx"]["got"], detail["ctx"]["expected"])
     got, expected = shown(spot.written), spot.expected or _words(spot.schema)
-    if isinstance(spot.written, int | float) and {form.get("type") for form in _forms(spot.schema)} <= {
-        "string",
-        "null",
-    }:
+    if isinstance(spot.written, int | float) and {form.get("type") for form in _forms(spot.schema)} <= _TEXT_OR_NULL:
         got += "; put it in quotes if it is meant as text"
-    return value_fault(code, spot.keys, got, f"at least one: {expected}" if spot.written in ([], ()) else expected)
+    return value_fault(code, keys, got, f"at least one: {expected}" if spot.written in ([], ()) else expected)
 
 
+_TEXT_OR_NULL = {"string", "null"}
 _Schema = dict[str, Any]
 
 
@@ -149,13 +150,14 @@ def _walk(model: type[BaseModel], detail: ErrorDetails, written: object) -> _Spo
             inner = next((form["items"] for form in forms if "items" in form), None)
             is_written = isinstance(spot.written, (list, tuple))
         else:
-            inner = spot.fields.get(key)
-            is_written = isinstance(spot.written, (Mapping, BaseModel))
+            inner, is_written = spot.fields.get(key), isinstance(spot.written, Mapping)
         if inner is None:  # pydantic's name for a member of a union, which may be that of a section
             named = next((form for form in forms if form.get("title") == key), spot.schema)
             spot = replace(spot, schema=named, expected=_words(spot.schema))
         elif is_written:
-            spot = _Spot(keys=(*spot.keys, key), schema=inner, written=_part(spot.written, key))
+            part: Any = spot.written
+            part = part.get(key) if isinstance(part, Mapping) else part[key]
+            spot = _Spot(keys=(*spot.keys, key), schema=inner, written=part)
         else:  # a shorthand, which has no such part
             template = next((form["x-part"] for form in forms if "x-part" in form), "{words}")
             words = _words(spot.schema) if isinstance(key, int) else template.format(key=key, words=_words(inner))
@@ -163,24 +165,11 @@ def _walk(model: type[BaseModel], detail: ErrorDetails, written: object) -> _Spo
     return spot
 
 
-def _part(written: Any, key: str | int) -> object:
-    if isinstance(written, Mapping):
-        return written.get(key)
-    if isinstance(written, BaseModel):
-        return getattr(written, str(key), None)
-    return written[key] if isinstance(key, int) and key < len(written) else None
-
-
 def most_like(sections: Sequence[Iterable[str]], written: object) -> int:
     """Of several sections' keys, the index of those most like the keys of a written mapping; the first of several."""
     keys = [str(key) for key in written] if isinstance(written, Mapping) else []
     known = [list(section) for section in sections]
     return max(range(len(known)), key=lambda n: sum(nearest(key, known[n]) is not None for key in keys))
-
-
-def fields_by_key(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a section by the keys that are written."""
-    return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
 @cache
@@ -193,7 +182,7 @@ def _schema_of(model: type[BaseModel]) -> _Schema:
             return [inlined(one) for one in schema]
         if not isinstance(schema, dict):
             return schema
-        name = schema.get("$ref", "").removeprefix("#/$defs/") if isinstance(schema.get("$ref"), str) else ""
+        name = schema.get("$ref", "").removeprefix("#/$defs/")
         own = {key: inlined(value) for key, value in schema.items() if key not in ("$ref", "$defs", "default")}
         return inlined(whole["$defs"][name]) | own if name else own
 
@@ -294,3 +283,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         begun = [candidate for candidate in by_folded if candidate.startswith(folded)]
         matches = begun if len(begun) == 1 else []
     return by_folded[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` where a known name is like ``name``, else nothing."""
+    guess = nearest(name, known)
+    return f"; did you mean {guess!r}?" if guess else ""

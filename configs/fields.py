@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from specgauge.configs.errors import fields_by_key, most_like, nearest, refused
+from specgauge.configs.errors import most_like, nearest, refused
 
 EMBEDDED = "embedded"
 """The pair that ships with specgauge, and its prompts."""
@@ -82,10 +82,6 @@ ZERO = AfterValidator(lambda number: number + 0.0)
 Share = Annotated[float, Field(ge=0, le=1), ZERO]
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 Mode = Literal["eager", "compile", "cuda_graph"]
-Policy = Literal["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"]
-GammaSearch = Literal["all", "adaptive"]
-DraftSampling = Literal["same", "greedy"]
-AcceptanceRule = Literal["ratio", "match"]
 Threads = Annotated[int, Field(ge=1, le=4096)]
 Attention = Annotated[
     str,
@@ -103,12 +99,6 @@ Repetitions = Annotated[int, Field(ge=1, le=LARGEST_REPETITIONS)]
 def is_name(value: object) -> TypeGuard[str]:
     """Whether a value can name a pair, a sampling setting or a run."""
     return isinstance(value, str) and value.isprintable() and re.search(_NAME, value) is not None
-
-
-def part_of_name(value: object) -> str:
-    """A value as it can stand in a name, ``org/fa3`` as ``org_fa3``; two values may give the same part."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", str(value))
-    return re.sub(r"-{2,}", "-", plain).strip(".-") or "_"
 
 
 def _some(item: Any) -> Any:
@@ -228,7 +218,8 @@ _RangeText = Annotated[
 
 
 def _meant(sections: Sequence[type[Any]], written: object) -> type[Any]:
-    return sections[most_like([fields_by_key(section) for section in sections], written)]
+    keys = [[field.alias or name for name, field in section.model_fields.items()] for section in sections]
+    return sections[most_like(keys, written)]
 
 
 def axis(item: Any, ranges: type[Range[Any]], *others: type[SearchedGammaRange]) -> BeforeValidator:

@@ -17,13 +17,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from specgauge.configs.errors import ConfigError, explain, nearest, shown, words_for
+from specgauge.configs.errors import ConfigError, did_you_mean, explain, shown
 from specgauge.configs.fields import Section
 from specgauge.configs.overrides import Written
-from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
+from specgauge.configs.yaml_reader import dump_yaml, read_text
 
-_HARDWARE = Path(__file__).parent / "hardware"
-_SHAPES = Path(__file__).parent / "shapes"
+_FOLDER = Path(__file__).parent
+_HARDWARE = {path.stem: path for path in sorted(_FOLDER.glob("hardware/*.yaml"))}
+_SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
 
 
 class Quantity(Section):
@@ -68,14 +69,12 @@ class HardwareEntry(Section):
 
     def plain(self) -> dict[str, Any]:
         """Values without their sources, by the field names of `specgauge.model.roofline.deployment.Hardware`."""
-        peaks = {name: getattr(self.peak_flops_per_s, name) for name in Peaks.model_fields}
+        numbers = {name: getattr(self, name) for name in type(self).model_fields if name not in ("name", "description")}
+        peaks: Peaks = numbers.pop("peak_flops_per_s")
         return {
             "name": self.name,
-            "memory_bytes": _value(self.memory_bytes),
-            "memory_bandwidth_bytes_per_s": _value(self.memory_bandwidth_bytes_per_s),
-            "link_bandwidth_bytes_per_s": _value(self.link_bandwidth_bytes_per_s),
-            "multiprocessors": _value(self.multiprocessors),
-            "peak_flops_per_s": {name: quantity.value for name, quantity in peaks.items() if quantity is not None},
+            **{name: number and number.value for name, number in numbers.items()},
+            "peak_flops_per_s": {dtype: peak.value for dtype, peak in peaks if peak is not None},
         }
 
     def to_yaml(self) -> str:
@@ -83,18 +82,14 @@ class HardwareEntry(Section):
         return dump_yaml(self.model_dump(mode="json"))
 
 
-def _value(quantity: Quantity | Count | None) -> float | int | None:
-    return None if quantity is None else quantity.value
-
-
 def hardware_names() -> list[str]:
     """Names of the shipped hardware entries."""
-    return sorted(path.stem for path in _HARDWARE.glob("*.yaml"))
+    return list(_HARDWARE)
 
 
 def shape_names() -> list[str]:
     """Names of the shipped model shapes."""
-    return sorted(path.stem for path in _SHAPES.glob("*.json"))
+    return list(_SHAPES)
 
 
 def load_hardware(source: str | Path) -> HardwareEntry:
@@ -103,18 +98,16 @@ def load_hardware(source: str | Path) -> HardwareEntry:
     Raises:
         ConfigError: an unknown name (and the nearest), or the file, line and field that is wrong.
     """
-    path = _find(source, _HARDWARE, ".yaml", "hardware entry", hardware_names())
-    origin = Source(str(path))
-    document = read_yaml(_text(path), origin)
-    if not isinstance(document.value, dict):
-        raise ConfigError(f"{path}: expected {words_for(HardwareEntry)}, got {shown(document.value)}")
-    written = Written.from_document(document, origin)
-    if written.faults:
-        raise written.error(written.faults)
+    path = _find(source, _HARDWARE, "hardware entry")
+    written = Written.of_file(read_text(path), str(path), HardwareEntry)
+    faults = written.faults
     try:
-        return HardwareEntry.model_validate(document.value)
+        entry = HardwareEntry.model_validate(written.value)
     except ValidationError as error:
-        raise written.error(explain(error, HardwareEntry, document.value)) from None
+        faults = faults or explain(error, HardwareEntry, written.value)
+    if faults:
+        raise written.error(faults)
+    return entry
 
 
 def load_shape(source: str | Path) -> dict[str, Any]:
@@ -123,11 +116,11 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown name (and the nearest), or a file that is not a JSON mapping.
     """
-    path = _find(source, _SHAPES, ".json", "model shape", shape_names())
+    path = _find(source, _SHAPES, "model shape")
     if path.is_dir():
-        path = path / "config.json"
+        path = _find(path / "config.json", _SHAPES, "model shape")
     try:
-        value = json.loads(_text(path))
+        value = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
     if not isinstance(value, dict):
@@ -135,21 +128,12 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     return value
 
 
-def _find(source: str | Path, folder: Path, suffix: str, what: str, names: list[str]) -> Path:
-    name = str(source).lower()
-    if name in names:
-        return folder / f"{name}{suffix}"
-    path = Path(source)
-    if str(source) and path.exists():
-        return path
-    guess = nearest(str(source), names)
-    hint = f"; did you mean {guess!r}?" if guess else ""
-    raise ConfigError(f"{what}: expected a file that exists, or {', '.join(names)}, got {str(source)!r}{hint}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+def _find(source: str | Path, shipped: dict[str, Path], what: str) -> Path:
+    """The file of a shipped name, in upper or lower case, or the path given."""
+    name = str(source)
+    if name.lower() in shipped:
+        return shipped[name.lower()]
+    if name and Path(name).exists():
+        return Path(name)
+    hint = did_you_mean(name, shipped)
+    raise ConfigError(f"{what}: expected a file that exists, or {', '.join(shipped)}, got {name!r}{hint}")

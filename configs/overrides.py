@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown
+from pydantic import BaseModel
+
+from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, words_for
 from specgauge.configs.pairs import NGRAM
-from specgauge.configs.yaml_reader import Document, Source, read_yaml
+from specgauge.configs.yaml_reader import Source, read_yaml
 
 _PLACE = re.compile(r"[^\s.\[\]]+(?:\.[^\s.\[\]]+|\[[0-9]{1,6}\])*")
 _PART = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 _LONGEST_LABEL = 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Origin:
-    rank: int  # 0 the file, then the options in their order
-    line: int
-    source: Source
 
 
 @dataclass(kw_only=True)
@@ -33,14 +28,25 @@ class Written:
 
     value: Any
     faults: list[Fault]
-    _origins: dict[Keys, _Origin] = field(default_factory=dict)
+    _origins: dict[Keys, tuple[Source, int]]
     _options: int = 0
 
     @classmethod
-    def from_document(cls, document: Document, source: Source) -> Written:
-        """What a file holds."""
-        origins = {keys: _Origin(rank=0, line=line, source=source) for keys, line in document.lines.items()}
-        return cls(value=document.value, faults=list(document.faults), _origins=origins)
+    def of_file(cls, text: str, label: str, model: type[BaseModel], hint: str = "") -> Written:
+        """What a file of that text holds, read as a ``model``.
+
+        Raises:
+            ConfigError: it is not YAML, or no mapping.
+        """
+        source = Source(label)
+        document = read_yaml(text, source)
+        if not isinstance(document.value, dict):
+            got = "only comments" if text.strip() else "an empty file"
+            got = f"{shown(document.value)} at the top level" if document.lines else got
+            where = source.at(document.lines.get((), 1))
+            raise ConfigError(f"{where}: expected {words_for(model)}, got {got}{hint}")
+        origins = {keys: (source, line) for keys, line in document.lines.items()}
+        return cls(value=document.value, faults=document.faults, _origins=origins)
 
     def set_option(self, option: str) -> None:
         """Apply one ``KEY=VALUE``.
@@ -50,20 +56,19 @@ class Written:
         """
         one_line = " ".join(option.split())
         label = one_line if len(one_line) <= _LONGEST_LABEL else one_line[:_LONGEST_LABEL] + "…"
-        source = Source(f"--set {label}", has_lines=False)
+        self._options += 1
+        source = Source(f"--set {label}", option=self._options)
         place, equals, text = option.partition("=")
         if not equals or not _PLACE.fullmatch(place.strip()):
             raise ConfigError(f"{source.label}: expected KEY=VALUE, such as grid.gamma=1:6, got {shown(option)}")
         keys: Keys = tuple(int(index) if index else key for index, key in _PART.findall(place.strip()))
         document = read_yaml(text, source, under=keys)
         self._put(keys, document.value, source)
-        self._options += 1
         self._origins = {known: origin for known, origin in self._origins.items() if known[: len(keys)] != keys}
-        origin = _Origin(rank=self._options, line=0, source=source)
         for length in range(1, len(keys)):
-            self._origins.setdefault(keys[:length], origin)
-        self._origins |= dict.fromkeys((*document.lines, keys), origin)
-        self.faults = [fault for fault in self.faults if fault.keys[: len(keys)] != keys] + list(document.faults)
+            self._origins.setdefault(keys[:length], (source, 0))
+        self._origins |= dict.fromkeys((*document.lines, keys), (source, 0))
+        self.faults = [fault for fault in self.faults if fault.keys[: len(keys)] != keys] + document.faults
 
     def _put(self, keys: Keys, value: object, source: Source) -> None:
         container: Any = self.value
@@ -89,38 +94,32 @@ class Written:
 
     def from_option(self, keys: Keys) -> bool:
         """Whether the value at ``keys`` was set on the command line."""
-        return self._origin(keys).rank > 0
+        return self._origins[self.place(keys)][0].option > 0
 
     def error(self, faults: Sequence[Fault]) -> ConfigError:
         """The error that tells the first of some faults by its line and how many follow it."""
-        ordered = sorted(
-            map(self._with_line, faults), key=lambda fault: (self._origin(fault.keys).rank, fault.line or 0)
-        )
-        first, *others = ordered
-        more = f" (and {len(others)} more fault{'s' if len(others) > 1 else ''})" if others else ""
-        where = self._origin(first.keys).source.at(first.line)
-        return ConfigError(f"{where}: {first.words}{more}", tuple(ordered))
+        located = sorted(map(self._located, faults), key=lambda one: (one[0].option, one[1].line or 0))
+        source, first = located[0]
+        others = len(located) - 1
+        more = f" (and {others} more fault{'s' if others > 1 else ''})" if others else ""
+        return ConfigError(f"{source.at(first.line)}: {first.words}{more}", tuple(fault for _, fault in located))
 
-    def _with_line(self, fault: Fault) -> Fault:
-        origin = self._origin(fault.keys)
-        line = origin.line if fault.line is None else fault.line
-        return replace(fault, line=line if origin.source.has_lines else None)
-
-    def _origin(self, keys: Keys) -> _Origin:
-        return self._origins[self.place(keys)]
+    def _located(self, fault: Fault) -> tuple[Source, Fault]:
+        source, line = self._origins[self.place(fault.keys)]
+        return source, replace(fault, line=None if source.option else fault.line or line)
 
 
 def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:
-    """Whether ``container``, found at ``parent``, can have ``key``."""
-    place = place_name(parent)
-    if isinstance(key, int) and not isinstance(container, list):
-        error = f"{place} is no list, so it has no entry [{key}]"
-    elif isinstance(key, int) and isinstance(container, list) and key >= len(container):
-        error = f"expected {place}[0] to [{len(container) - 1}], got [{key}]" if container else f"{place} is empty"
-    elif isinstance(key, str) and isinstance(container, list):
-        error = f"{place} is a list; name an entry of it, such as {place_name((*parent, 0, key))}"
-    elif isinstance(key, str) and not isinstance(container, dict):
-        error = f"{place} is {shown(container)}, so it has no key {key!r}"
+    """Refuse a ``key`` that ``container``, found at ``parent``, cannot have."""
+    if isinstance(container, list):
+        if isinstance(key, int) and key < len(container):
+            return
+        expected = f"an index from 0 to {len(container) - 1}, such as {place_name((*parent, 0))}"
+        expected = expected if container else "no index, since the list is empty"
+    elif isinstance(container, dict):
+        if isinstance(key, str):
+            return
+        expected = "a key, since it is a mapping"
     else:
-        return
-    raise ConfigError(f"{source.label}: {error}")
+        expected = f"nothing within {shown(container)}"
+    raise ConfigError(f"{source.label}: {place_name(parent)}: expected {expected}, got {place_name((key,))}")

@@ -16,7 +16,7 @@ from typing import Annotated
 from annotated_types import MinLen
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
-from specgauge.configs.errors import Errors, fail, fields_by_key, nearest, refused
+from specgauge.configs.errors import Errors, fail, nearest, refused
 from specgauge.configs.fields import (
     EMBEDDED,
     ONE_LINE,
@@ -131,7 +131,7 @@ class LayersDraft(Section):
 
 
 _KINDS: dict[str, type[Section]] = {"model": ModelConfig, NGRAM: NgramDraft, "layers": LayersDraft}
-_DRAFT_KEYS = (*fields_by_key(ModelConfig), NGRAM, "layers")
+_DRAFT_KEYS = (*ModelConfig.model_fields, NGRAM, "layers")
 
 
 def _model(written: object) -> object:

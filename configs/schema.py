@@ -8,11 +8,11 @@ Config holds is always the full form.  ``specgauge schema`` prints the same as J
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
-from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from specgauge.configs.errors import Errors, fail, refused
 from specgauge.configs.fields import (
@@ -20,17 +20,13 @@ from specgauge.configs.fields import (
     LARGEST_BATCH_SIZE,
     LARGEST_CONTEXT,
     ZERO,
-    AcceptanceRule,
     BatchSizes,
     ByteCount,
     Context,
     Contexts,
-    DraftSampling,
     Gammas,
-    GammaSearch,
     Mode,
     Name,
-    Policy,
     Positive,
     Repetitions,
     SearchedGammas,
@@ -47,11 +43,14 @@ from specgauge.configs.fields import (
     one_of,
 )
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.variants import CellRule, GridPoint, is_measured, rule_errors, spread
+from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
 LARGEST_SEED = (1 << 63) - 1
+DraftSampling = Literal["same", "greedy"]
+AcceptanceRule = Literal["ratio", "match"]
+Policy = Literal["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"]
 NO_LIMIT = null_means("no limit")
 OFF = null_means("off")
 
@@ -101,6 +100,18 @@ class SamplingConfig(Section):
     """What top_p and min_p leave at least."""
 
 
+def _with_own_names(settings: tuple[SamplingConfig, ...]) -> tuple[SamplingConfig, ...]:
+    """Settings of which no two share a name; upper and lower case count as the same, for files."""
+    errors: Errors = []
+    first: dict[str, int] = {}
+    for index, setting in enumerate(settings):
+        if (earlier := first.setdefault(setting.name.casefold(), index)) != index:
+            expected = f"a name that sampling[{earlier}] does not have already"
+            errors.append(((index, "name"), refused(setting.name, expected)))
+    fail(errors)
+    return settings
+
+
 class GridConfig(Section):
     """The cells that are measured: every batch size with every context but for what the rules leave out, and gammas in
     each."""
@@ -111,7 +122,7 @@ class GridConfig(Section):
     """Tokens in the KV cache when a round starts."""
     gamma: SearchedGammas = (1, 2, 3, 4, 5, 6)
     """Draft tokens proposed per round; {max: 16, search: adaptive} is 1 to 16 with gamma_search: adaptive."""
-    gamma_search: GammaSearch = "all"
+    gamma_search: Literal["all", "adaptive"] = "all"
     """Whether T_verify is timed at every gamma, or only where it can still change which one is best."""
     include: Annotated[tuple[CellRule, ...], Field(strict=False)] = ()
     """Rules, of which a cell matches at least one to be measured; without any, every cell is."""
@@ -243,9 +254,9 @@ class Config(Section):
     """The pairs measured, at least one; each under its own name."""
     workload: WorkloadConfig = WorkloadConfig()
     """The prompts, and how much is written for each."""
-    sampling: Annotated[tuple[SamplingConfig, ...], Field(strict=False, min_length=1)] = (
-        SamplingConfig(name="greedy", temperature=0.0),
-    )
+    sampling: Annotated[
+        tuple[SamplingConfig, ...], Field(strict=False, min_length=1), AfterValidator(_with_own_names)
+    ] = (SamplingConfig(name="greedy", temperature=0.0),)
     """The sampling settings, at least one; each under its own name."""
     draft_sampling: Annotated[tuple[DraftSampling, ...], MinLen(1), listed(DraftSampling), in_order(DraftSampling)] = (
         "same",
@@ -292,29 +303,34 @@ class Config(Section):
         """Torch's threads for a pair: its own, or the configuration's; None is torch's own choice."""
         return pair.threads or self.threads
 
-    def places(self) -> Iterator[GridPoint]:
-        """Every place of the full grid, by pair, then batch size and context."""
+    def points(self) -> Iterator[GridPoint]:
+        """Every point of the full grid, by pair, then batch size and context."""
         for pair in self.pairs:
             for batch_size in self.grid.batch_size:
                 for context in self.grid.context:
                     yield GridPoint(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
 
-    def is_measured(self, place: GridPoint) -> bool:
-        """Whether the rules of the grid leave the cells of a place."""
-        return is_measured(place, self.grid.include, self.grid.exclude)
+    def is_measured(self, point: GridPoint) -> bool:
+        """Whether the rules of the grid leave a point."""
+        include, exclude = self.grid.include, self.grid.exclude
+        is_included = not include or any(rule.matches(point) for rule in include)
+        return is_included and not any(rule.matches(point) for rule in exclude)
 
-    def is_verified(self, place: GridPoint) -> bool:
-        """Whether the cells of a place are measured, and decoded end to end where anything is."""
+    def is_decoded(self, point: GridPoint) -> bool:
+        """Whether a point is measured, and decoded end to end where anything is."""
         wanted = self.validation or ValidateConfig()
         sizes, contexts = wanted.batch_size or self.grid.batch_size, wanted.context or self.grid.context
-        return place.batch_size in sizes and place.context in contexts and self.is_measured(place)
+        return point.batch_size in sizes and point.context in contexts and self.is_measured(point)
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        errors = sampling_name_errors(self.sampling)
-        errors += rule_errors(tuple(self.places()), self.grid.include, self.grid.exclude)
+        points, grid = tuple(self.points()), self.grid
+        errors = rule_errors(points, grid.include, grid.exclude)
+        if not errors and not any(map(self.is_measured, points)):
+            error = refused(None, "rules that leave at least one cell", got="rules that leave none")
+            errors.append((("grid", "exclude" if grid.exclude else "include"), error))
         errors += self._validation_errors()
-        largest = max(self.grid.gamma)
+        largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
             errors.append((("workload", "max_new_tokens"), refused(self.workload.max_new_tokens, expected)))
@@ -333,7 +349,7 @@ class Config(Section):
             if outside:
                 expected = f"values of grid.{axis}, which are {', '.join(map(str, grid))}"
                 errors.append((("validate", axis), refused(outside[0], expected)))
-        if not errors and not any(self.is_verified(place) for place in self.places()):
+        if not errors and not any(self.is_decoded(point) for point in self.points()):
             expected = "batch sizes and contexts of which grid.include and grid.exclude leave a cell"
             errors.append((("validate",), refused(None, expected, got="no cell to decode")))
         if wanted.policies is not None and wanted.acceptance is not None:
@@ -346,49 +362,19 @@ class Config(Section):
         return errors
 
 
-def sampling_name_errors(settings: Sequence[object]) -> Errors:
-    """Sampling settings, also as written, under the same name; upper and lower case count as the same, for files."""
-    errors: Errors = []
-    first: dict[str, int] = {}
-    for index, setting in enumerate(settings):
-        name = setting.get("name") if isinstance(setting, Mapping) else getattr(setting, "name", None)
-        if isinstance(name, str) and (earlier := first.setdefault(name.casefold(), index)) != index:
-            expected = f"a name that sampling[{earlier}] does not have already"
-            errors.append((("sampling", index, "name"), refused(name, expected)))
-    return errors
+def check_context(
+    where: str, *, context: int, tokens: int, max_context: int | None, section: Literal["grid", "validate"] = "grid"
+) -> None:
+    """Refuse a context after which ``tokens`` do not fit in a model of ``max_context`` positions (None is unknown).
 
-
-def check_context(where: str, *, context: int, gamma_max: int, max_context: int | None) -> None:
-    """Refuse a context that leaves no room for a round of ``gamma_max`` drafts in a model of ``max_context`` positions.
-
-    Nothing is refused where the limit is not known (None).
+    A round of the grid is γ + 1 tokens, a text of the validation ``max_new_tokens``.
 
     Raises:
-        ValueError: the model (``where``), the context, what a round needs, what the model takes, the largest context.
+        ValueError: the largest context that fits and why.
     """
-    needed = context + gamma_max + 1
-    if max_context is None or needed <= max_context:
-        return
-    allowed = max_context - gamma_max - 1
-    remedy = f"the largest context allowed is {allowed}" if allowed > 0 else "lower grid.gamma"
-    raise ValueError(
-        f"{where}: grid.context {context} and a round of gamma {gamma_max} need {needed} positions, the model takes "
-        f"{max_context}; {remedy}"
-    )
-
-
-def check_text_context(where: str, *, context: int, new_tokens: int, max_context: int | None) -> None:
-    """Refuse a context to decode from that leaves no room for a text in a model of ``max_context`` positions.
-
-    Nothing is refused where the limit is not known (None).
-
-    Raises:
-        ValueError: the context, what is expected and why.
-    """
-    if max_context is None or context + new_tokens <= max_context:
-        return
-    raise ValueError(
-        f"validate: expected contexts of at most {max_context - new_tokens}, since texts of {new_tokens} tokens follow "
-        f"and {where} takes {max_context}, got {context}; leave it out of validate.context, or lower "
-        f"validate.max_new_tokens"
-    )
+    if max_context is not None and context + tokens > max_context:
+        other = {"grid": "grid.gamma", "validate": "validate.max_new_tokens"}[section]
+        raise ValueError(
+            f"{section}.context: expected at most {max_context - tokens}, since {tokens} tokens follow and {where} "
+            f"takes {max_context}, got {context}; lower it or {other}"
+        )

@@ -13,6 +13,7 @@ config.yaml finds plain pairs.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -35,7 +36,6 @@ from specgauge.configs.fields import (
     is_name,
     listed,
     null_means,
-    part_of_name,
     several,
 )
 
@@ -75,29 +75,38 @@ def spread(written: Mapping[str, Any]) -> Spread:
     pairs = written.get("pairs")
     if not isinstance(pairs, (list, tuple)):
         return Spread(value=written, errors=[])
-    common: Choices = {
-        (field,): values for field in ("mode", "threads") if (values := _values(field, written.get(field)))
-    }
+    common = {field: values for field in ("mode", "threads") if (values := _values(field, written.get(field)))}
     variants: list[Any] = []
     indices: list[int] = []
     names: dict[str, list[str]] = {}
+    owners: dict[str, int] = {}
     errors: Errors = []
     for index, pair in enumerate(pairs):
-        plain = pair.model_dump() if isinstance(pair, Section) else pair
-        choices = _choices(plain, common) if isinstance(plain, Mapping) else {}
+        plain = _plain(pair)
+        choices = _choices(plain, common)
         if (count := prod(map(len, choices.values()))) > MOST_VARIANTS:
             error = refused(None, f"at most {MOST_VARIANTS} variants of one pair", got=str(count))
             errors.append((("pairs", len(variants)), error))
             choices = {keys: values[:1] for keys, values in choices.items()}
         made = list(_variants(plain, choices)) if choices else [pair]
-        if choices and is_name(plain.get("name")):
-            names.setdefault(plain["name"], []).extend(variant["name"] for variant in made)
+        if is_name(name := plain.get("name")):
+            own = [variant["name"] for variant in made] if choices else [name]
+            if name_error := _name_error(name, own, index, owners):
+                errors.append((("pairs", len(variants), "name"), name_error))
+            if choices:
+                names.setdefault(name, []).extend(own)
         variants += made
         indices += [index] * len(made)
-    value = {**written, **{keys[0]: values[0] for keys, values in common.items()}, "pairs": variants}
+    value = {**written, **{field: values[0] for field, values in common.items()}, "pairs": variants}
     if names and isinstance(written.get("grid"), Mapping):
         value["grid"] = _with_variants_named(written["grid"], names)
-    return Spread(value=value, indices=tuple(indices), errors=errors + _name_errors(pairs, variants, indices))
+    return Spread(value=value, indices=tuple(indices), errors=errors)
+
+
+def _plain(section: object) -> Mapping[str, Any]:
+    """The keys of a section, written or made; none of anything else."""
+    plain = section.model_dump() if isinstance(section, Section) else section
+    return plain if isinstance(plain, Mapping) else {}
 
 
 def _values(field: str, written: object) -> tuple[Any, ...] | None:
@@ -109,7 +118,7 @@ def _values(field: str, written: object) -> tuple[Any, ...] | None:
     return values if values is not None and len(values) > 1 else None
 
 
-def _choices(pair: Mapping[str, Any], common: Choices) -> Choices:
+def _choices(pair: Mapping[str, Any], common: Mapping[str, tuple[Any, ...]]) -> Choices:
     found: Choices = {}
     for role in ("target", "draft"):
         for field in ("dtype", "attention"):
@@ -117,8 +126,8 @@ def _choices(pair: Mapping[str, Any], common: Choices) -> Choices:
             if isinstance(model, Mapping) and (values := _values(field, model.get(field))):
                 found[role, field] = values
     for field in ("mode", "threads"):
-        values = common.get((field,)) if pair.get(field) is None else _values(field, pair[field])
-        if values:
+        own = pair.get(field)
+        if pair and (values := common.get(field) if own is None else _values(field, own)):
             found[(field,)] = values
     return found
 
@@ -141,51 +150,37 @@ def _variants(pair: Mapping[str, Any], choices: Choices) -> Iterator[dict[str, A
         yield variant
 
 
-def _name_errors(pairs: Sequence[Any], variants: Sequence[Any], indices: Sequence[int]) -> Errors:
-    """Names of pairs and variants that are not their own, upper and lower case alike; one error a written pair."""
-    errors: dict[int, tuple[Keys, PydanticCustomError]] = {}
-    first: dict[str, int] = {}
-    taken: dict[str, int] = {}
-    for at, (variant, index) in enumerate(zip(variants, indices, strict=True)):
-        base, name = _name_of(pairs[index]), _name_of(variant)
-        if not is_name(base) or name is None or index in errors:
-            continue
-        earlier, other = first.setdefault(base.casefold(), index), taken.get(name.casefold())
-        taken.setdefault(name.casefold(), index)
-        if earlier != index:
-            expected = f"a name that pairs[{earlier}] does not have already"
-        elif not is_name(name):
-            expected = f"a name whose variants, such as {name}, have at most {LONGEST_NAME} characters"
-        elif other == index:
-            expected = f"variants with names of their own, two would be {name}"
-        elif other is not None:
-            expected = f"a name without the variant {name}, which pairs[{other}] has already"
-        else:
-            continue
-        errors[index] = (("pairs", at, "name"), refused(base, expected))
-    return list(errors.values())
+def part_of_name(value: object) -> str:
+    """A value as it can stand in a name, ``org/fa3`` as ``org_fa3``; two values may give the same part."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", str(value))
+    return re.sub(r"-{2,}", "-", plain).strip(".-") or "_"
 
 
-def _name_of(pair: object) -> str | None:
-    """The name of a pair, if it has any."""
-    name = pair.get("name") if isinstance(pair, Mapping) else getattr(pair, "name", None)
-    return name if isinstance(name, str) else None
+def _name_error(name: str, variants: list[str], index: int, owners: dict[str, int]) -> PydanticCustomError | None:
+    """What is wrong with the name of the pair at ``index``; ``owners`` are the pairs that have names already."""
+    for one in (name, *variants):
+        if (owner := owners.setdefault(one.casefold(), index)) != index:
+            variant = "" if one == name else f", as its variant {one}"
+            return refused(name, f"a name that pairs[{owner}] does not have already", got=f"{name!r}{variant}")
+        if not is_name(one):
+            return refused(name, f"a name whose variants, such as {one}, have at most {LONGEST_NAME} characters")
+    if len({one.casefold() for one in variants}) < len(variants):
+        return refused(name, f"variants with names of their own, two would be {max(variants, key=variants.count)}")
+    return None
 
 
 def _with_variants_named(grid: Mapping[str, Any], names: Mapping[str, list[str]]) -> dict[str, Any]:
     """The grid with the names of pairs in its rules replaced by those of their variants."""
 
     def renamed(rule: Any) -> Any:
-        plain = rule.model_dump() if isinstance(rule, Section) else rule
-        named = plain.get("pair") if isinstance(plain, Mapping) else None
-        wanted: list[Any] = list(named) if isinstance(named, (list, tuple)) else [named]
-        if not any(isinstance(one, str) and one in names for one in wanted):
-            return rule
-        return {**plain, "pair": [name for one in wanted for name in names.get(one, [one])]}
+        plain = _plain(rule)
+        named = plain.get("pair")
+        wanted = list(named) if isinstance(named, (list, tuple)) else [named]
+        made = [name for one in wanted for name in (names.get(one, [one]) if isinstance(one, str) else [one])]
+        return rule if made == wanted else {**plain, "pair": made}
 
-    rules = {section: grid.get(section) for section in ("include", "exclude")}
-    lists = {section: listed for section, listed in rules.items() if isinstance(listed, (list, tuple))}
-    return {**grid, **{section: [renamed(rule) for rule in listed] for section, listed in lists.items()}}
+    lists = {key: rules for key in ("include", "exclude") if isinstance(rules := grid.get(key), (list, tuple))}
+    return {**grid, **{key: list(map(renamed, rules)) for key, rules in lists.items()}}
 
 
 class CellRule(Section):
@@ -202,14 +197,13 @@ class CellRule(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> CellRule:
-        if all(getattr(self, axis) is None for axis in AXES):
+        if all(values is None for _, values in self):
             raise refused(None, f"one for at least one of {', '.join(AXES)}", got="no value")
         return self
 
-    def matches(self, place: GridPoint) -> bool:
-        """Whether a cell at a place keeps to the rule."""
-        wanted = {axis: getattr(self, axis) for axis in AXES}
-        return all(values is None or getattr(place, axis) in values for axis, values in wanted.items())
+    def matches(self, point: GridPoint) -> bool:
+        """Whether a point keeps to the rule."""
+        return all(values is None or getattr(point, axis) in values for axis, values in self)
 
 
 AXES = tuple(CellRule.model_fields)
@@ -225,49 +219,31 @@ class GridPoint:
     context: int
 
 
-def is_measured(place: GridPoint, include: Sequence[CellRule], exclude: Sequence[CellRule]) -> bool:
-    """Whether a cell is measured: it matches some rule of ``include``, or there is none, and no rule of ``exclude``."""
-    is_included = not include or any(rule.matches(place) for rule in include)
-    return is_included and not any(rule.matches(place) for rule in exclude)
-
-
-def rule_errors(places: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
-    """What is wrong with the rules of a full grid: values it does not have, rules that match or leave no cell."""
-    known = {axis: list(dict.fromkeys(getattr(place, axis) for place in places)) for axis in AXES}
-    modes = ", ".join(dict.fromkeys(f"{place.pair} runs in mode {place.mode}" for place in places))
+def rule_errors(points: Sequence[GridPoint], include: Sequence[CellRule], exclude: Sequence[CellRule]) -> Errors:
+    """What is wrong with the rules of a whole grid: values it does not have, rules that match no cell."""
+    known = {axis: list(dict.fromkeys(getattr(point, axis) for point in points)) for axis in AXES}
+    modes = ", ".join(dict.fromkeys(f"{point.pair} runs in mode {point.mode}" for point in points))
     errors: Errors = []
     for section, rules in (("include", include), ("exclude", exclude)):
         for index, rule in enumerate(rules):
             keys: Keys = ("grid", section, index)
-            given = {axis: values for axis in AXES if (values := getattr(rule, axis)) is not None}
+            given = {axis: values for axis, values in rule if values is not None}
             outside = {axis: [one for one in values if one not in known[axis]] for axis, values in given.items()}
-            unknown: Errors = [
-                ((*keys, axis), _not_in_grid(axis, known[axis], values[0]))
-                for axis, values in outside.items()
-                if values
+            errors += [
+                ((*keys, axis), _not_in_grid(axis, known[axis], some[0])) for axis, some in outside.items() if some
             ]
-            errors += unknown
-            if not unknown and not any(rule.matches(place) for place in places):
+            if not any(outside.values()) and not any(rule.matches(point) for point in points):
                 got = ", ".join(f"{axis} {' or '.join(map(str, values))}" for axis, values in given.items())
                 errors.append((keys, refused(None, "a rule that some cell matches", got=got, hint=modes)))
-    if not errors and not any(is_measured(place, include, exclude) for place in places):
-        error = refused(None, "rules that leave at least one cell", got="rules that leave none")
-        errors.append((("grid", "exclude" if exclude else "include"), error))
     return errors
 
 
 def _not_in_grid(axis: str, known: list[Any], value: object) -> PydanticCustomError:
     """The error of a value that the grid does not have, with the nearest that it has."""
     if isinstance(value, int):
-        near = min(known, key=lambda one: (abs(one - value), one))
+        near = min(known, key=lambda one: abs(one - value))
         what = f"values of grid.{axis}"
     else:
-        near = max(known, key=lambda name: _likeness(name, str(value)))
+        (near,) = difflib.get_close_matches(str(value), known, n=1, cutoff=0)
         what = f"{axis}s of this configuration"
     return refused(value, f"{what}, which are {', '.join(map(str, known))}", hint=f"the nearest is {near}")
-
-
-def _likeness(name: str, other: str) -> tuple[int, float]:
-    """How many characters two names share in order, and of how many: a variant is like the pair it is one of."""
-    matcher = difflib.SequenceMatcher(None, name, other, autojunk=False)
-    return sum(block.size for block in matcher.get_matching_blocks()), matcher.ratio()

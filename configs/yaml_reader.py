@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, value_fault
 
+LARGEST_FILE_BYTES = 1 << 20
 MOST_VALUES = 100_000
 _LONGEST_NUMBER = 100
 _CORE = "tag:yaml.org,2002:"
-_FIRST_OF_NUMBER = "-+0123456789"
 
 
-class _Resolving:
+class _Resolving(yaml.resolver.BaseResolver):
     """The plain scalars that are not text, shared by what reads and what writes."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own name and type)
@@ -37,6 +38,20 @@ class Dumper(_Resolving, yaml.SafeDumper):
     """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
 
 
+_SCALARS = [
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?", "-+0123456789."),
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+."),
+    ("null", "~|null|Null|NULL", "~nN"),
+    ("null", "", [""]),
+    ("merge", "<<", "<"),
+]
+"""Kind, pattern and first characters of each."""
+for _kind, _pattern, _first in _SCALARS:
+    _Resolving.add_implicit_resolver(_CORE + _kind, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
 def dump_yaml(value: object) -> str:
     """Plain data as YAML that `read_yaml` reads back equal, inner lists on one line each."""
     text: str = yaml.dump(
@@ -45,40 +60,35 @@ def dump_yaml(value: object) -> str:
     return text
 
 
-def _resolve(kind: str, pattern: str, first: str) -> None:
-    for character in first:
-        entry = (_CORE + kind, re.compile(rf"^(?:{pattern})$"))
-        _Resolving.yaml_implicit_resolvers.setdefault(character, []).append(entry)
-
-
-_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
-_resolve("int", r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*)", _FIRST_OF_NUMBER)
-_resolve("float", r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?", _FIRST_OF_NUMBER + ".")
-_resolve("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.")
-_resolve("null", "~|null|Null|NULL", "~nN")
-_Resolving.yaml_implicit_resolvers.setdefault("", []).append((_CORE + "null", re.compile("^$")))
-_resolve("merge", "<<", "<")
-
-
 @dataclass(frozen=True)
 class Source:
     """Where a text comes from: a file, whose lines are counted, or an option, which has none."""
 
     label: str
-    has_lines: bool = True
+    option: int = 0
+    """Which option, from 1; 0 is the file."""
 
     def at(self, line: int | None) -> str:
         """``file.yaml:12``, or the label alone."""
-        return self.label if line is None or not self.has_lines else f"{self.label}:{line}"
+        return self.label if line is None or self.option else f"{self.label}:{line}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
+def read_text(path: Path) -> str:
+    """The text of a file.
 
-    value: object
-    lines: dict[Keys, int]
-    faults: tuple[Fault, ...]
+    Raises:
+        ConfigError: it is too large for a configuration, or not UTF-8 (with the line).
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FILE_BYTES + 1)
+    if len(content) > LARGEST_FILE_BYTES:
+        raise ConfigError(f"{path}: expected a text of at most {LARGEST_FILE_BYTES >> 20} MiB, got a larger file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: expected a UTF-8 text file, got bytes that are not UTF-8") from error
 
 
 def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
@@ -89,33 +99,36 @@ def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
     Raises:
         ConfigError: it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
     """
-    builder = _Builder(source)
+    document = Document(source)
     try:
         loader = Loader(text)
         try:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        value = None if root is None else builder.build(root, under)
+        if root is not None:
+            document.value = document.build(root, under)
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_line(error, text, source)) from error
     except RecursionError as error:
         expected = "expected lists and mappings nested some hundred levels deep at most, got more"
         raise ConfigError(f"{source.label}: {expected}") from error
-    return Document(value=value, lines=builder.lines, faults=tuple(builder.faults))
+    return document
 
 
-class _Builder:
-    """Turns composed nodes into values, keeping lines and collecting faults of form."""
+class Document:
+    """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
 
     def __init__(self, source: Source) -> None:
+        self.value: object = None
         self.lines: dict[Keys, int] = {}
         self.faults: list[Fault] = []
         self._source = source
         self._open: set[int] = set()
         self._built = 0
 
-    def build(self, node: yaml.Node, keys: Keys) -> object:
+    def build(self, node: yaml.Node, keys: Keys, into: dict[str, object] | None = None) -> object:
+        """The value of a node, or ``into`` with the keys of a mapping that it does not have already."""
         line = node.start_mark.line + 1
         self.lines.setdefault(keys, line)
         self._built += 1
@@ -123,61 +136,45 @@ class _Builder:
             got = "more once its aliases are expanded"
             raise ConfigError(f"{self._source.at(line)}: expected at most {MOST_VALUES} values, got {got}")
         if id(node) in self._open:
-            raise ConfigError(
-                f"{self._source.at(line)}: expected aliases of others, got an anchor that contains itself"
-            )
+            got = "an anchor that contains itself"
+            raise ConfigError(f"{self._source.at(line)}: expected aliases of others, got {got}")
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode) and node.tag == _CORE + "map":
-                return self._mapping(node, keys)
+                return self._mapping(node, keys, {} if into is None else into)
             if isinstance(node, yaml.SequenceNode) and node.tag == _CORE + "seq":
                 return [self.build(item, (*keys, index)) for index, item in enumerate(node.value)]
             return self._scalar(node, keys)
         finally:
             self._open.discard(id(node))
 
-    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, object]:
-        result: dict[str, object] = {}
+    def _mapping(self, node: yaml.MappingNode, keys: Keys, result: dict[str, object]) -> dict[str, object]:
+        overriding = set(result)
         first_line: dict[str, int] = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            if key_node.tag == _CORE + "merge":
-                merged.append(value_node)
-                continue
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _CORE + "str":
-                self._fault(keys, line, f"the key {_key_text(key_node)}", "text (put it in quotes)")
-                continue
             key = key_node.value
-            if key in first_line:
+            if key_node.tag == _CORE + "merge":  # one mapping or a list of them
+                merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            elif not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _CORE + "str":
+                self._fault(keys, line, f"the key {_key_text(key_node)}", "text (put it in quotes)")
+            elif key in first_line:
                 where = f" in {place_name(keys)}" if keys else ""
                 words = f"key {shown(key)}{where} is given twice, first at line {first_line[key]}; remove one of them"
                 self.faults.append(Fault(code="repeated_key", keys=(*keys, key), words=words, line=line))
-                continue
-            first_line[key] = line
-            self.lines[(*keys, key)] = line
-            result[key] = self.build(value_node, (*keys, key))
-        for value_node in merged:
-            self._merge(value_node, keys, result)
-        return result
-
-    def _merge(self, node: yaml.Node, keys: Keys, result: dict[str, object]) -> None:
-        """YAML's ``<<``: keys of another mapping, or of a list of mappings, where this one does not have them."""
-        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        for source in sources:
-            if not isinstance(source, yaml.MappingNode):
+            else:
+                first_line[key] = line
+                if key not in overriding:
+                    self.lines[(*keys, key)] = line
+                    result[key] = self.build(value_node, (*keys, key))
+        for source in merged:
+            if isinstance(source, yaml.MappingNode):
+                self.build(source, keys, into=result)
+            else:
                 line = source.start_mark.line + 1
                 self._fault(keys, line, "the merge key << without a mapping", "an alias of a mapping, <<: *name")
-                continue
-            own, self.lines = self.lines, {}
-            values = self.build(source, keys)
-            merged, self.lines = self.lines, own
-            if not isinstance(values, dict):  # a mapping with a tag of its own, which is a fault already
-                continue
-            new = {key: value for key, value in values.items() if key not in result}
-            result |= new
-            depth = len(keys)
-            self.lines |= {inner: line for inner, line in merged.items() if len(inner) > depth and inner[depth] in new}
+        return result
 
     def _scalar(self, node: yaml.Node, keys: Keys) -> object:
         kind = node.tag.removeprefix(_CORE)
@@ -233,12 +230,12 @@ def _syntax_line(error: yaml.YAMLError, text: str, source: Source) -> str:
     mark = marked.problem_mark or marked.context_mark
     problem = ", ".join(part for part in (marked.context, marked.problem) if part)
     if "'\\t'" in problem:
-        problem = "found a tab where YAML allows only spaces; indent with spaces"
+        problem = "expected spaces as indentation, got a tab"
     elif marked.problem == "mapping values are not allowed here":
-        problem = "found ': ' where no key may stand; check the indentation, and put text with ': ' in quotes"
+        problem = "expected no key here, got ': '; check the indentation, and put text with ': ' in quotes"
     elif "block" in problem:
         problem += "; check the indentation"
     begun = marked.context_mark
-    if source.has_lines and begun is not None and begun.line != mark.line:
+    if not source.option and begun is not None and begun.line != mark.line:
         problem += f" (begun at line {begun.line + 1})"
     return f"{source.at(mark.line + 1)}: not valid YAML: {problem}"

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from specgauge.model.settings import Setting
 from specgauge.model.speedup import RECOMMENDED_TOLERANCE, nearest_gamma
 from specgauge.reports.formatting import (
-    TIMES,
     count,
     interval,
     listed,
@@ -23,19 +22,10 @@ from specgauge.reports.formatting import (
     ranges,
     speedup,
     speedup_decimals,
+    speedup_span,
 )
-from specgauge.reports.records import (
-    DO_NOT,
-    SPECULATE,
-    UNDECIDED,
-    Curves,
-    PredictionRow,
-    RecommendationRow,
-    Validated,
-    best_of,
-    by_size,
-    known_rows,
-)
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curve, Curves, Validated, best_of, known_rows
+from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 
 NO_ANSWER = "no answer"
 """Stands where a decision would, at points without a number."""
@@ -92,8 +82,8 @@ class Answers:
         for one in self.recommendations:
             by_setting.setdefault(one.setting, []).append(one)
         grid = (
-            sorted({*batch_sizes, *(one.point.batch_size for one in self.recommendations)}),
-            sorted({*contexts, *(one.point.context for one in self.recommendations)}),
+            sorted({*batch_sizes, *(one.batch_size for one in self.recommendations)}),
+            sorted({*contexts, *(one.context for one in self.recommendations)}),
         )
         return {
             setting: [self._group(members, grid) for members in merged(rows)] for setting, rows in by_setting.items()
@@ -101,7 +91,7 @@ class Answers:
 
     def headline(self, unanswered: int) -> Headline:
         """The whole run in one sentence; `unanswered` is the number of cells that have no answer."""
-        answers = [one for one in self.recommendations if one.speedup is not None]
+        answers = [one for one in self.recommendations if one.speedup.value is not None]
         counts = {
             decision: sum(one.decision == decision for one in answers) for decision in (SPECULATE, DO_NOT, UNDECIDED)
         }
@@ -112,44 +102,44 @@ class Answers:
         detail = [self._best(answers), *_remarks(counts, unanswered, _common_label(self.curves))]
         return Headline(tone=tone, sentence=_headline(answers, counts), detail=" ".join(detail), counts=counts)
 
-    def _rows(self, members: Iterable[RecommendationRow]) -> list[PredictionRow]:
-        """The predictions behind some answers."""
-        return [row for one in members for row in self.curves.get(one.setting, {}).get(one.point, ())]
+    def _rows(self, one: RecommendationRow) -> Curve:
+        """The predictions behind an answer."""
+        return self.curves.get(one.setting, {}).get(one.point, ())
 
     def _shown_gamma(self, one: RecommendationRow) -> int | None:
         """The γ that an answer's speed-up belongs to: the one recommended, else the one of the largest speed-up."""
         for gamma in (one.gamma, one.recommended_gamma, one.best_gamma):
             if gamma:
                 return gamma
-        best = best_of(self._rows([one]))
+        best = best_of(self._rows(one))
         return None if best is None else best.gamma
 
     def _shown_rows(self, members: Iterable[RecommendationRow]) -> list[PredictionRow]:
-        return [row for one in members for row in self._rows([one]) if row.gamma == self._shown_gamma(one)]
+        return [row for one in members for row in self._rows(one) if row.gamma == self._shown_gamma(one)]
 
     def _best(self, answers: Sequence[RecommendationRow]) -> str:
         """The answer with the largest speed-up, and what was measured there."""
-        top = max(answers, key=lambda one: one.speedup or 0.0)
+        top = max(answers, key=lambda one: one.speedup.value or 0.0)
         measured = self._measured([top])
         return (
-            f"Best: {speedup(top.speedup)} ({percent(self.confidence)} interval "
-            f"{interval(top.speedup_low, top.speedup_high)}) with "
+            f"Best: {speedup(top.speedup.value)} ({percent(self.confidence)} interval "
+            f"{interval(top.speedup.low, top.speedup.high)}) with "
             f"{setting_words(top.setting, [one.setting for one in answers])}, γ = {self._shown_gamma(top)}, "
-            f"batch {top.point.batch_size}, {count(top.point.context, 'token')} of context"
+            f"batch {top.batch_size}, {count(top.context, 'token')} of context"
             f"{measured and f'; {measured}'}."
         )
 
     def _group(self, members: Sequence[RecommendationRow], grid: tuple[list[int], list[int]]) -> AnswerGroup:
         first = members[0]
         where = _where(members, grid)
-        if first.speedup is None:
+        if first.speedup.value is None:
             return AnswerGroup(decision=NO_ANSWER, where=where, what=NO_ANSWER, gain=first.reason)
-        gain = f"{_span(one.speedup for one in members)} ({self._intervals(members)})"
+        gain = f"{speedup_span(one.speedup.value for one in members)} ({self._intervals(members)})"
         gammas = sorted({gamma for one in members if (gamma := self._shown_gamma(one)) is not None})
         if first.decision != SPECULATE and gammas:
             gain = f"γ = {listed([str(gamma) for gamma in gammas], 'or')} would give {gain}"
         following = {SPECULATE: _when_it_pays, DO_NOT: self._when_it_does_not, UNDECIDED: self._when_undecided}
-        labels = {row.label for row in self._rows(members) if row.label} - {_common_label(self.curves)}
+        labels = {row.label for one in members for row in self._rows(one) if row.label} - {_common_label(self.curves)}
         return AnswerGroup(
             decision=first.decision,
             where=where,
@@ -169,7 +159,7 @@ class Answers:
         found = [self.validated[key] for key in keys if key in self.validated]
         if not found:
             return self._nearest_measured(*keys[0]) if len(members) == 1 else ""
-        words = f"measured end to end: {_span(one.speedup_measured for one in found)}"
+        words = f"measured end to end: {speedup_span(one.speedup_measured for one in found)}"
         first = found[0]
         if len(members) > 1:
             return words if len(found) == len(members) else f"{words} in {len(found)} of these {len(members)} points"
@@ -187,8 +177,8 @@ class Answers:
         return f"γ = {nearest} measured end to end: {speedup(here[nearest].speedup_measured)}"
 
     def _intervals(self, members: Sequence[RecommendationRow]) -> str:
-        lows = [one.speedup_low for one in members if one.speedup_low is not None]
-        highs = [one.speedup_high for one in members if one.speedup_high is not None]
+        lows = [one.speedup.low for one in members if one.speedup.low is not None]
+        highs = [one.speedup.high for one in members if one.speedup.high is not None]
         if not lows or not highs:
             return "its interval is not known"
         words = "interval" if len(members) == 1 else "intervals within"
@@ -207,7 +197,7 @@ class Answers:
         if nearest is not None and nearest[0] > nearest[1]:
             needed, commits, row = nearest
             words += (
-                f" Nearest to paying (batch {row.point.batch_size}, context {row.point.context}, γ = {row.gamma}): "
+                f" Nearest to paying (batch {row.batch_size}, context {row.context}, γ = {row.gamma}): "
                 f"a round costs {number(needed)} plain steps and commits {number(commits)} tokens."
             )
             if needed > row.gamma + 1:
@@ -233,13 +223,14 @@ class Answers:
 def merged(answers: Sequence[RecommendationRow]) -> list[list[RecommendationRow]]:
     """Answers of one setting in rectangles of equal decision and γ, by smallest batch size and context."""
     rows: dict[int, dict[tuple[object, ...], list[RecommendationRow]]] = {}
-    for one in sorted(answers, key=lambda one: by_size(one.point)):
-        outcome: tuple[object, ...] = (NO_ANSWER, one.reason) if one.speedup is None else (one.decision, one.gamma)
-        rows.setdefault(one.point.batch_size, {}).setdefault(outcome, []).append(one)
+    for one in sorted(answers, key=lambda one: one.point):
+        is_known = one.speedup.value is not None
+        outcome: tuple[object, ...] = (one.decision, one.gamma) if is_known else (NO_ANSWER, one.reason)
+        rows.setdefault(one.batch_size, {}).setdefault(outcome, []).append(one)
     groups: dict[tuple[object, ...], list[RecommendationRow]] = {}
     for outcomes in rows.values():
         for outcome, members in outcomes.items():
-            contexts = tuple(one.point.context for one in members)
+            contexts = tuple(one.context for one in members)
             groups.setdefault((outcome, contexts), []).extend(members)
     return list(groups.values())
 
@@ -262,7 +253,7 @@ def setting_words(setting: Setting, among: Iterable[Setting]) -> str:
 def _headline(answers: Sequence[RecommendationRow], counts: Mapping[str, int]) -> str:
     pays = [one for one in answers if one.decision == SPECULATE]
     total = "the one cell" if len(answers) == 1 else f"all {len(answers)} cells"
-    predicted = f"{_span(one.speedup for one in pays)} plain decoding is predicted"
+    predicted = f"{speedup_span(one.speedup.value for one in pays)} plain decoding is predicted"
     if len(pays) == len(answers):
         gammas = sorted({one.gamma for one in pays if one.gamma is not None})
         which = f"γ = {ranges(gammas, gammas)}" if len(gammas) < 3 else f"γ from {gammas[0]} to {gammas[-1]}"
@@ -290,20 +281,11 @@ def _remarks(counts: Mapping[str, int], unanswered: int, label: str) -> Iterator
 
 def _where(members: Sequence[RecommendationRow], grid: tuple[list[int], list[int]]) -> str:
     """`At batch 1 and 64 tokens of context`, `At batch 1 to 8, with 64 or 256 tokens of context`."""
-    batch_sizes = sorted({one.point.batch_size for one in members})
-    contexts = sorted({one.point.context for one in members})
+    batch_sizes = sorted({one.batch_size for one in members})
+    contexts = sorted({one.context for one in members})
     tokens = "token" if contexts == [1] else "tokens"
     joint = " and" if len(batch_sizes) == len(contexts) == 1 else ", with"
     return f"At batch {ranges(batch_sizes, grid[0])}{joint} {ranges(contexts, grid[1])} {tokens} of context"
-
-
-def _span(speedups: Iterable[float | None]) -> str:
-    """`1.42 ×`, or `1.10 to 1.42 ×`; empty where none is known."""
-    known = sorted(value for value in speedups if value is not None)
-    if not known:
-        return ""
-    low, high = speedup(known[0]), speedup(known[-1])
-    return high if low == high else f"{low.removesuffix(TIMES)} to {high}"
 
 
 def _common_label(curves: Curves) -> str:

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from specgauge.model.settings import Point
 from specgauge.reports.formatting import TimeUnit, duration, interval, number, speedup, speedup_decimals
 from specgauge.reports.inline_svg import COLOURS, Hover
-from specgauge.reports.records import Curve, PredictionRow, ValidationRow
+from specgauge.reports.records import Curve
 from specgauge.reports.summaries import cost_bars, plain_s
+from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
 
 FloatArray = NDArray[np.float64]
 Values = Sequence[float | None] | FloatArray
@@ -46,44 +47,33 @@ BAND_ALPHA = 0.16
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesStyle:
-    """How one series looks: colours and shapes go round, and lines are dashed once the colours are used up."""
+    """How one series looks."""
 
-    index: int
-
-    @property
-    def role(self) -> str:
-        """The colour's name in the style sheet."""
-        return f"s{self.index % _SERIES}"
-
-    @property
-    def colour(self) -> str:
-        """The light page's."""
-        return COLOURS[self.role]
-
-    @property
-    def marker(self) -> str:
-        """Matplotlib's name of the marker."""
-        return marker(self.index)
-
-    @property
-    def dashed(self) -> bool:
-        """Whether the colour stands for an earlier series already."""
-        return self.index >= _SERIES
-
-    @property
-    def line(self) -> Any:
-        """Matplotlib's line style."""
-        return DASHED if self.dashed else "-"
+    role: str
+    """The colour's name in the style sheet."""
+    colour: str
+    """The light page's."""
+    marker: str
+    dashed: bool
+    line: Any
+    """Matplotlib's line style."""
 
 
 def marker(index: int) -> str:
-    """Circle, square, triangle, diamond, by turns."""
+    """Circle, square, triangle, diamond, and again."""
     return "os^D"[index % 4]
+
+
+def series_style(index: int) -> SeriesStyle:
+    """Colours and shapes go round, and lines are dashed once the colours are used up."""
+    role, dashed = f"s{index % _SERIES}", index >= _SERIES
+    line = DASHED if dashed else "-"
+    return SeriesStyle(role=role, colour=COLOURS[role], marker=marker(index), dashed=dashed, line=line)
 
 
 def series_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
     """A style for every name, in the order given."""
-    return {name: SeriesStyle(index=index) for index, name in enumerate(dict.fromkeys(names))}
+    return {name: series_style(index) for index, name in enumerate(dict.fromkeys(names))}
 
 
 # ---------------------------------------------------------------------------------------------------------------- S(γ)
@@ -142,7 +132,7 @@ def draw_speedup(
         _draw_markers(axes, [row.gamma for row in ring], [row.speedup for row in ring], style.colour, "o", "ring", 15)
     for order, name in enumerate(series, start=1):
         rows, style = measured.get(name, ()), styles[name]
-        x = [row.gamma + order * min(_BESIDE, _COLUMN / len(series)) for row in rows]
+        x = [(row.gamma or 0) + order * min(_BESIDE, _COLUMN / len(series)) for row in rows]
         ends = [(row.speedup_measured_low, row.speedup_measured_high) for row in rows]
         _draw_intervals(axes, x, ends, style.colour, vertical=True)
         values = [row.speedup_measured for row in rows]

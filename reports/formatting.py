@@ -107,6 +107,15 @@ def speedup(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.{speedup_decimals(value)}f}{TIMES}"
 
 
+def speedup_span(values: Iterable[float | None]) -> str:
+    """`1.42 ×`, or `1.10 to 1.42 ×`; empty where none is known."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return ""
+    low, high = speedup(known[0]), speedup(known[-1])
+    return high if low == high else f"{low.removesuffix(TIMES)} to {high}"
+
+
 def speedup_decimals(value: float) -> int:
     """Decimals a speed-up is printed with: two under 10, one from there on."""
     return 2 if abs(value) < 10 else 1

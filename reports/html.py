@@ -11,25 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
+import jinja2
 from markupsafe import Markup
 
 from specgauge.model.settings import Point, Setting
+from specgauge.reports import sections
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
-from specgauge.reports.findings import findings
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
-from specgauge.reports.records import ReportData, curves, read_report_data, validated
-from specgauge.reports.summaries import acceptance_curves, arm_summaries
+from specgauge.reports.records import ReportData, curves, findings, read_report_data, validated
+from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
+from specgauge.reports.validation import validation_section
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import REPORT
 from specgauge.sweeps.store.schema import JournalLine
 from specgauge.version import __version__
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 _TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
 _TONES |= {"none": "tone-open", NO_ANSWER: "tone-open"}
@@ -63,10 +62,8 @@ def render_report(data: ReportData) -> str:
 
 
 @cache
-def _template() -> Template:
+def _template() -> jinja2.Template:
     """The page's template, read and compiled once a process."""
-    import jinja2  # late: a run imports this module before it measures
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -78,12 +75,8 @@ def _template() -> Template:
 
 def page_values(data: ReportData) -> dict[str, Any]:
     """Everything the template prints."""
-    from specgauge.reports import sections  # late: a run imports this module before it measures, matplotlib after that
-    from specgauge.reports.validation import validation_section
-
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
-    arms = arm_summaries(data.timings, config.precision.confidence)
     answers = Answers(
         recommendations=data.recommendations,
         curves=by_setting,
@@ -115,8 +108,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "summary": acceptance_table(acceptance),
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
-        "broken": broken_table(arms),
-        "timings": timing_table(arms),
+        "broken": broken_table(data.timings),
+        "timings": timing_table(data.timings, config.precision.confidence),
         "spent": _spent(data),
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
@@ -145,12 +138,10 @@ def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
     """One entry a setting: its name, what its sampling is, its answers and its heat map."""
-    from specgauge.reports.sections import heat_map  # late, as above
-
     grid = data.config.grid
     groups = answers.groups(grid.batch_size, grid.context)
-    batch_sizes = sorted({*grid.batch_size, *(one.point.batch_size for one in data.recommendations)})
-    contexts = sorted({*grid.context, *(one.point.context for one in data.recommendations)})
+    batch_sizes = sorted({*grid.batch_size, *(one.batch_size for one in data.recommendations)})
+    contexts = sorted({*grid.context, *(one.context for one in data.recommendations)})
     everything = list(dict.fromkeys([*groups, *answers.curves]))
     entries: list[dict[str, Any]] = []
     for setting in everything:
@@ -160,7 +151,7 @@ def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
                 "words": words[0].upper() + words[1:],
                 "sampling": _sampling_words(data, setting),
                 "groups": groups.get(setting, []),
-                "heat": heat_map(
+                "heat": sections.heat_map(
                     answers.curves.get(setting, {}),
                     {one.point: one for one in data.recommendations if one.setting == setting},
                     batch_sizes,
@@ -186,8 +177,8 @@ def _sampling_words(data: ReportData, setting: Setting) -> str:
 
 def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
-    predicted = (one.setting.sampling for one in data.predictions)
-    return list(dict.fromkeys([*named, *predicted, *(one.setting.sampling for one in data.validation)]))
+    predicted = (one.sampling for one in data.predictions)
+    return list(dict.fromkeys([*named, *predicted, *(one.sampling for one in data.validation)]))
 
 
 def _configured(data: ReportData) -> list[Setting]:
@@ -215,7 +206,7 @@ def _unanswered(data: ReportData) -> int:
         wanted.setdefault(cell.pair, set()).add(Point(batch_size=cell.batch_size, context=cell.context))
     answered: dict[Setting, set[Point]] = {}
     for one in data.recommendations:
-        answered.setdefault(one.setting, set()).update([one.point] if one.speedup is not None else [])
+        answered.setdefault(one.setting, set()).update([one.point] if one.speedup.value is not None else [])
     return sum(len(wanted.get(setting.pair, set()) - points) for setting, points in answered.items())
 
 

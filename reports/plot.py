@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from specgauge.model.settings import Setting
+from specgauge.reports import figures
+from specgauge.reports.figures import BAND_ALPHA, DASHED, SeriesStyle
 from specgauge.reports.formatting import percent
-from specgauge.reports.records import SPECULATE, ReportData, by_size, curves, known_rows, read_report_data, validated
+from specgauge.reports.inline_svg import COLOURS, STYLE
+from specgauge.reports.records import SPECULATE, ReportData, curves, known_rows, read_report_data, validated
 from specgauge.sweeps.store.files import atomic_path
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.figure import Figure
-
-    from specgauge.reports.figures import SeriesStyle
 
 FORMATS = ("png", "svg", "pdf")
 PANEL_INCHES = (4.4, 3.4)
@@ -41,17 +43,13 @@ def line_labels(settings: Sequence[Setting]) -> dict[Setting, str]:
 
 def speedup_figure(data: ReportData) -> Figure:
     """The picture of a run; raises ValueError where no speed-up has been predicted."""
-    from matplotlib.figure import Figure
-
-    from specgauge.reports import figures
-
     by_setting = curves(data.predictions)
     rows = known_rows(by_setting)
     if not rows:
         raise ValueError(f"{data.path}: no speed-up has been predicted yet; run the same `specgauge run` again")
     decoded = validated(data.validation).values()
     to_use = {(o.setting, o.point): o.gamma for o in data.recommendations if o.decision == SPECULATE and o.gamma}
-    points = sorted({row.point for row in rows}, key=by_size)
+    points = sorted({row.point for row in rows})
     labels = line_labels([setting for setting in by_setting if any(row.setting == setting for row in rows)])
     styles = figures.series_styles(labels.values())
     columns = min(COLUMNS, len({point.context for point in points}))
@@ -88,12 +86,6 @@ def _legend(
     styles: Mapping[str, SeriesStyle], *, interval_words: str, to_use_words: str, measured_words: str
 ) -> list[Artist]:
     """What stands for the lines and marks of `the panels` in a legend; no entry where words are empty."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    from specgauge.reports.figures import BAND_ALPHA, DASHED
-    from specgauge.reports.inline_svg import COLOURS
-
     ink = COLOURS["ink"]
     handles: list[Artist] = [Line2D([], [], color=ink, linestyle=DASHED, linewidth=1.5, label="plain decoding")]
     for name, style in styles.items():
@@ -134,10 +126,6 @@ def write_plot(run_dir: Path, out: Path) -> Path:
     """
     kind = plot_format(out)
     data = read_report_data(run_dir)
-    import matplotlib as mpl  # late, as above: the command line asks for `plot_format` before it measures
-
-    from specgauge.reports.inline_svg import COLOURS, STYLE
-
     with mpl.rc_context({**STYLE, "svg.hashsalt": "specgauge"}), atomic_path(out) as temporary:
         figure = speedup_figure(data)
         metadata = {"Date": None} if kind == "svg" else None

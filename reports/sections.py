@@ -28,18 +28,9 @@ from specgauge.reports.figures import (
 )
 from specgauge.reports.formatting import point_words, speedup
 from specgauge.reports.inline_svg import Hover, Size, inline_figure
-from specgauge.reports.records import (
-    DO_NOT,
-    SPECULATE,
-    UNDECIDED,
-    Curve,
-    Curves,
-    RecommendationRow,
-    Validated,
-    best_of,
-    by_size,
-)
+from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curve, Curves, Validated, best_of
 from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
+from specgauge.sweeps.store.schema import RecommendationRow
 
 MOST_PANELS = 24
 """Blocks of a section with more panels than this open one at a time."""
@@ -50,7 +41,6 @@ _GAMMA = "γ, draft tokens per round"
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
 GLYPHS = {"o": "●○", "s": "■□", "^": "▲△", "D": "◆◇"}
 """Markers in a legend, filled and open."""
-Grouped = Mapping[Setting, Mapping[Point, Curve]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +109,7 @@ def speedup_blocks(
 ) -> list[Block]:
     """S(γ) of every point, a block for every pair, mode, draft sampling and rule, with what was measured."""
     styles = series_styles(samplings)
-    decided = {(one.setting, one.point): one for one in recommendations if one.speedup is not None}
+    decided = {(one.setting, one.point): one for one in recommendations if one.speedup.value is not None}
     blocks = []
     for order, (title, members) in enumerate(_by_title(curves).items()):
         decoded = [row for row in validated.values() if row.setting in members]
@@ -130,9 +120,7 @@ def speedup_blocks(
         for point in shown:
             answers = {one.sampling: decided[one, point] for one in members if (one, point) in decided}
             series, where = _series(members, point), point_words(point)
-            measured = {
-                name: [row for row in decoded if (row.setting.sampling, row.point) == (name, point)] for name in series
-            }
+            measured = {name: [row for row in decoded if (row.sampling, row.point) == (name, point)] for name in series}
             to_use = {name: one.gamma for name, one in answers.items() if one.decision == SPECULATE and one.gamma}
             panels.append(
                 panel(
@@ -146,10 +134,12 @@ def speedup_blocks(
                     marks=[f"{name}: {_answer_words(one)}" for name, one in answers.items()],
                 )
             )
-        legend = [*_series_legend(styles, (one.sampling for one in members))]
-        legend.append(LegendEntry(words="plain decoding, S = 1", kind="plain"))
-        legend.append(LegendEntry(words="γ to use", kind="ring", glyph="○"))
-        legend.append(LegendEntry(words="interval", kind="band"))
+        legend = [
+            *_series_legend(styles, (one.sampling for one in members)),
+            LegendEntry(words="plain decoding, S = 1", kind="plain"),
+            LegendEntry(words="γ to use", kind="ring", glyph="○"),
+            LegendEntry(words="interval", kind="band"),
+        ]
         if decoded:
             legend.append(LegendEntry(words="measured end to end, with its interval", kind="interval", glyph="○"))
         if shown:
@@ -239,7 +229,7 @@ def heat_map(
             curve = points.get(point, ())
             best = best_of(curve)
             if best is not None:
-                note = answers[point].decision if point in answers else ""
+                note: str = answers[point].decision if point in answers else ""
                 cells[point] = HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
             else:
                 note = next((row.status for row in curve if row.status != "ok"), NO_DATA)
@@ -304,18 +294,17 @@ def _columns(points: Sequence[Point]) -> int:
     return 2 if contexts == 2 or len(points) <= 2 else 3
 
 
-def _points(members: Grouped) -> list[Point]:
-    return sorted({point for points in members.values() for point in points}, key=by_size)
+def _points(members: Curves) -> list[Point]:
+    return sorted({point for points in members.values() for point in points})
 
 
-def _series(members: Grouped, point: Point) -> dict[str, Curve]:
+def _series(members: Curves, point: Point) -> dict[str, Curve]:
     return {setting.sampling: points[point] for setting, points in members.items() if point in points}
 
 
 def _answer_words(one: RecommendationRow) -> str:
-    if one.decision == SPECULATE:
-        return f"γ = {one.gamma}, {speedup(one.speedup)}"
-    return f"{_SHORT[one.decision]}, {speedup(one.speedup)}"
+    what = f"γ = {one.gamma}" if one.decision == SPECULATE else _SHORT[one.decision]
+    return f"{what}, {speedup(one.speedup.value)}"
 
 
 def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> list[LegendEntry]:

@@ -1,9 +1,6 @@
-"""Numbers that the report shows beyond the rows: acceptance by position, arms' timings, the parts of a round's cost.
+"""Numbers that the report shows beyond the rows: acceptance by position, and the parts of a round's cost.
 
-    A_i(γ_max) = Σ survival_i / Σ starts        pooled over texts by the renewal pass, resampled by prompt
-
-Samples of all blocks are pooled; a `draft` sample is a chain, whose length is the whole of it and whose half-width is
-that of its worst mark, as when it was measured.
+A_i(γ_max) = Σ survival_i / Σ starts        pooled over texts by the renewal pass, resampled by prompt
 """
 
 from __future__ import annotations
@@ -18,66 +15,17 @@ from specgauge.model.acceptance.recorded import alpha_judged, alpha_overlap
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
-from specgauge.model.settings import Point, Setting
+from specgauge.model.settings import Setting
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import TimeUnit, time_unit
-from specgauge.reports.records import Curve, PredictionRow
+from specgauge.reports.records import Curve
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
-from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
-from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.schema import PredictionRow
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specgauge.configs.schema import Config
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmSummary:
-    """One arm of one planned cell over all its blocks; times in seconds, unknown None."""
-
-    cell: Cell
-    arm: str
-    status: str
-    """`ok` where there are samples, else `oom`, `skipped`, `failed`, `killed` or `unmeasured`."""
-    reason: str
-    samples: int
-    blocks: int
-    median_s: float | None
-    """Of the last mark."""
-    relative_half_width: float | None
-    """Half the interval of the median over the median, the worst mark's; None with too few samples."""
-    first_call_s: float | None
-    drift: float | None
-    """Median of the later half of the samples over that of the earlier half, minus one; None with too few."""
-
-    @property
-    def point(self) -> Point:
-        """Batch size and context of the cell."""
-        return Point(batch_size=self.cell.batch_size, context=self.cell.context)
-
-
-def arm_summaries(cells: Iterable[CellTimings], confidence: float) -> list[ArmSummary]:
-    """Every planned arm of `cells`, in order; `confidence` is that of the intervals."""
-    return [_arm_summary(one.cell, arm, confidence) for one in cells for arm in one.arms.values()]
-
-
-def _arm_summary(cell: Cell, timings: ArmTimings, confidence: float) -> ArmSummary:
-    samples = timings.samples_s
-    last = samples[:, -1]
-    return ArmSummary(
-        cell=cell,
-        arm=timings.arm,
-        status=timings.status,
-        reason=timings.reason,
-        samples=last.size,
-        blocks=len(timings.blocks),
-        median_s=float(np.median(last)) if last.size else None,
-        relative_half_width=finite_or_none(worst_half_width(samples, confidence)),
-        first_call_s=timings.first_call_s,
-        drift=drift(timings.samples_as_taken_s[:, -1]),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

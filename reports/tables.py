@@ -6,24 +6,20 @@ Output: `Table`s of plain text for the template, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias, TypeVar
 
 from specgauge.model.arms import Arm
+from specgauge.model.provenance import finite_or_none
 from specgauge.model.settings import Point, Setting
-from specgauge.reports.formatting import (
-    UNKNOWN,
-    TimeUnit,
-    change,
-    interval,
-    number,
-    percent,
-    point_words,
-    time_unit,
-)
-from specgauge.reports.records import Curves, PredictionRow, RecommendationRow, RunRow, by_size
-from specgauge.reports.summaries import AcceptanceCurve, ArmSummary
+from specgauge.model.stats.medians import drift, worst_half_width
+from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, point_words, time_unit
+from specgauge.reports.records import Curves
+from specgauge.reports.summaries import AcceptanceCurve
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
+from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.schema import CellRow, PredictionRow, RecommendationRow
 
 _NAMES = {
     "pair": "pair {}",
@@ -49,7 +45,7 @@ _ARMS = {
     "prefill_draft": "prefill, draft",
 }
 _Shown = TypeVar("_Shown")
-_Row = TypeVar("_Row", bound=RunRow)
+_Row = TypeVar("_Row", bound=CellRow)
 Columns: TypeAlias = list[tuple[str, Callable[[_Shown], str]]]
 """Titles, each with the text of a row's cell."""
 Chosen = Collection[tuple[Setting, Point, int]]
@@ -106,7 +102,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         ("A_γ", lambda row: number(row.full_acceptance)),
         *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
     ]
-    common = common_parts(list(curves))
+    common = common_fields(list(curves))
     notes, numbers = common_notes(common), len(columns)
     known = [row for row in rows if row.status == "ok"]
     provenance, labels = {_provenance(row) for row in known}, {row.label for row in known}
@@ -118,11 +114,10 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         columns.append(("label", lambda row: row.label or UNKNOWN))
     else:
         notes += [f"every speed-up is {words}" for words in labels if words]
-    groups = [(setting, point, curve) for setting, points in curves.items() for point, curve in points.items()]
     return Table(
         caption="; ".join(notes),
         columns=[title for title, _ in columns],
-        groups=row_groups(groups, columns, common, chosen),
+        groups=row_groups(curves, columns, common, chosen),
         words=frozenset({4, *range(numbers, len(columns))}),
     )
 
@@ -176,50 +171,49 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
     return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)
 
 
-def arm_words(arm: str) -> str:
-    """The arm in the report's symbols."""
-    parsed = Arm.parse(arm)
-    return _ARMS[parsed.kind].format(parsed.gamma)
+def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | None:
+    """Every timed arm with how well its time is known; None without any.
 
-
-def timing_table(arms: Sequence[ArmSummary]) -> Table | None:
-    """Every timed arm with how well its time is known; None without any."""
-    timed = [one for one in arms if one.samples]
+    Samples of all blocks are pooled; a chain of drafts is as long as its last mark and as well known as its worst.
+    """
+    timed = [arm for one in cells for arm in one.arms.values() if arm.blocks]
     if not timed:
         return None
-    unit = time_unit(one.median_s for one in timed)
-    columns: Columns[ArmSummary] = [
-        ("arm", lambda one: arm_words(one.arm)),
-        (f"median, {unit.name}", lambda one: unit.text(one.median_s)),
-        ("half-width", lambda one: "±" * (one.relative_half_width is not None) + percent(one.relative_half_width, 1)),
-        ("samples", lambda one: str(one.samples)),
-        ("blocks", lambda one: str(one.blocks)),
-        ("drift", lambda one: change(one.drift)),
-        (f"first call, {unit.name}", lambda one: unit.text(one.first_call_s)),
-        ("status", lambda one: one.reason or one.status),
+    unit = time_unit(arm.median_s[-1] for arm in timed)
+    columns: Columns[ArmTimings] = [
+        ("arm", lambda arm: _arm_words(arm.arm)),
+        (f"median, {unit.name}", lambda arm: unit.text(arm.median_s[-1])),
+        ("half-width", lambda arm: _half_width(finite_or_none(worst_half_width(arm.samples_s, confidence)))),
+        ("samples", lambda arm: str(len(arm.samples_s))),
+        ("blocks", lambda arm: str(len(arm.blocks))),
+        ("drift", lambda arm: change(drift(arm.samples_as_taken_s[:, -1]))),
+        (f"first call, {unit.name}", lambda arm: unit.text(arm.first_call_s)),
+        ("status", lambda arm: arm.reason or arm.status),
     ]
-    grouped: dict[str, list[Row]] = {}
-    for one in timed:
-        grouped.setdefault(_cell_words(one, arms), []).append(Row(cells=[text(one) for _, text in columns]))
-    groups = [RowGroup(heading=heading, rows=rows) for heading, rows in grouped.items()]
+    groups = []
+    for one in cells:
+        rows = [Row(cells=[text(arm) for _, text in columns]) for arm in one.arms.values() if arm.blocks]
+        groups += [RowGroup(heading=_cell_words(one.cell, cells), rows=rows)] if rows else []
     return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 7}))
 
 
-def broken_table(arms: Sequence[ArmSummary]) -> Table | None:
+def _half_width(share: float | None) -> str:
+    return UNKNOWN if share is None else f"±{percent(share, 1)}"
+
+
+def broken_table(cells: Sequence[CellTimings]) -> Table | None:
     """Cells with an arm that gave no number: which arms, their status and the reason; None when every arm did."""
-    grouped: dict[tuple[str, str, str], list[str]] = {}
-    sizes: dict[str, int] = {}
-    for one in arms:
-        where = _cell_words(one, arms)
-        sizes[where] = sizes.get(where, 0) + 1
-        if one.status != "ok":
-            grouped.setdefault((where, one.status, one.reason), []).append(arm_words(one.arm))
-    if not grouped:
+    rows = []
+    for one in cells:
+        missing: dict[tuple[str, str], list[str]] = {}
+        for arm in one.arms.values():
+            if arm.status != "ok":
+                missing.setdefault((arm.status, arm.reason), []).append(_arm_words(arm.arm))
+        for (status, reason), names in missing.items():
+            which = "every arm" if len(names) == len(one.arms) else ", ".join(names)
+            rows.append(Row(cells=[_cell_words(one.cell, cells), status, which, reason or UNKNOWN]))
+    if not rows:
         return None
-    rows = [
-        Row(cells=[where, status, "every arm" if len(names) == sizes[where] else ", ".join(names), reason or UNKNOWN])
-        for (where, status, reason), names in grouped.items()
-    ]
     return Table(
         columns=["cell", "status", "arms", "reason"],
         groups=[RowGroup(heading="", rows=rows)],
@@ -228,18 +222,14 @@ def broken_table(arms: Sequence[ArmSummary]) -> Table | None:
     )
 
 
-def by_point(rows: Sequence[_Row], order: Callable[[_Row], float]) -> Iterator[tuple[Setting, Point, list[_Row]]]:
-    """Rows of every setting and point, settings in order of appearance, points rising, their rows in `order`."""
-    grouped: dict[Setting, dict[Point, list[_Row]]] = {}
-    for row in sorted(rows, key=order):
-        grouped.setdefault(row.setting, {}).setdefault(row.point, []).append(row)
-    for setting in dict.fromkeys(row.setting for row in rows):
-        for point in sorted(grouped[setting], key=by_size):
-            yield setting, point, grouped[setting][point]
+def _arm_words(arm: str) -> str:
+    """The arm in the report's symbols."""
+    parsed = Arm.parse(arm)
+    return _ARMS[parsed.kind].format(parsed.gamma)
 
 
 def row_groups(
-    groups: Iterable[tuple[Setting, Point, Sequence[_Row]]],
+    rows: Mapping[Setting, Mapping[Point, Sequence[_Row]]],
     columns: Columns[_Row],
     common: Mapping[str, str],
     chosen: Chosen = (),
@@ -253,15 +243,16 @@ def row_groups(
                     cells=[text(row) for _, text in columns],
                     chosen=(setting, point, getattr(row, "gamma", 0)) in chosen,
                 )
-                for row in rows
+                for row in own
             ],
         )
-        for setting, point, rows in groups
+        for setting, points in rows.items()
+        for point, own in points.items()
     ]
 
 
-def common_parts(settings: Sequence[Setting]) -> dict[str, str]:
-    """The parts that all settings share, but for the sampling, which every heading names."""
+def common_fields(settings: Sequence[Setting]) -> dict[str, str]:
+    """The fields that all settings share, but for the sampling, which every heading names."""
     return {
         name: getattr(settings[0], name)
         for name in _NAMES
@@ -275,15 +266,15 @@ def common_notes(common: Mapping[str, str]) -> list[str]:
 
 
 def setting_heading(setting: Setting, common: Mapping[str, str]) -> str:
-    """A setting, named by what `common_parts` leaves out."""
+    """A setting, named by what `common_fields` leaves out."""
     return ", ".join(
         _NAMES[part.name].format(getattr(setting, part.name)) for part in fields(setting) if part.name not in common
     )
 
 
-def _cell_words(one: ArmSummary, arms: Sequence[ArmSummary]) -> str:
+def _cell_words(cell: Cell, cells: Sequence[CellTimings]) -> str:
     """A cell in words, with its pair and mode where the run has several."""
-    words = [f"pair {one.cell.pair}"] if len({other.cell.pair for other in arms}) > 1 else []
-    words += [f"mode {one.cell.mode}"] if len({other.cell.mode for other in arms}) > 1 else []
-    words += [f"chain {one.cell.chain}"]
-    return f"{', '.join(words)} · {point_words(one.point)}"
+    words = [f"pair {cell.pair}"] if len({other.cell.pair for other in cells}) > 1 else []
+    words += [f"mode {cell.mode}"] if len({other.cell.mode for other in cells}) > 1 else []
+    point = Point(batch_size=cell.batch_size, context=cell.context)
+    return f"{', '.join([*words, f'chain {cell.chain}'])} · {point_words(point)}"

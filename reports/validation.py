@@ -10,19 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from specgauge.model.settings import Setting
-from specgauge.reports.figures import (
-    Ends,
-    ScatterPoint,
-    SeriesStyle,
-    draw_scatter,
-    is_open,
-    marker,
-    series_styles,
-)
+from specgauge.reports.figures import Ends, ScatterPoint, SeriesStyle, draw_scatter, is_open, marker, series_styles
 from specgauge.reports.formatting import (
     PER_CENT,
-    TIMES,
     UNKNOWN,
     change,
     change_interval,
@@ -32,10 +22,11 @@ from specgauge.reports.formatting import (
     point_words,
     sentence,
     speedup,
+    speedup_span,
     time_unit,
 )
 from specgauge.reports.inline_svg import Size
-from specgauge.reports.records import PolicyRow, ReportData, ValidationRow
+from specgauge.reports.records import ReportData, by_point
 from specgauge.reports.sections import GLYPHS, Block, LegendEntry, panel, setting_titles
 from specgauge.reports.tables import (
     Chosen,
@@ -43,14 +34,14 @@ from specgauge.reports.tables import (
     Row,
     RowGroup,
     Table,
-    by_point,
     chosen_gammas,
+    common_fields,
     common_notes,
-    common_parts,
     row_groups,
     setting_heading,
 )
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary
+from specgauge.sweeps.store.schema import ValidationRow
 
 CONFIG_SECTION = "validate"
 """What asks for validation in a configuration."""
@@ -156,9 +147,8 @@ def _facts(summary: ValidationSummary, rows: Sequence[ValidationRow]) -> Iterato
             f"of {texts}, {summary.texts_same} are plain decoding's token for token, {summary.texts_tied} leave it "
             f"where rounding decides between two tokens, {summary.texts_differ} elsewhere",
         )
-    if summary.whole_low is not None and summary.whole_high is not None:
-        low, high = speedup(summary.whole_low), speedup(summary.whole_high)
-        span = high if low == high else f"{low.removesuffix(TIMES)} to {high}"
+    if summary.whole_low is not None:
+        span = speedup_span([summary.whole_low, summary.whole_high])
         yield "whole requests", f"{span} plain decoding, prefills and ragged ends included"
 
 
@@ -176,14 +166,14 @@ def _worst(rows: Sequence[ValidationRow], name: str) -> str:
 
 
 def _row_words(row: ValidationRow) -> str:
-    return f"{row.setting.sampling}, {point_words(row.point)}, γ = {row.gamma}"
+    return f"{row.sampling}, {point_words(row.point)}, γ = {row.gamma}"
 
 
 def scatter_blocks(rows: Sequence[ValidationRow], samplings: Sequence[str]) -> list[Block]:
     """Three panels for every pair, mode, draft sampling and rule: S predicted, S from counts, and Ω."""
     styles = series_styles(samplings)
     titles = setting_titles(row.setting for row in rows)
-    sizes = sorted({row.point.batch_size for row in rows})
+    sizes = sorted({row.batch_size for row in rows})
     grouped: dict[str, list[ValidationRow]] = {}
     for row in rows:
         grouped.setdefault(titles[row.setting], []).append(row)
@@ -222,17 +212,15 @@ def _scatter_points(
         y_ends: Ends = (None, None)
         if x_name == "tokens_per_round_counted":
             low, high = row.acceptance_error_low, row.acceptance_error_high
-            x_ends, y_ends = (
-                y_ends,
-                (None if low is None else x * (1.0 + low), None if high is None else x * (1.0 + high)),
-            )
+            x_ends = (None, None)
+            y_ends = (None if low is None else x * (1.0 + low), None if high is None else x * (1.0 + high))
         yield ScatterPoint(
             x=x,
             y=y,
             x_ends=x_ends,
             y_ends=y_ends,
-            style=styles[row.setting.sampling],
-            shape=sizes.index(row.point.batch_size),
+            style=styles[row.sampling],
+            shape=sizes.index(row.batch_size),
             words=f"{_row_words(row)}: {number(y)} against {number(x)} {how} ({change(y / x - 1)})",
         )
 
@@ -241,17 +229,15 @@ def _scatter_legend(
     rows: Sequence[ValidationRow], styles: Mapping[str, SeriesStyle], sizes: Sequence[int]
 ) -> list[LegendEntry]:
     """Colours by sampling and shapes by batch size, of what `rows` hold."""
-    names = {row.setting.sampling for row in rows}
-    own = {row.point.batch_size for row in rows}
+    names = {row.sampling for row in rows}
+    own = {row.batch_size for row in rows}
     legend = [LegendEntry(words=name, kind="patch", role=styles[name].role) for name in styles if name in names]
     legend += [
         LegendEntry(words=f"batch {size}", kind="", glyph=GLYPHS[marker(shape)][is_open(shape)])
         for shape, size in enumerate(sizes)
         if size in own
     ]
-    legend.append(LegendEntry(words="interval", kind="interval"))
-    legend.append(LegendEntry(words="as predicted", kind="plain"))
-    return legend
+    return [*legend, LegendEntry(words="interval", kind="interval"), LegendEntry(words="as predicted", kind="plain")]
 
 
 def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
@@ -278,7 +264,7 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
         ("whole requests", lambda row: speedup(row.speedup_whole)),
         (_LOSSLESS, _lossless),
     ]
-    common = common_parts([row.setting for row in rows])
+    common = common_fields([row.setting for row in rows])
     notes = common_notes(common)
     fitted, lossless = {row.overhead_from for row in rows}, {_lossless(row) for row in rows}
     if len(fitted) == 1:
@@ -291,10 +277,14 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
     return Table(
         caption="; ".join(notes),
         columns=titles,
-        groups=row_groups(by_point(rows, lambda row: row.gamma), columns, common, chosen),
+        groups=row_groups(by_point(rows, _gamma), columns, common, chosen),
         words=frozenset(titles.index(name) for name in (_FITTED, _LOSSLESS) if name in titles),
         wide=frozenset(titles.index(name) for name in (_LOSSLESS,) if name in titles),
     )
+
+
+def _gamma(row: ValidationRow) -> int:
+    return row.gamma or 0
 
 
 def _standard_errors(row: ValidationRow) -> str:
@@ -308,8 +298,8 @@ def _lossless(row: ValidationRow) -> str:
     return f"{_NO}: {row.why_not_lossless}"
 
 
-_POLICY_COLUMNS: Columns[PolicyRow] = [
-    ("policy", lambda row: row.policy),
+_POLICY_COLUMNS: Columns[ValidationRow] = [
+    ("policy", lambda row: row.policy or ""),
     ("S measured", lambda row: number(row.speedup_measured)),
     ("interval", lambda row: interval(row.speedup_measured_low, row.speedup_measured_high)),
     ("S replayed", lambda row: number(row.speedup_predicted)),
@@ -325,11 +315,11 @@ _POLICY_COLUMNS: Columns[PolicyRow] = [
 ]
 
 
-def policy_table(rows: Sequence[PolicyRow]) -> Table | None:
+def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Every adaptive policy decoded, the fastest of a point first; None without any."""
     if not rows:
         return None
-    common = common_parts([row.setting for row in rows])
+    common = common_fields([row.setting for row in rows])
     return Table(
         caption="; ".join(common_notes(common)),
         columns=[title for title, _ in _POLICY_COLUMNS],
@@ -342,14 +332,16 @@ def baseline_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Our plain loop against the two other ways not to speculate, point by point; None where neither is known."""
     if all(row.plain_over_generate is None and row.plain_over_loop is None for row in rows):
         return None
-    common = common_parts([row.setting for row in rows])
-    grouped: dict[Setting, list[Row]] = {}
-    for setting, point, (first, *_) in by_point(rows, lambda row: row.gamma):
-        where = f"batch {point.batch_size}, context {point.context}"
-        cells = [where, speedup(first.plain_over_generate), speedup(first.plain_over_loop)]
-        grouped.setdefault(setting, []).append(Row(cells=cells))
+    common = common_fields([row.setting for row in rows])
+    groups = []
+    for setting, points in by_point(rows, _gamma).items():
+        own = []
+        for point, (first, *_) in points.items():
+            where = f"batch {point.batch_size}, context {point.context}"
+            own.append(Row(cells=[where, speedup(first.plain_over_generate), speedup(first.plain_over_loop)]))
+        groups.append(RowGroup(heading=setting_heading(setting, common), rows=own))
     return Table(
         columns=["plain loop", "over generate()", "over the loop at γ\u00a0=\u00a00"],
-        groups=[RowGroup(heading=setting_heading(one, common), rows=own) for one, own in grouped.items()],
+        groups=groups,
         words=frozenset({0}),
     )

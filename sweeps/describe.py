@@ -79,7 +79,7 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
 
 def _left_out(config: Config, cells: Sequence[Cell]) -> str:
     """How many cells the rules of the grid leave out."""
-    whole = sum(1 for _ in config.places()) * len(chains(config))
+    whole = sum(1 for _ in config.points()) * len(chains(config))
     return f", {whole - len(cells)} of {whole} left out by rules of the grid" if len(cells) < whole else ""
 
 
@@ -142,27 +142,27 @@ def _acceptance_line(config: Config, prompts: int) -> str:
 
 def _validation_lines(config: Config, prompts: int) -> list[str]:
     """What is decoded end to end, where anything is."""
-    verify = config.validation
-    if verify is None:
+    asked = config.validation
+    if asked is None:
         return ["end to end: nothing is decoded; validate: {} checks the prediction"]
-    sizes, contexts = verify.batch_size or config.grid.batch_size, verify.context or config.grid.context
-    of_pairs = Counter(place.pair for place in config.places() if config.is_verified(place))
+    sizes, contexts = asked.batch_size or config.grid.batch_size, asked.context or config.grid.context
+    of_pairs = Counter(point.pair for point in config.points() if config.is_decoded(point))
     each = {len(config.sampling) * of_pairs[pair.name] for pair in planned_pairs(config)}
     total = len(config.sampling) * of_pairs.total()
     share = f"{_count(total, 'cell')} of all pairs" if len(each) > 1 else f"{_count(each.pop(), 'cell')} of each pair"
-    limit = prompts if verify.prompts is None else min(prompts, verify.prompts)
-    gammas = "the recommended γ and its neighbours" if verify.gamma == "recommended" else f"γ = {_listed(verify.gamma)}"
-    adaptive = "" if verify.policies is None else f" and policies ({_listed(verify.policies)})"
+    limit = prompts if asked.prompts is None else min(prompts, asked.prompts)
+    gammas = "the recommended γ and its neighbours" if asked.gamma == "recommended" else f"γ = {_listed(asked.gamma)}"
+    adaptive = "" if asked.policies is None else f" and policies ({_listed(asked.policies)})"
     beside = _listed(BASELINES)
-    if verify.baseline_blocks is not None:
-        first = "the first block" if verify.baseline_blocks == 1 else f"the first {verify.baseline_blocks} blocks"
+    if asked.baseline_blocks is not None:
+        first = "the first block" if asked.baseline_blocks == 1 else f"the first {asked.baseline_blocks} blocks"
         beside = f"{PLAIN}, in {first} of a cell also {_listed(OF_PLAIN)}"
-    seconds = "" if verify.max_seconds is None else f", {verify.max_seconds:g} s for a pair"
-    forced = "" if verify.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
+    seconds = "" if asked.max_seconds is None else f", {asked.max_seconds:g} s for a pair"
+    forced = "" if asked.acceptance is None else "; acceptance forced by coin: the texts are not the target's"
     return [
         f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
         f"{gammas}{adaptive} beside {beside}",
-        f"  {_count(limit, 'prompt')} × {_count(verify.repetitions, 'text')} of up to "
+        f"  {_count(limit, 'prompt')} × {_count(asked.repetitions, 'text')} of up to "
         f"{decoded_tokens(config)} tokens{seconds}{forced}",
     ]
 

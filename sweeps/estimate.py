@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig, NgramDraft
-from specgauge.configs.schema import check_context, check_text_context
+from specgauge.configs.schema import check_context
 from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
-from specgauge.sweeps.plan import Cell, chains, decoded_places, decoded_tokens, measured_places, planned_pairs
+from specgauge.sweeps.plan import Cell, chains, decoded_points, decoded_tokens, measured_points, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 
 if TYPE_CHECKING:
@@ -89,21 +89,22 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
     """Refuse contexts that leave no room for a round in a model whose limit its files tell.
 
     Raises:
-        ValueError: the context, what a round needs, what the model takes and the largest context allowed.
+        ValueError: the largest context that fits and why.
     """
     gamma_max = max(config.grid.gamma)
     for pair in planned_pairs(config):
-        context = max(place.context for place in measured_places(config, pair.name))
-        decoded = [place.context for place in decoded_places(config, pair.name)]
+        context = max(point.context for point in measured_points(config, pair.name))
+        decoded = [point.context for point in decoded_points(config, pair.name)]
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit, name = None if size is None else size.max_context, f"pair {pair.name!r} {role}"
-            check_context(name, context=context, gamma_max=gamma_max, max_context=limit)
+            check_context(name, context=context, tokens=gamma_max + 1, max_context=limit)
             if decoded and role == "target":
-                check_text_context(name, context=max(decoded), new_tokens=decoded_tokens(config), max_context=limit)
+                tokens = decoded_tokens(config)
+                check_context(name, context=max(decoded), tokens=tokens, max_context=limit, section="validate")
 
 
 def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | GridPoint) -> int | None:
-    """Bytes of both models' keys and values in a cell or place; None where a size is unknown."""
+    """Bytes of both models' keys and values in a cell or point; None where a size is unknown."""
     return sizes.kv_bytes(cell.batch_size, cell.context + max(config.grid.gamma) + 1)
 
 
@@ -125,8 +126,7 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
     largest = max(cells, key=lambda cell: cell.batch_size * (cell.context + gamma_max + 1))
     vocabulary = sizes.target.vocabulary if sizes.target is not None else None
     rows = max(
-        max(cell.batch_size for cell in cells) * (gamma_max + 1),
-        config.acceptance.batch_size * config.acceptance.chunk,
+        max(cell.batch_size for cell in cells) * (gamma_max + 1), config.acceptance.batch_size * config.acceptance.chunk
     )
     return {
         "weights": sizes.weight_bytes,
@@ -136,23 +136,23 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
 
 
 def interleaved_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | None:
-    """Bytes of the caches of all arms that are interleaved at the largest place, where each has caches of its own.
+    """Bytes of the caches of all arms that are interleaved at the largest point, where each has caches of its own.
 
     None where nothing is decoded, arms are not interleaved (compiled, captured), or a size is unknown.
     """
-    places = [place for place in decoded_places(config, pair.name) if over_memory(config, sizes, place) is None]
-    if config.validation is None or not places or config.mode_of(pair) != "eager":
+    points = [point for point in decoded_points(config, pair.name) if over_memory(config, sizes, point) is None]
+    if config.validation is None or not points or config.mode_of(pair) != "eager":
         return None
     arms = sum(arm != GENERATE for arm in BASELINES)
     arms += len(decoded_gammas(config, config.validation)) + len(config.validation.policies or ())
-    own = [sizes.kv_bytes(place.batch_size, place.context + decoded_tokens(config)) for place in places]
+    own = [sizes.kv_bytes(point.batch_size, point.context + decoded_tokens(config)) for point in points]
     known = [one for one in own if one is not None]
     return arms * max(known) if len(known) == len(own) else None
 
 
-def decoded_gammas(config: Config, verify: ValidateConfig) -> tuple[int, ...]:
+def decoded_gammas(config: Config, asked: ValidateConfig) -> tuple[int, ...]:
     """γ that are decoded end to end, or as many as there should be where the recommended ones are."""
-    return config.grid.gamma[:RECOMMENDED_GAMMAS] if verify.gamma == "recommended" else verify.gamma
+    return config.grid.gamma[:RECOMMENDED_GAMMAS] if asked.gamma == "recommended" else asked.gamma
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,18 +174,18 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
     target, draft = sizes.target, sizes.draft
     if target is None or draft is None or any(None in (size.weight_bytes, size.layers) for size in (target, draft)):
         return None
-    places = [p for p in measured_places(config, pair.name) if over_memory(config, sizes, p) is None]
+    points = [p for p in measured_points(config, pair.name) if over_memory(config, sizes, p) is None]
     specs = (pair.target, pair.draft if isinstance(pair.draft, ModelConfig) else pair.target)
     machines = [assumed_machine(spec, config.threads_of(pair)) for spec in specs]
     target_s, draft_s = partial(machines[0].forward_s, target), partial(machines[1].forward_s, draft)
     timing = [
         _timing_s(config, rows, [p.context for p in own], target_s, draft_s, isinstance(pair.draft, NgramDraft))
-        for rows, own in groupby(places, key=lambda place: place.batch_size)
+        for rows, own in groupby(points, key=lambda point: point.batch_size)
     ]
     return TimeEstimate(
         timing_s=(sum(least for least, _ in timing), sum(most for _, most in timing)),
         acceptance_s=_acceptance_s(config, prompts, target_s, draft_s),
-        validation_s=_validation_s(config, places, prompts, target_s, draft_s),
+        validation_s=_validation_s(config, points, prompts, target_s, draft_s),
         basis="; ".join(dict.fromkeys(machine.basis for machine in machines)),
     )
 
@@ -226,30 +226,30 @@ def _acceptance_s(config: Config, prompts: int, target_s: Seconds, draft_s: Seco
 
 
 def _validation_s(
-    config: Config, places: Sequence[GridPoint], prompts: int, target_s: Seconds, draft_s: Seconds
+    config: Config, points: Sequence[GridPoint], prompts: int, target_s: Seconds, draft_s: Seconds
 ) -> float:
     """Seconds of decoding end to end: every block, as far as the limit goes, but the first one of every cell anyway.
 
     A round is taken to commit 1 + γ / 2 tokens, an adaptive policy to draft as the middle γ of the grid does;
     teacher-forcing its texts once is counted.
     """
-    verify = config.validation
-    if verify is None:
+    asked = config.validation
+    if asked is None:
         return 0.0
-    gammas = decoded_gammas(config, verify)
-    gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(verify.policies or ())
-    new, limit = decoded_tokens(config), prompts if verify.prompts is None else min(prompts, verify.prompts)
+    gammas = decoded_gammas(config, asked)
+    gammas += (config.grid.gamma[len(config.grid.gamma) // 2],) * len(asked.policies or ())
+    new, limit = decoded_tokens(config), prompts if asked.prompts is None else min(prompts, asked.prompts)
     first_s = all_s = 0.0
-    for place in filter(config.is_verified, places):
-        rows, context, whole = place.batch_size, place.context, place.batch_size * (place.context + new)
+    for point in filter(config.is_decoded, points):
+        rows, context, whole = point.batch_size, point.context, point.batch_size * (point.context + new)
         prefill_s = target_s(rows * context)
-        blocks = -(-limit // rows) * verify.repetitions
+        blocks = -(-limit // rows) * asked.repetitions
         plain_s = block_s = prefill_s + new * target_s(rows)
         for gamma in gammas:
             round_s = gamma * draft_s(rows) + target_s(rows * (gamma + 1))
             block_s += prefill_s + draft_s(rows * context) + new / (1 + gamma / 2) * round_s
             block_s += target_s(whole) + draft_s(whole)
-        with_all = blocks if verify.baseline_blocks is None else min(blocks, verify.baseline_blocks)
+        with_all = blocks if asked.baseline_blocks is None else min(blocks, asked.baseline_blocks)
         first_s += len(config.sampling) * (block_s + len(OF_PLAIN) * plain_s)
         all_s += len(config.sampling) * (blocks * block_s + with_all * len(OF_PLAIN) * plain_s)
-    return all_s if verify.max_seconds is None else max(first_s, min(all_s, verify.max_seconds))
+    return all_s if asked.max_seconds is None else max(first_s, min(all_s, asked.max_seconds))

@@ -64,35 +64,35 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
 def plan_cells(config: Config) -> tuple[Cell, ...]:
     """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first."""
     drafts = {pair.name: pair.draft for pair in config.pairs}
-    places = [place for place in config.places() if config.is_measured(place)]
+    points = [point for point in config.points() if config.is_measured(point)]
     return tuple(
         Cell(
             pair=pair,
-            mode=place.mode,
+            mode=point.mode,
             chain=chain,
-            batch_size=place.batch_size,
-            context=place.context,
+            batch_size=point.batch_size,
+            context=point.context,
             catches_up=not isinstance(drafts[pair], NgramDraft),
         )
-        for pair, own in groupby(places, key=lambda place: place.pair)
-        for chain, place in product(chains(config), tuple(own))
+        for pair, own in groupby(points, key=lambda point: point.pair)
+        for chain, point in product(chains(config), tuple(own))
     )
 
 
 def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
     """The pairs that the rules of the grid leave a cell of."""
-    planned = {place.pair for place in config.places() if config.is_measured(place)}
+    planned = {point.pair for point in config.points() if config.is_measured(point)}
     return tuple(pair for pair in config.pairs if pair.name in planned)
 
 
-def measured_places(config: Config, pair: str) -> tuple[GridPoint, ...]:
-    """The places of a pair that the rules of the grid leave, smallest batch size and context first."""
-    return tuple(place for place in config.places() if place.pair == pair and config.is_measured(place))
+def measured_points(config: Config, pair: str) -> tuple[GridPoint, ...]:
+    """The points of a pair that the rules of the grid leave, smallest batch size and context first."""
+    return tuple(point for point in config.points() if point.pair == pair and config.is_measured(point))
 
 
-def decoded_places(config: Config, pair: str) -> tuple[GridPoint, ...]:
+def decoded_points(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """Those of them that are decoded end to end."""
-    return () if config.validation is None else tuple(filter(config.is_verified, measured_places(config, pair)))
+    return () if config.validation is None else tuple(filter(config.is_decoded, measured_points(config, pair)))
 
 
 def decoded_tokens(config: Config) -> int:

@@ -45,21 +45,8 @@ HEAVY = {"torch", "transformers", "pandas", "pyarrow", "scipy", "matplotlib", "p
 LATE = {"pandas", "pyarrow", "scipy", "matplotlib"}
 IMPURE = {
     *("argparse", "click", "typer", "rich", "jinja2", "matplotlib", "pandas", "pyarrow", "pydantic"),
-    *(
-        "csv",
-        "io",
-        "json",
-        "os",
-        "pathlib",
-        "pickle",
-        "shutil",
-        "subprocess",
-        "sys",
-        "tempfile",
-        "tomllib",
-        "xml",
-        "yaml",
-    ),
+    *("csv", "io", "json", "os", "pathlib", "pickle", "shutil", "subprocess", "sys", "tempfile", "tomllib"),
+    *("xml", "yaml"),
 }
 IMPURE_CALLS = {"input", "open", "print", "savefig", "read_bytes", "read_text", "write_bytes", "write_text"}
 LONGEST_FILE = 500

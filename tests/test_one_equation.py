@@ -30,6 +30,8 @@ from tests.sweeps.made import acceptance_frame, write_run
 
 FLAGS = ("--alpha", "0.8", "--gamma", "1:3", "--t-decode", "1s", "--t-draft", "125ms", "--t-verify", "1.25s")
 
+PLAN = ("--target", "llama-2-7b", "--hardware", "a100-80gb-sxm", "--alpha", ".8", "--batch-size", "8")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sentinel:
@@ -73,6 +75,10 @@ class Commands:
         document = self.json("predict", *FLAGS)
         return [*(row["speedup"] for row in document["rows"]), document["at_recommended"]["limits"]["perfect_draft"]]
 
+    def plan(self) -> list[float]:
+        (row,) = self.json("plan", *PLAN)["rows"]
+        return [entry["speedup"] for entry in (row, *row["by_gamma"])]
+
     def recommend(self) -> list[float]:
         (entry,) = self.json("recommend", str(self.first.path))["recommendations"]
         return [entry["speedup"]["value"], entry["speedup"]["low"]]
@@ -95,7 +101,7 @@ class Commands:
 
 
 @pytest.mark.parametrize("sentinel", SENTINELS, ids=lambda one: one.name)
-@pytest.mark.parametrize("command", ["predict", "recommend", "limited", "compare", "report"])
+@pytest.mark.parametrize("command", ["predict", "plan", "recommend", "limited", "compare", "report"])
 def test_every_command_asks_the_one_equation(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -68,7 +68,7 @@ class BlockJournal(Protocol):
     def begin(self, cell_id: str, arm: str, block: int) -> None:
         """Be told that a block is running, its first arm named; may raise where none may begin any more."""
 
-    def turn(self, cell_id: str, arm: str, block: int) -> None:
+    def begin_arm(self, cell_id: str, arm: str, block: int) -> None:
         """Be told which arm of the running block is sampled next."""
 
     def record(self, block: BlockRecord) -> None:

@@ -90,7 +90,7 @@ class CellTimer:
                     if turn and is_prefill(arm):
                         continue
                     state.sampled = arm
-                    self.journal.turn(cell.cell_id, arm, block)
+                    self.journal.begin_arm(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
                     with no_compilation(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
                         sample, seconds = undisturbed(partial(self._sample, bench, state, arm))
@@ -319,7 +319,7 @@ def check_contexts(pair: LoadedPair, cells: Sequence[TimingCell], gamma_max: int
     """
     largest = max(cell.context for cell in cells)
     for loaded in pair.models:
-        check_context(loaded.name, context=largest, gamma_max=gamma_max, max_context=loaded.max_context)
+        check_context(loaded.name, context=largest, tokens=gamma_max + 1, max_context=loaded.max_context)
 
 
 def measure_cells(

@@ -2,7 +2,6 @@
 
     weights held     P = L·A + D·F + M·(E·X + S + R) + embeddings + head + vectors
     matrices a token passes through    L·A + D·F + M·(k·X + S + R) + vocabulary·hidden
-    KV numbers a token leaves behind   2 · layers · kv_heads · head_dim
 
 with L layers of attention matrices A, D dense layers of feed-forward F, M sparse layers of E experts X (k of them for a
 token), a shared expert S and a router R.  Nothing here knows a machine: `specgauge.model.roofline.step_time` turns the
@@ -10,20 +9,21 @@ counts into bytes, FLOPs and seconds.
 
     >>> config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
     ...           "intermediate_size": 16, "vocab_size": 10}
-    >>> architecture_from_config(config, name="tiny").kv_numbers_per_token
-    32
+    >>> architecture_from_config(config, name="tiny").parameters
+    1480
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specgauge.model.roofline.families import FAMILIES, REFUSED, Experts, Family, Switch
 
 _ABSENT = object()
+_EXPERT_COUNTS = ("experts", "experts_per_token", "expert_parameters", "shared_parameters", "router_parameters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,31 +79,19 @@ class Architecture:
     @property
     def parameters(self) -> int:
         """All weights held in memory."""
-        return (
-            self.layers * self.attention_parameters
-            + self.dense_layers * self.mlp_parameters
-            + self.sparse_layers
-            * (self.experts * self.expert_parameters + self.shared_parameters + self.router_parameters)
-            + self.embedding_parameters * (1 if self.tied_embeddings else 2)
-            + self.position_parameters
-            + self.vector_parameters
-        )
+        embeddings = self.embedding_parameters * (1 if self.tied_embeddings else 2)
+        return self._layer_matrices(self.experts) + embeddings + self.position_parameters + self.vector_parameters
 
     @property
     def matrix_parameters_per_token(self) -> int:
         """Weights that multiply one token, output head included: half of its matrix FLOPs."""
-        return (
-            self.layers * self.attention_parameters
-            + self.dense_layers * self.mlp_parameters
-            + self.sparse_layers
-            * (self.experts_per_token * self.expert_parameters + self.shared_parameters + self.router_parameters)
-            + self.embedding_parameters
-        )
+        return self._layer_matrices(self.experts_per_token) + self.embedding_parameters
 
-    @property
-    def kv_numbers_per_token(self) -> int:
-        """Keys and values one token adds to the cache, all layers together."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+    def _layer_matrices(self, experts: int) -> int:
+        """Matrices of all layers, with so many of the experts."""
+        sparse = experts * self.expert_parameters + self.shared_parameters + self.router_parameters
+        dense = self.dense_layers * self.mlp_parameters
+        return self.layers * self.attention_parameters + dense + self.sparse_layers * sparse
 
     def window_groups(self) -> list[tuple[int | None, int]]:
         """Distinct windows with the number of layers that have each, in order of appearance."""
@@ -127,7 +115,13 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
         carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
         config = {**{key: config[key] for key in carried if key in config}, **inner}
     model_type = config.get("model_type")
-    family = _family(model_type, name)
+    if model_type not in FAMILIES:
+        close = difflib.get_close_matches(str(model_type).lower(), list(FAMILIES), n=1, cutoff=0.5)
+        raise ValueError(
+            f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got "
+            f"{'nothing' if model_type is None else repr(model_type)}{f' (nearest: {close[0]!r})' if close else ''}"
+        )
+    family = FAMILIES[str(model_type)]
     for key, reason in REFUSED.items():
         if config.get(key) is not None:
             raise ValueError(f"{name}: field {key!r} means {reason}, which the roofline does not count")
@@ -135,22 +129,6 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
         if config.get(key, value) != value:
             raise ValueError(f"{name}: field {key!r}: expected {value!r} for {model_type}, got {config[key]!r}")
     return _Reader(config, family, name, str(model_type)).architecture()
-
-
-def _family(model_type: object, name: str) -> Family:
-    if model_type is None:
-        raise ValueError(f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got nothing")
-    if model_type not in FAMILIES:
-        raise ValueError(
-            f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got {model_type!r}"
-            f"{_nearest(str(model_type), FAMILIES)}"
-        )
-    return FAMILIES[str(model_type)]
-
-
-def _nearest(value: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(value.lower(), list(names), n=1, cutoff=0.5)
-    return f" (nearest: {close[0]!r})" if close else ""
 
 
 @dataclass(frozen=True)
@@ -177,7 +155,7 @@ class _Reader:
         query_width, kv_width = heads * head_dim, kv_heads * head_dim
         sparse = self.sparse_layers(layers)
         width = self.mlp_width(hidden, needed=sparse < layers)
-        experts = self.experts(hidden) if sparse else _NO_EXPERTS
+        expert_vectors, experts = self.experts(hidden) if sparse else (0, dict.fromkeys(_EXPERT_COUNTS, 0))
         context_limit = self.count("max_position_embeddings", 0) or None
         if family.position_rows is not None and context_limit is None:
             raise self.missing("max_position_embeddings")
@@ -199,18 +177,14 @@ class _Reader:
             dense_layers=layers - sparse,
             mlp_parameters=self.matrices() * hidden * width,
             sparse_layers=sparse,
-            experts=experts.count,
-            experts_per_token=experts.per_token,
-            expert_parameters=self.matrices() * hidden * experts.width,
-            shared_parameters=(self.matrices() * hidden * experts.shared_width + hidden if experts.shared_width else 0),
-            router_parameters=hidden * experts.count,
+            **experts,
             position_parameters=((context_limit or 0) + family.position_rows) * hidden
             if family.position_rows is not None
             else 0,
             vector_parameters=hidden * (2 if family.layer_norm else 1)
             + layers * self.attention_vectors(hidden, heads, query_width, kv_width, head_dim)
             + (layers - sparse) * self.mlp_vectors(hidden, width)
-            + sparse * experts.vectors,
+            + sparse * expert_vectors,
         )
 
     def matrices(self) -> int:
@@ -260,7 +234,8 @@ class _Reader:
         dense = set(self.config.get("mlp_only_layers") or [])
         return sum(1 for layer in range(layers) if layer not in dense and (layer + 1) % step == 0)
 
-    def experts(self, hidden: int) -> _ExpertShape:
+    def experts(self, hidden: int) -> tuple[int, dict[str, int]]:
+        """Vectors of a sparse layer, and its counts by field of `Architecture`."""
         rule = self.family.experts
         assert isinstance(rule, Experts)
         key = next((key for key in rule.count_keys if key in self.config), rule.count_keys[0])
@@ -272,7 +247,9 @@ class _Reader:
             )
         shared = self.count(rule.shared_width_key) if rule.shared_width_key else 0
         vectors = count * (1 + (self.matrices() - 1) * width + hidden) if rule.biases else 0
-        return _ExpertShape(count=count, per_token=per_token, width=width, shared_width=shared, vectors=vectors)
+        shared_parameters = self.matrices() * hidden * shared + hidden if shared else 0
+        counts = (count, per_token, self.matrices() * hidden * width, shared_parameters, hidden * count)
+        return vectors, dict(zip(_EXPERT_COUNTS, counts, strict=True))
 
     def windows(self, layers: int) -> tuple[int | None, ...]:
         config, rule = self.config, self.family.windows
@@ -340,15 +317,3 @@ class _Reader:
     def missing(self, field: str) -> ValueError:
         key = self.family.keys.get(field, field)
         return ValueError(f"{self.name}: field {key!r} is missing; a config of model_type {self.model_type!r} needs it")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ExpertShape:
-    count: int
-    per_token: int
-    width: int
-    shared_width: int
-    vectors: int
-
-
-_NO_EXPERTS = _ExpertShape(count=0, per_token=0, width=0, shared_width=0, vectors=0)

@@ -6,13 +6,11 @@ loss is soft-L1 on log(predicted / measured), so that a few bad measurements do 
 steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
 
 The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3):
-  - memory and arithmetic of an operation one after the other (exponent 1) against the larger of the two (∞) and the
-    square sum (2): the plain sum is nearest, the maximum misses up to twice as much;
-  - attention dealt in waves of two blocks to each multiprocessor against perfect balance: without waves the error is
-    two to seven times as large, because 256 blocks on 2·108 places take 1.27 times what their bytes say while 128, 192
-    and 512 take 1.00, 1.00 and 1.05 times.  Two blocks (a FlashAttention block of 80 KB at head dimension 128 in the
-    164 KB of an A100's multiprocessor) is also what the error chooses: 1 and 3 do no better than balance;
-  - a fourth number, seconds for each token: better for one of four columns, worse for three, so left out by default.
+  - memory and arithmetic of an operation add up (exponent 1): the larger of the two (∞) misses up to twice as much;
+  - attention runs in waves of two blocks to each multiprocessor: with perfect balance, or with 1 or 3 blocks, the
+    error is two to seven times as large (256 blocks on 2·108 places take 1.27 times what their bytes say).
+    Two blocks of 80 KB (FlashAttention, head dimension 128) are what the 164 KB of an A100's multiprocessor hold;
+  - a fourth number, seconds for each token, is better for one of four columns and worse for three.
 
 Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
 as good as the guess that the other machine runs the same.
@@ -267,7 +265,6 @@ class Calibration:
     """Fitted efficiencies with all that is needed to judge a prediction made with them."""
 
     efficiency: Efficiency
-    form: Form
     groups: tuple[MeasuredSteps, ...]
     held_out: tuple[HeldOut, ...]
     """Empty where there was only one value to hold out by."""
@@ -287,21 +284,20 @@ class Calibration:
         return tuple(name for name, value in self.elasticity.items() if value < LEAST_ELASTICITY)
 
 
-def calibrate(groups: Sequence[MeasuredSteps], *, form: Form = SUM, by: Axis = "batch_size") -> Calibration:
-    """Fit all groups together and cross-validate by `by` (left undone where it has one value only).
+def calibrate(groups: Sequence[MeasuredSteps], *, by: Axis = "batch_size") -> Calibration:
+    """Fit all groups together by the default form and cross-validate by `by` (left undone where it has one value only).
 
     Raises:
         ValueError: fewer steps than numbers to fit.
     """
-    efficiency = fit_efficiency(groups, form)
+    efficiency = fit_efficiency(groups)
     values = np.unique(np.concatenate([group.axis(by) for group in groups]))
-    held_out = cross_validate(groups, roofline_fit(form), by=by) if values.size > 1 else []
+    held_out = cross_validate(groups, roofline_fit(), by=by) if values.size > 1 else []
     return Calibration(
         efficiency=efficiency,
-        form=form,
         groups=tuple(groups),
         held_out=tuple(held_out),
-        elasticity={name: _elasticity(groups, efficiency, name) for name in form.free},
+        elasticity={name: _elasticity(groups, efficiency, name) for name in SUM.free},
     )
 
 

@@ -146,11 +146,8 @@ class Deployment:
             layers * (held if window is None else np.minimum(held, window))
             for window, layers in self.architecture.window_groups()
         )
-        return np.asarray(seen * self._kv_bytes_per_layer_token, dtype=np.float64)
-
-    @property
-    def _kv_bytes_per_layer_token(self) -> float:
-        return 2 * self.kv_heads_per_device * self.architecture.head_dim * DTYPE_BYTES[self.precision.kv_cache]
+        per_layer = 2 * self.kv_heads_per_device * self.architecture.head_dim * DTYPE_BYTES[self.precision.kv_cache]
+        return np.asarray(seen * per_layer, dtype=np.float64)
 
 
 def largest_batch(

@@ -62,11 +62,6 @@ class StepWork:
         """Matrices and attention."""
         return self.matrix_flops + self.attention_flops
 
-    @property
-    def arithmetic_intensity(self) -> FloatArray:
-        """FLOPs for each byte of memory traffic."""
-        return self.flops / self.memory_bytes
-
 
 def experts_touched(experts: int, per_token: int, tokens: ArrayLike) -> FloatArray:
     """E(1 − (1 − k/E)^n): expected distinct experts when each of n tokens picks k of E uniformly."""

@@ -38,29 +38,22 @@ if TYPE_CHECKING:
     from specgauge.sweeps.store.rundir import Run as Run
 
 _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
-_HOMES = {
-    "Config": "specgauge.configs.schema",
-    "ConfigError": "specgauge.configs.errors",
-    "Run": "specgauge.sweeps.store.rundir",
-    "SamplingSettings": "specgauge.model.sampling",
-    "accepted_draft_tokens": "specgauge.model.speedup",
-    "best_gamma": "specgauge.model.speedup",
-    "config_hash": "specgauge.configs.loader",
-    "config_to_yaml": "specgauge.configs.loader",
-    "load_config": "specgauge.configs.loader",
-    "position_distribution": "specgauge.model.exact",
-    "processed_probs": "specgauge.model.sampling",
-    "recommended_gamma": "specgauge.model.speedup",
-    "renewal": "specgauge.model.acceptance.renewal",
-    "round_time_s": "specgauge.model.speedup",
-    "run": "specgauge.sweeps.run.runner",
-    "shipped_configs": "specgauge.configs.loader",
-    "speedup": "specgauge.model.speedup",
-    "survival_iid": "specgauge.model.speedup",
-    "tokens_per_round": "specgauge.model.speedup",
-    "tokens_per_round_iid": "specgauge.model.speedup",
-    "write_report": "specgauge.reports.html",
+_NAMES = {
+    "configs.errors": ("ConfigError",),
+    "configs.loader": ("config_hash", "config_to_yaml", "load_config", "shipped_configs"),
+    "configs.schema": ("Config",),
+    "model.acceptance.renewal": ("renewal",),
+    "model.exact": ("position_distribution",),
+    "model.sampling": ("SamplingSettings", "processed_probs"),
+    "model.speedup": (
+        *("accepted_draft_tokens", "best_gamma", "recommended_gamma", "round_time_s", "speedup", "survival_iid"),
+        *("tokens_per_round", "tokens_per_round_iid"),
+    ),
+    "reports.html": ("write_report",),
+    "sweeps.run.runner": ("run",),
+    "sweeps.store.rundir": ("Run",),
 }
+_HOMES = {name: f"specgauge.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = ["__version__", *_HOMES]
 

@@ -5,8 +5,7 @@
     recording.record_sequentially()         # or one after the other
     recording.follow_rollouts(loaded)       # draft chains that start with a rejected draft
 
-Every sampling setting has a file of its own, and is skipped where that is there. One that fails never loses the
-others; why it has no acceptance is kept in the session's outcome. Calls `bench`.
+Every sampling setting has a file of its own, and is skipped where that is there; one that fails never loses the others.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Recording:
     """The acceptance of one pair of an open run being recorded."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is recorded before a method is called."""
         self._session, self._config, self._pair = session, session.config, session.pair
         self._texts: dict[str, list[Text]] = {}
 
@@ -55,13 +53,10 @@ class Recording:
         encoded = self._session.prompts.encoded(loaded.target.tokenizer)
         measure = partial(pair_acceptance, loaded, gamma_max=max(self._config.grid.gamma))
 
-        def write_and_measure(sampling: SamplingConfig) -> None:
-            self._write_texts(loaded.target, encoded, sampling)
-            self._measure(measure, sampling)
-
         for sampling in missing:
             if not self._is_left_out(sampling):
-                self._try(sampling, partial(write_and_measure, sampling))
+                write = partial(self._write_texts, loaded.target, encoded, sampling)
+                self._try(sampling, write, partial(self._measure, measure, sampling))
 
     def record_sequentially(self) -> None:
         """One model after the other; the two are never in memory together."""
@@ -100,16 +95,15 @@ class Recording:
         """Draft chains that start with a rejected draft, where they are asked for and a model drafts."""
         if not self._config.acceptance.rollouts or loaded.draft is None:
             return
-        skipped = self._session.skipped_names("rejected drafts")
         for sampling in self._config.sampling:
-            if not self._path(sampling).is_file() or sampling.name in skipped:
+            if not self._path(sampling).is_file() or self._session.skips("rejected drafts", sampling.name):
                 continue
-            for ways in product(self._config.draft_sampling, self._config.acceptance_rule):
-                key = RolloutKey(self._pair.name, sampling.name, *ways)
+            for rest in product(self._config.draft_sampling, self._config.acceptance_rule):
+                key = RolloutKey(self._pair.name, sampling.name, *rest)
                 is_there = has_rollouts(self._session.run.path / ROLLOUTS, key)
                 if not is_there and not self._session.leaves_out(f"rejected drafts under {sampling.name}"):
                     stage = f"rejected drafts, {self._pair.name}, {sampling.name}"
-                    with self._session.checkpoint("rejected drafts", sampling.name, stage=stage):
+                    with self._session.mark.skippable("rejected drafts", sampling.name, stage=stage):
                         self._session.guard(partial(self._follow, loaded, sampling, key))
 
     def give_up(self, reason: str) -> None:
@@ -117,17 +111,20 @@ class Recording:
         self._session.outcome.acceptance_reasons |= dict.fromkeys((one.name for one in self._missing()), reason)
 
     def _missing(self) -> list[SamplingConfig]:
-        skipped = self._session.skipped_names("acceptance")
-        return [one for one in self._config.sampling if one.name not in skipped and not self._path(one).is_file()]
+        return [
+            one
+            for one in self._config.sampling
+            if not self._session.skips("acceptance", one.name) and not self._path(one).is_file()
+        ]
 
     def _path(self, sampling: SamplingConfig) -> Path:
         return self._session.run.path / ACCEPTANCE / acceptance_file_name(self._pair.name, sampling.name)
 
-    def _try(self, sampling: SamplingConfig, work: Callable[[], object]) -> None:
+    def _try(self, sampling: SamplingConfig, *works: Callable[[], object]) -> None:
         """Do what the acceptance under a sampling setting takes; keep why it failed."""
         stage = f"acceptance, {self._pair.name}, {sampling.name}"
-        with self._session.checkpoint("acceptance", sampling.name, stage=stage):
-            self._note(sampling, self._session.guard(work))
+        with self._session.mark.skippable("acceptance", sampling.name, stage=stage):
+            self._note(sampling, self._session.guard(lambda: [work() for work in works]))
 
     def _note(self, sampling: SamplingConfig, failure: tuple[str, str] | None) -> None:
         if failure is not None:

@@ -1,13 +1,11 @@
 """Measure one pair into an open run, stage by stage, and keep what went wrong.
 
-    limits → models → acceptance (`specgauge.sweeps.run.acceptance`) → the timing of every cell → what is decoded end
-    to end to check the prediction (`specgauge.sweeps.run.validation`)
+    limits → models → acceptance → the timing of every cell → what is decoded end to end to validate the prediction
 
     PairRun(Session(run, pair, prompts, progress)).measure()  →  PairOutcome()        # nothing went wrong
 
-Calls `bench` (and so torch); everything it finds is in the run directory before it returns. What is there already is
-not measured again. A failure never loses the rest: out of memory and failures become reasons in the outcome and
-statuses in the journal.
+What is in the run directory already is not measured again. Out of memory and failures become reasons in the outcome and
+statuses in the journal; the rest is measured all the same.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ class PairRun:
     """One pair of an open run being measured."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is loaded before `measure`."""
         self.session, self.config, self.pair, self.progress = session, session.config, session.pair, session.progress
         self.log, self.recording = BlockLog(session), Recording(session)
 

@@ -48,19 +48,14 @@ FEWEST_STEPS = 3
 class Limits:
     """What ends a stage before, or after, the steps that were foreseen."""
 
-    work_s: float | None = None
-    """Seconds of its own work, without what is set aside; None is no limit."""
-    wall_s: float | None = None
-    """Seconds by the clock; None is no limit."""
+    work_s: float = math.inf
+    """Seconds of its own work, without what is set aside."""
+    wall_s: float = math.inf
+    """Seconds by the clock."""
     least: int = 0
     """Steps that are taken even where `work_s` are spent."""
     is_fewest: bool = False
     """Whether all steps foreseen are taken, and more of them until a limit."""
-
-    @property
-    def are_any(self) -> bool:
-        """Whether there is a limit."""
-        return self.work_s is not None or self.wall_s is not None
 
 
 NO_LIMITS = Limits()
@@ -93,34 +88,29 @@ class Stage:
         return max(0.0, now_s - self.started_s - self.aside_s)
 
     def _wall_s(self, now_s: float) -> float:
-        """Seconds by the clock until nothing more is done; infinite without such a limit."""
-        wall_s = self.limits.wall_s
-        return math.inf if wall_s is None else max(0.0, wall_s - (now_s - self.started_s))
+        """Seconds by the clock until nothing more is done."""
+        return max(0.0, self.limits.wall_s - (now_s - self.started_s))
 
-    def _limit_s(self, now_s: float) -> float | None:
-        """Seconds until a limit ends what it need not do; None without one."""
-        if not self.limits.are_any:
-            return None
-        work_s = self.limits.work_s
-        own_s = math.inf if work_s is None else max(0.0, work_s - self._working_s(now_s))
-        return min(own_s, self._wall_s(now_s))
+    def limit_s(self, now_s: float) -> float:
+        """Seconds until a limit ends what it need not do; infinite without one."""
+        return min(max(0.0, self.limits.work_s - self._working_s(now_s)), self._wall_s(now_s))
 
     def end(self, now_s: float) -> int:
         """Steps it should have done in the end: as foreseen, or as many as its limits leave time for at its pace."""
-        foreseen, pace_s, left_s = max(self.total, self.done), self.pace_s(now_s), self._limit_s(now_s)
-        if left_s is None or not pace_s or (self.limits.is_fewest and self.done <= self.total):
+        foreseen, pace_s, left_s = max(self.total, self.done), self.pace_s(now_s), self.limit_s(now_s)
+        if left_s == math.inf or not pace_s or (self.limits.is_fewest and self.done <= self.total):
             return foreseen
         by_limit = self.done + round(left_s / pace_s)
         return max(foreseen, by_limit) if self.grows else min(foreseen, max(by_limit, self.limits.least, self.done))
 
     def left(self, now_s: float) -> str:
         """The time left; empty before its pace is known, and where nothing is left of what was foreseen."""
-        pace_s, limit_s = self.pace_s(now_s), self._limit_s(now_s)
-        if pace_s is None or (self.done >= self.total and (limit_s is None or not self.grows)):
+        pace_s, limit_s = self.pace_s(now_s), self.limit_s(now_s)
+        if pace_s is None or (self.done >= self.total and not (self.grows and limit_s < math.inf)):
             return ""
         foreseen_s = pace_s * max(0, self.total - self.done)
         must_s = foreseen_s if self.limits.is_fewest else pace_s * max(0, self.limits.least - self.done)
-        if limit_s is None:
+        if limit_s == math.inf:
             return f"about {duration_text(foreseen_s)} left"
         most_s = max(must_s, limit_s)
         if not self.grows:
@@ -139,7 +129,6 @@ class Progress:
     """What a run tells while it works; this one counts and shows nothing."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """`now` tells the time in seconds."""
         self._now, self._stage = now, Stage()
 
     def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
@@ -162,7 +151,6 @@ class Lines(Progress):
     """Plain lines: one when a stage begins, then at most one every `LINE_EVERY_S` seconds."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
-        """Write to `stream`."""
         super().__init__(now)
         self._stream, self._last_s = stream, 0.0
 
@@ -180,7 +168,7 @@ class Lines(Progress):
             return
         self._last_s = now_s
         or_more = " or more" if stage.limits.is_fewest and stage.done < stage.total else ""
-        is_open = stage.done > stage.total and stage.limits.are_any
+        is_open = stage.done > stage.total and stage.limit_s(now_s) < math.inf
         of = "" if is_open else f" of {max(stage.total, stage.done)}{or_more}"
         left = stage.left(now_s)
         self.say(f"{stage.name}: {stage.done}{of}{', ' if left else ''}{left}")

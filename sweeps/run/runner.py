@@ -1,8 +1,5 @@
 """`specgauge run`: measure what is missing, predict, recommend, report, and print the answer.
 
-    open the run directory → for every pair: texts and acceptance, then timing → predictions.csv, recommendation.yaml
-    → report.html → the answer on stdout
-
 Stopped at any point, by Ctrl-C, kill -9 or a full disk, a run is resumed by the same call. What fails is told and kept
 as a status; the rest is measured all the same. Once `limits.run_seconds` are spent nothing more is begun, and the
 answer says what was left out.

@@ -1,19 +1,17 @@
 """What the stages of one pair share: the open run, prompts and limits, and how a failure becomes a reason.
 
-    session = Session(run, pair, prompts, progress, deadline=Deadline(config.limits.run_seconds))
-    with session.checkpoint("acceptance", "greedy", stage="acceptance, p, greedy"):
-        failure = session.guard(work)                       # ("oom", "OutOfMemoryError: …"); None when it went well
-    if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is spent: begin nothing more
-
-Cells over `limits.memory` are skipped before anything is loaded.
+session = Session(run, pair, prompts, progress, deadline=Deadline(config.limits.run_seconds))
+with session.mark.skippable("acceptance", "greedy", stage="acceptance, p, greedy"):
+    failure = session.guard(work)                       # ("oom", "OutOfMemoryError: …"); None when it went well
+if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is spent: begin nothing more
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +21,11 @@ from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, names_of
+from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, checkpoint_name
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import PROMPTS
-from specgauge.sweeps.store.schema import SCHEMA
+from specgauge.sweeps.store.schema import PromptRow
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
@@ -47,12 +46,12 @@ class Deadline:
     def __init__(self, seconds: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
         """`seconds` from now on; `now` tells the time in seconds."""
         self._now = now
-        self._ends_s = None if seconds is None else now() + seconds
+        self._ends_s = math.inf if seconds is None else now() + seconds
 
     @property
-    def left_s(self) -> float | None:
-        """Seconds left, at least 0; None without a limit."""
-        return None if self._ends_s is None else max(0.0, self._ends_s - self._now())
+    def left_s(self) -> float:
+        """Seconds left, at least 0; infinite without a limit."""
+        return max(0.0, self._ends_s - self._now())
 
     @property
     def is_spent(self) -> bool:
@@ -82,7 +81,6 @@ class PairPrompts:
     """The prompts of one pair as token ids, encoded once, brought to lengths, and kept in prompts.jsonl."""
 
     def __init__(self, run: OpenRun, pair: str, prompts: Sequence[Prompt]) -> None:
-        """Nothing is encoded before `encoded`."""
         self.run, self.pair, self.prompts = run, pair, prompts
         self._encoded: list[list[int]] | None = None
         self._as_written: list[list[int]] = []
@@ -123,8 +121,10 @@ class PairPrompts:
         lines = []
         for number, tokens in enumerate(encoded):
             prompt = self.prompts[number % len(self.prompts)]
-            own = {"prompt": number, "category": prompt.category, "text": prompt.text, "tokens": list(tokens)}
-            lines.append(canonical_json({"schema": SCHEMA, "pair": self.pair, **own}))
+            row = PromptRow(
+                pair=self.pair, prompt=number, category=prompt.category, text=prompt.text, tokens=tuple(tokens)
+            )
+            lines.append(canonical_json(plain(row)))
         content = "".join(f"{line}\n" for line in [*others, *lines])
         if content != old:
             write_text_atomically(path, content)
@@ -143,7 +143,7 @@ class Session:
         skipped: Sequence[str] = (),
         deadline: Deadline | None = None,
     ) -> None:
-        """Nothing is loaded.
+        """The pair, with what is shared.
 
         skipped: checkpoints at which an earlier process of this run died, a cell's timing by its id.
         deadline: after which nothing is begun.
@@ -162,13 +162,9 @@ class Session:
         self.mark.stage(stage)
         self.progress.start(stage, total)
 
-    def checkpoint(self, kind: Kind, name: str, *, stage: str) -> AbstractContextManager[None]:
-        """What is done inside can be skipped by the next process, should this one die in it."""
-        return self.mark.part(kind, name, stage=stage)
-
-    def skipped_names(self, kind: Kind) -> list[str]:
-        """The names of checkpoints of one kind that are not to be tried."""
-        return names_of(kind, self.skipped)
+    def skips(self, kind: Kind, name: str) -> bool:
+        """Whether an earlier process of this run died in it."""
+        return checkpoint_name(kind, name) in self.skipped
 
     def guard(self, work: Callable[[], object]) -> tuple[Status, str] | None:
         """Do the work; (status, reason) when memory ran out or it failed, which is told at once.
@@ -221,8 +217,8 @@ class Session:
         return self.deadline.is_spent
 
 
-def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float | None:
-    """Seconds of work that the timing may still take, of which cells have spent some; None where nothing limits it.
+def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float:
+    """Seconds of work that the timing may still take, of which cells have spent some; infinite without a limit.
 
     A cell and a batch size have limits of their own; each still gets its least number of blocks. What is left of the
     run is not in it.
@@ -230,10 +226,6 @@ def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Ca
     total_s = 0.0
     for batch_size in dict.fromkeys(cell.batch_size for cell in cells):
         own = [cell for cell in cells if cell.batch_size == batch_size]
-        cell_s = precision.max_cell_seconds
-        limits_s = [precision.max_seconds, None if cell_s is None else cell_s * len(own)]
-        known_s = [limit for limit in limits_s if limit is not None]
-        if not known_s:
-            return None
-        total_s += max(0.0, min(known_s) - sum(map(spent_s, own)))
+        limits_s = (precision.max_seconds or math.inf, (precision.max_cell_seconds or math.inf) * len(own))
+        total_s += max(0.0, min(limits_s) - sum(map(spent_s, own)))
     return total_s

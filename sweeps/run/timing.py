@@ -1,9 +1,5 @@
 """The journal as the timing loop sees it, and what a search for γ is told of acceptance.
 
-    log = BlockLog(session)
-    log.blocks(cell.id, "verify:3")                                # what is recorded, by number
-    search_questions(Run.open(path), pair.name, cells)             # by the cell's id; none without acceptance
-
 What failed or was killed in an earlier run is not shown, so that this run measures it again; what fails now is shown,
 and so is everything of a cell that is skipped.
 """
@@ -37,7 +33,6 @@ class BlockLog:
     """Reads and writes the blocks of a pair's cells (`specgauge.bench.timing.blocks.BlockJournal`)."""
 
     def __init__(self, session: Session) -> None:
-        """Show what the open journal holds."""
         self._session, self._journal = session, session.run.journal
         self._axes = {cell.id: cell.axes for cell in session.cells}
         self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}
@@ -65,9 +60,9 @@ class BlockLog:
         """
         if self._session.leaves_out("blocks of timing"):
             raise OutOfTimeError("no further block may begin")
-        self.turn(cell_id, arm, block)
+        self.begin_arm(cell_id, arm, block)
 
-    def turn(self, cell_id: str, arm: str, block: int) -> None:
+    def begin_arm(self, cell_id: str, arm: str, block: int) -> None:
         """Say which arm is measured: a death there is its doing."""
         self._session.mark.block(cell_id, arm, block)
 

@@ -1,19 +1,16 @@
 """Decode one pair end to end into an open run, to validate the prediction: cell by cell, arm by arm, in blocks.
 
-    key → blocks of B prompts → arms in shuffled order → requests.parquet, rounds.parquet
-
     Validation(session).decode(loaded, recommended_gammas(run, pair.name))
 
 Blocks of all cells are interleaved, so that drift hits them alike; every block holds plain decoding and all that is
-compared with it, so that each comparison is between neighbours in time; what plain decoding itself is compared with may
-be asked for in the first blocks only. Where adaptive policies are decoded too, a block's prompts are all even or all
-odd, since each half of the prompts has policies of its own, tuned on the other half. A cell that runs out of memory is
-given up, and larger ones are not tried; one that was killed says nothing of others. What is kept is not decoded again.
-Calls `bench`; everything it finds is on the disk before the next block starts.
+compared with it, so that each comparison is between neighbours in time. Where adaptive policies are decoded too, a
+block's prompts are all even or all odd, since each half of the prompts has policies tuned on the other half. A cell
+that runs out of memory is given up, and larger ones are not tried. Everything is on the disk before the next block.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from specgauge.configs.fields import LARGEST_REPETITIONS
-from specgauge.configs.schema import check_text_context
+from specgauge.configs.schema import check_context
 from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
 from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
@@ -32,7 +29,7 @@ from specgauge.model.replay.rounds import ReplayBatches
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.plan import decoded_places, decoded_tokens, plan_cells, settings_of
+from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import RUN_SECONDS, Session
 from specgauge.sweeps.store.rundir import Run
@@ -73,12 +70,7 @@ class Batch:
 
 
 def batches(
-    numbers: Sequence[int],
-    rows: Sequence[list[int]],
-    half_of_row: Sequence[int],
-    *,
-    batch_size: int,
-    repetitions: int,
+    numbers: Sequence[int], rows: Sequence[list[int]], half_of_row: Sequence[int], *, batch_size: int, repetitions: int
 ) -> list[Batch]:
     """The batches in which prompts are decoded, block by block.
 
@@ -130,15 +122,15 @@ class ValidationCell:
 
 def validation_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
     """The measured cells of a pair that are to be decoded, under the first draft sampling and acceptance rule."""
-    for sampling, place in product(config.sampling, decoded_places(config, pair)):
+    for sampling, point in product(config.sampling, decoded_points(config, pair)):
         key = DecodedKey(
             pair=pair,
-            mode=place.mode,
+            mode=point.mode,
             sampling=sampling.name,
             draft_sampling=config.draft_sampling[0],
             acceptance_rule=config.acceptance_rule[0],
-            batch_size=place.batch_size,
-            start_context=place.context,
+            batch_size=point.batch_size,
+            start_context=point.context,
         )
         yield key, sampling
 
@@ -295,7 +287,6 @@ class Validation:
     """The decoding of one pair; `validate` of the configuration says what is decoded."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is decoded before `decode`."""
         assert session.config.validation is not None
         self._session, self._config, self._progress = session, session.config, session.progress
         self._asked: ValidateConfig = session.config.validation
@@ -306,11 +297,12 @@ class Validation:
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
         for key, _ in validation_keys(self._config, self._session.pair.name):
-            check_text_context(
+            check_context(
                 loaded.target.name,
                 context=key.start_context,
-                new_tokens=decoded_tokens(self._config),
+                tokens=decoded_tokens(self._config),
                 max_context=loaded.target.max_context,
+                section="validate",
             )
 
     def decode(self, loaded: LoadedPair, recommended: Mapping[DecodedKey, int | None]) -> None:
@@ -345,7 +337,7 @@ class Validation:
                     self._reasons[cell.label] = f"{left} of {count} blocks left out: {spent} is spent"
                     continue
                 work = partial(self._block, loaded, log, cell, block, blocks[cell.key][block])
-                with self._session.checkpoint("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
+                with self._session.mark.skippable("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
                     failure = self._session.guard(work)
                 if failure is not None:
                     self._give_up(cell, failure, cells, log)
@@ -357,8 +349,7 @@ class Validation:
         """The cells to decode, each with the γ it was begun with."""
         cells, reasons = validation_cells(self._config, self._session.pair.name, recommended)
         self._reasons |= reasons
-        skipped = self._session.skipped_names("decoding")
-        cells = [self._as_begun(cell, log) for cell in cells if cell.label not in skipped]
+        cells = [self._as_begun(cell, log) for cell in cells if not self._session.skips("decoding", cell.label)]
         fitting = {(cell.batch_size, cell.context) for cell in self._session.fitting}
         too_large = [cell.label for cell in cells if cell.point not in fitting]
         self._reasons |= dict.fromkeys(too_large, "skipped: over limits.memory")
@@ -391,10 +382,9 @@ class Validation:
         )
         return replace(cell, gammas=kept)
 
-    def _left_s(self, log: DecodedLog) -> float | None:
-        """Seconds that the pair may still be decoded; None without a limit."""
-        limit_s = self._asked.max_seconds
-        return None if limit_s is None else max(0.0, limit_s - log.spent_s(self._session.pair.name))
+    def _left_s(self, log: DecodedLog) -> float:
+        """Seconds that the pair may still be decoded; infinite without a limit."""
+        return max(0.0, (self._asked.max_seconds or math.inf) - log.spent_s(self._session.pair.name))
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""

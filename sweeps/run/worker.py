@@ -4,9 +4,8 @@
 
 The worker is spawned: it imports everything anew, but neither runs the caller's script again nor takes modules from the
 folder of that script or the one the user stands in. It is the one writer of the run directory, and sends its outcome
-back through a pipe. The mark it leaves in the run directory (`store.checkpoint`) survives SIGKILL and says where it
-died: in the timing of a cell, which is recorded as `killed`; at the acceptance of a sampling setting or while a cell is
-decoded end to end, which is why these are missing; then the next worker skips that checkpoint and measures the rest.
+back through a pipe. The mark it leaves (`store.checkpoint`) survives SIGKILL and says where it died: a cell's timing is
+recorded as `killed`, other checkpoints are given that reason, and the next worker skips it and measures the rest.
 Anywhere else, as while it loads, its death ends the pair. The next run tries once more what was killed.
 
 A worker whose parent dies, however it dies, ends as on Ctrl-C: its end of the pipe is closed.

@@ -2,60 +2,47 @@
 
     with Checkpoint(run.path) as checkpoint:
         checkpoint.block(cell.id, arm, block)
-        with checkpoint.part("decoding", label, stage="decoding end to end"): ...
+        with checkpoint.skippable("decoding", label, stage="decoding end to end"): ...
     read_checkpoint(run.path)          # None once the process has ended by itself
 
-A hint, not a record: it is not synced to the disk, but whole whenever the process dies.
-
-A part is what the rest of a pair can be measured without, by the name that a checkpoint and the next worker know it by.
-
-    part_name("decoding", "greedy, batch size 1, context 64")  →  "decoding: greedy, batch size 1, context 64"
-    names_of("decoding", parts)                                →  ["greedy, batch size 1, context 64"]
-
-The timing of a cell is such a part too; its name is the cell's id.
+A hint, not a record: it is not synced to the disk, but whole whenever the process dies. What the rest of a pair can be
+measured without has a name, by which the next worker skips it: `decoding: greedy, batch size 1, context 64`, or a
+cell's id for its timing.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 Kind = Literal["acceptance", "rejected drafts", "decoding"]
 """Texts and acceptance under a sampling setting; draft chains off its texts; the decoding end to end of a cell."""
-
-
-def part_name(kind: Kind, name: str) -> str:
-    """What a part is called among all kinds."""
-    return f"{kind}: {name}"
-
-
-def names_of(kind: Kind, parts: Iterable[str]) -> list[str]:
-    """The names of the parts of one kind, in their order."""
-    prefix = part_name(kind, "")
-    return [part.removeprefix(prefix) for part in parts if part.startswith(prefix)]
-
-
-def reasons_of(kind: Kind, reasons: Mapping[str, str]) -> dict[str, str]:
-    """Those of one kind among the reasons of parts, by name."""
-    return {name: reasons[part_name(kind, name)] for name in names_of(kind, reasons)}
-
-
 MARK = ".checkpoint.json"
 _UNFINISHED = f"{MARK}.tmp"
 
 
-class Checkpoint:
-    """The checkpoint of one process."""
+def checkpoint_name(kind: Kind, name: str) -> str:
+    """The name among all kinds."""
+    return f"{kind}: {name}"
+
+
+def reasons_of(kind: Kind, reasons: Mapping[str, str]) -> dict[str, str]:
+    """Those of one kind among the reasons of checkpoints, by name."""
+    prefix = checkpoint_name(kind, "")
+    return {name.removeprefix(prefix): why for name, why in reasons.items() if name.startswith(prefix)}
+
+
+class Checkpoint(AbstractContextManager["Checkpoint"]):
+    """The checkpoint of one process in a run directory; none is left when its context ends."""
 
     def __init__(self, folder: Path) -> None:
-        """Work in a run directory."""
+        """Nothing is measured yet."""
         self._path = folder / MARK
-        self._part: dict[str, str] = {}
+        self._skippable: dict[str, str] = {}
 
     def stage(self, stage: str) -> None:
         """Something that is no block of a cell, such as loading."""
@@ -66,29 +53,23 @@ class Checkpoint:
         self._write({"stage": f"timing {arm}", "cell": cell, "arm": arm, "block": block})
 
     @contextmanager
-    def part(self, kind: Kind, name: str, *, stage: str) -> Iterator[None]:
-        """A part that the rest of the pair can be measured without; every stage inside is a stage of it."""
-        self._part = {"part": part_name(kind, name)}
+    def skippable(self, kind: Kind, name: str, *, stage: str) -> Iterator[None]:
+        """What the next process can skip, should this one die in it; every stage inside is a stage of it."""
+        self._skippable = {"part": checkpoint_name(kind, name)}
         self.stage(stage)
         try:
             yield
         finally:
-            self._part = {}
+            self._skippable = {}
             self.stage(stage)
 
     def _write(self, content: dict[str, Any]) -> None:
         with suppress(OSError):  # a full disk: the journal tells it, where it matters
             unfinished = self._path.with_name(_UNFINISHED)
-            unfinished.write_text(json.dumps({**content, **self._part, "pid": os.getpid()}), encoding="utf-8")
+            unfinished.write_text(json.dumps({**content, **self._skippable, "pid": os.getpid()}), encoding="utf-8")
             unfinished.replace(self._path)
 
-    def __enter__(self) -> Self:
-        """Nothing is measured yet."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """The process goes on or ends by itself: no checkpoint."""
         clear_checkpoint(self._path.parent)
 

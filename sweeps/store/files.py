@@ -1,8 +1,7 @@
 """Whole files or none: atomic writes, and one clear line when the disk is full.
 
-A file appears under its name only after every byte of it is on the disk (temporary file beside it, sync, rename), so a
-killed run never leaves half a file. What a full disk interrupts is a `StorageError`: nothing the user wrote is wrong,
-what was measured before is kept, and the same command goes on from there.
+A file appears under its name only after every byte of it is on the disk: temporary file beside it, sync, rename. What a
+full disk interrupts is a `StorageError`: what was measured before is kept, and the same command is resumed from there.
 """
 
 import errno
@@ -25,7 +24,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     if error.errno in FULL:
         return StorageError(
             f"{path}: cannot write, {os.strerror(error.errno or 0)}: what was measured before is kept; "
-            f"free some space (or raise the limit) and run the same command again, it goes on from here"
+            f"free some space (or raise the limit) and run the same command again, it is resumed from here"
         )
     return StorageError(f"{path}: cannot write, {error.strerror or error}: what was measured before is kept")
 

@@ -10,32 +10,25 @@ anywhere else is an error that names the line. One process writes at a time, hel
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.store.files import storage_error
 from specgauge.sweeps.store.rows import json_line, read_jsonl, row_of
-from specgauge.sweeps.store.schema import SETTLED, JournalLine, Key
+from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 _AGAIN = "delete that line to measure it again, or start anew with --fresh"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JournalContent:
-    """What a journal file holds: its lines in order, and how many bytes of it are whole lines."""
+class JournalContent(NamedTuple):
+    """The whole lines of a journal file in order, and the bytes of them and of a last line that was torn."""
 
     lines: tuple[JournalLine, ...]
     whole_bytes: int
     torn_bytes: int
-
-    def latest(self) -> dict[Key, JournalLine]:
-        """The last line of every (cell, arm, block), in order of first appearance."""
-        return {line.key: line for line in self.lines}
 
 
 def read_journal(path: Path) -> JournalContent:
@@ -53,17 +46,16 @@ def read_journal(path: Path) -> JournalContent:
     return JournalContent(lines=lines, whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes)
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """The open journal of a run; the one writer of its file."""
 
-    def __init__(self, path: Path, descriptor: int, config: str) -> None:
+    def __init__(self, path: Path, descriptor: int, config: str, content: JournalContent) -> None:
         """Use `Journal.open`."""
-        self._path = path
-        self._descriptor = descriptor
-        self._config = config
-        self._lines: list[JournalLine] = []
-        self._latest: dict[Key, JournalLine] = {}
-        self._size = 0
+        self._path, self._descriptor, self._config, self._size = path, descriptor, config, content.whole_bytes
+        self.lines = list(content.lines)
+        """Every line so far, in the order written."""
+        self.latest = {line.key: line for line in content.lines}
+        """The last line of every (cell, arm, block)."""
 
     @classmethod
     def open(cls, path: Path, *, config: str, locked: int | None = None) -> Self:
@@ -74,49 +66,27 @@ class Journal:
         Raises:
             ValueError: another process writes it, it cannot be opened, a line is damaged, or a line belongs to
                 another config.
+            StorageError: a torn last line cannot be cut off.
         """
-        journal = cls(path, lock_for_writing(path) if locked is None else locked, config)
+        descriptor = lock_for_writing(path) if locked is None else locked
         try:
-            journal._load()
+            content = read_journal(path)
+            for number, line in enumerate(content.lines, start=1):
+                if line.config != config:
+                    raise ValueError(
+                        f"{path}, line {number}: measured for config {line.config}, this run's is {config}; "
+                        f"start anew with --fresh, or give another --out"
+                    )
+            if content.torn_bytes:
+                _cut_off(path, descriptor, content.whole_bytes)
         except BaseException:
-            journal.close()
+            os.close(descriptor)
             raise
-        return journal
-
-    def _load(self) -> None:
-        content = read_journal(self._path)
-        for number, line in enumerate(content.lines, start=1):
-            if line.config != self._config:
-                raise ValueError(
-                    f"{self._path}, line {number}: measured for config {line.config}, this run's is {self._config}; "
-                    f"start anew with --fresh, or give another --out"
-                )
-        if content.torn_bytes:
-            self._truncate(content.whole_bytes)
-        self._size = content.whole_bytes
-        self._lines = list(content.lines)
-        self._latest = content.latest()
-
-    def _truncate(self, size: int) -> None:
-        try:
-            os.ftruncate(self._descriptor, size)
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise storage_error(self._path, error) from error
-
-    @property
-    def lines(self) -> tuple[JournalLine, ...]:
-        """Every line so far, in the order written."""
-        return tuple(self._lines)
-
-    @property
-    def latest(self) -> Mapping[Key, JournalLine]:
-        """The last line of every (cell, arm, block)."""
-        return self._latest
+        return cls(path, descriptor, config, content)
 
     def done(self, cell: str, arm: str, block: int) -> bool:
         """Whether the block has a result: measured, out of memory or skipped. What failed or was killed has none."""
-        line = self._latest.get((cell, arm, block))
+        line = self.latest.get((cell, arm, block))
         return line is not None and line.status in SETTLED
 
     def append(self, record: Mapping[str, Any]) -> JournalLine:
@@ -138,8 +108,8 @@ class Journal:
         except ValueError as error:
             raise ValueError(f"{self._path}: refused a line: {error}") from error
         self._write(encoded)
-        self._lines.append(line)
-        self._latest[line.key] = line
+        self.lines.append(line)
+        self.latest[line.key] = line
         return line
 
     def _write(self, encoded: bytes) -> None:
@@ -162,15 +132,17 @@ class Journal:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __enter__(self) -> Self:
-        """The journal itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+
+def _cut_off(path: Path, descriptor: int, size: int) -> None:
+    try:
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    except OSError as error:
+        raise storage_error(path, error) from error
 
 
 def lock_for_writing(path: Path) -> int:

@@ -3,10 +3,9 @@
     read_csv(path, PredictionRow)                    # a row a line
     write_csv(path, PredictionRow, rows)             # rows as mappings or as typed rows; floats come back exactly
     read_table(path, RoundRow)                       # a pyarrow table of the row type's columns
-    row_of(WarningRow, mapping, "run.yaml, entry 1") # one row, checked
 
-What is missing, truncated, foreign, of another release or holds something else than its row type says is a `ValueError`
-of one line: the file and place, what is expected, what was found, and what to do.
+What is missing, truncated, foreign or of another release is a `ValueError` of one line: the file and point, what is
+expected, what was got, and what to do.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import json
 import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -136,11 +136,7 @@ def short(value: Any) -> str:
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:
-    """Refuse what another release wrote.
-
-    Raises:
-        ValueError: it was.
-    """
+    """Raise ValueError for what another release wrote."""
     found = content.get("schema", SCHEMA)
     if found != SCHEMA:
         raise ValueError(
@@ -232,12 +228,8 @@ def read_jsonl(path: Path, row_type: type[Row], content: bytes, remedy: str) -> 
 def _json_row(where: str, row_type: type[Row], raw: bytes, remedy: str) -> Row:
     try:
         value = strict_loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8 text; {remedy}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON: {error.msg}; {remedy}") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: {error}; {remedy}") from error
+        raise ValueError(f"{where}: not JSON: {error}; {remedy}") from error
     return row_of(row_type, value, where, remedy)
 
 
@@ -255,43 +247,75 @@ def read_csv(path: Path, row_type: type[Row]) -> tuple[Row, ...]:
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: truncated (its last line has no end); {RUN_AGAIN}")
+    header, *lines = csv_lines(path, text, RUN_AGAIN)
+    return csv_rows(header, lines, row_type, RUN_AGAIN)
+
+
+class CsvLine(NamedTuple):
+    """A line of a CSV file that is not blank."""
+
+    where: str
+    """File and line."""
+    cells: list[str]
+
+
+def csv_lines(path: Path, text: str, remedy: str) -> list[CsvLine]:
+    """The header of a CSV text, each column once, and its other lines.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
-        header, *lines = csv.reader(io.StringIO(text), strict=True)
+        reader = csv.reader(io.StringIO(text), strict=True)
+        lines = [CsvLine(f"{path}, line {reader.line_num}", cells) for cells in reader if any(map(str.strip, cells))]
     except csv.Error as error:
-        raise ValueError(f"{path}: not a CSV file: {error}; {RUN_AGAIN}") from error
-    check_columns(path, header, row_type, RUN_AGAIN)
+        raise ValueError(f"{path}: not a CSV file: {error}; {remedy}") from error
+    if not lines:
+        raise ValueError(f"{path}: expected a header, got nothing; {remedy}")
+    header = [cell.strip() for cell in lines[0].cells]
+    doubled = next((name for name in header if header.count(name) > 1), None)
+    if doubled is not None:
+        raise ValueError(f"{path}: expected every column once, got {doubled!r} {header.count(doubled)} times; {remedy}")
+    return [CsvLine(str(path), header), *lines[1:]]
+
+
+def csv_rows(header: CsvLine, lines: Iterable[CsvLine], row_type: type[Row], remedy: str) -> tuple[Row, ...]:
+    """The lines as typed rows; ValueError as `read_csv`."""
+    check_columns(header.where, header.cells, row_type, remedy)
     known = columns(row_type)
     found = []
-    for number, line in enumerate(lines, start=2):
-        where = f"{path}, line {number}"
-        if len(line) != len(header):
-            raise ValueError(f"{where}: expected {len(header)} fields, got {len(line)}; {RUN_AGAIN}")
-        values = {name: _value(known[name], field) for name, field in zip(header, line, strict=True) if name in known}
-        found.append(row_of(row_type, values, where))
+    for where, cells in lines:
+        if len(cells) != len(header.cells):
+            raise ValueError(f"{where}: expected {len(header.cells)} fields, got {len(cells)}; {remedy}")
+        fields = zip(header.cells, cells, strict=True)
+        values = {name: _value(known[name], field) for name, field in fields if name in known}
+        found.append(row_of(row_type, values, where, remedy))
     return tuple(found)
 
 
-def check_columns(path: Path, found: Sequence[str], row_type: type[Any], remedy: str) -> None:
+def check_columns(where: object, found: Sequence[str], row_type: type[Any], remedy: str) -> None:
     """Refuse a table that lacks a column of its row type; ValueError with its name."""
-    missing = [name for name, column in columns(row_type).items() if column.is_required and name not in found]
-    if missing:
-        raise ValueError(f"{path}: expected the column {missing[0]!r}, it is missing; {remedy}")
+    for name, column in columns(row_type).items():
+        if column.is_required and name not in found:
+            near = difflib.get_close_matches(name, set(found) - set(columns(row_type)), n=1)
+            got = f"got {near[0]!r}" if near else "it is missing"
+            raise ValueError(f"{where}: expected the column {name!r}, {got}; {remedy}")
 
 
 def _value(column: Column, field: str) -> Any:
     """A field as its column's kind, or as it is where it holds none: then it is refused with its row."""
-    if not field and column.may_lack:
+    if not field.strip() and column.may_lack:
         return None
     if column.kind is bool:
         return {"True": True, "False": False}.get(field, field)
-    try:
-        return column.kind(field) if column.kind in (int, float) else field
-    except ValueError:
-        return field
+    if column.kind in (int, float) and "_" not in field:
+        with suppress(ValueError):
+            return int(field) if column.kind is int else float(field)
+    return field
 
 
 def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
-    """Rows as CSV; unknown is empty."""
+    """Rows, as mappings or typed, as CSV; unknown is empty."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns(row_type), restval="", lineterminator="\n")
     writer.writeheader()
@@ -302,7 +326,7 @@ def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
 
 
 def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
-    """Write rows, as mappings or typed; StorageError where the disk refuses."""
+    """Write rows; StorageError where the disk refuses."""
     write_text_atomically(path, csv_text(row_type, rows))
 
 

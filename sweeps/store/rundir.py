@@ -61,12 +61,6 @@ REQUESTS = "requests.parquet"
 ROUNDS = "rounds.parquet"
 POLICIES = "policies.json"
 REPORT = "report.html"
-RUN_FILES = frozenset(
-    {
-        CONFIG, ENVIRONMENT, CELLS, PROMPTS, ACCEPTANCE, PREDICTIONS, RECOMMENDATION, VALIDATION, REPORT, ROLLOUTS,
-        POLICIES, REQUESTS, ROUNDS,
-    }
-)  # fmt: skip
 _RENAMED = "verification.csv"
 """What VALIDATION was called in an earlier release."""
 
@@ -104,11 +98,7 @@ class Run:
         return cls(path=path, config=config, environment=read_environment(path / ENVIRONMENT))
 
     def journal(self) -> tuple[JournalLine, ...]:
-        """Every whole line of the journal, in the order written.
-
-        Raises:
-            ValueError: the journal is missing or damaged.
-        """
+        """Every whole line of the journal, in the order written; ValueError where it is missing or damaged."""
         return read_journal(self.path / CELLS).lines
 
     def has_acceptance(self, pair: str, sampling: str) -> bool:
@@ -166,40 +156,24 @@ class Run:
         return rows_under(path, key, row_type)
 
     def predictions(self) -> pd.DataFrame:
-        """The table of predictions.csv; empty cells are NaN in number columns and '' in text columns.
-
-        Raises:
-            ValueError: as `rows`.
-        """
+        """The table of predictions.csv; empty cells are NaN in number columns and '' in text columns."""
         return frame_of(PredictionRow, self.rows(PredictionRow))
 
     def recommendations(self) -> tuple[dict[str, Any], ...]:
-        """The entries of recommendation.yaml, one per (pair, mode, sampling, …, batch_size, context).
-
-        Raises:
-            ValueError: as `rows`.
-        """
+        """The entries of recommendation.yaml, one per (pair, mode, sampling, …, batch_size, context)."""
         return tuple(plain(row) for row in self.rows(RecommendationRow))
 
     def validation(self) -> tuple[dict[str, Any], ...]:
-        """The rows of validation.csv, one for every γ decoded in a cell; empty where nothing was decoded.
-
-        Raises:
-            ValueError: as `rows`.
-        """
+        """The rows of validation.csv, one for every γ decoded in a cell; empty where nothing was decoded."""
         return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is not None)
 
     def validated_policies(self) -> tuple[dict[str, Any], ...]:
-        """Its rows of adaptive policies, one for every policy decoded in a cell; errors as `rows`."""
+        """Its rows of adaptive policies, one for every policy decoded in a cell."""
         return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is None)
 
     @property
     def warnings(self) -> tuple[dict[str, Any], ...]:
-        """What a reader must know before believing the numbers: mappings of code, message and remedy.
-
-        Raises:
-            ValueError: as `rows`.
-        """
+        """What a reader must know before believing the numbers: mappings of code, message and remedy."""
         return tuple(plain(row) for row in self.rows(WarningRow))
 
 

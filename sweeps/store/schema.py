@@ -11,7 +11,7 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import BASELINES, Arm
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
+from specgauge.model.settings import Point, Setting
 
 SCHEMA = 1
 """The release of the file formats; a file of another one is refused."""
@@ -65,29 +66,28 @@ def _axes(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
-def _is_arm(arm: str, kinds: frozenset[str]) -> bool:
-    try:
-        return Arm.parse(arm).kind in kinds
-    except ValueError:
-        return False
+def _arm_of(kinds: frozenset[str], what: str) -> Callable[[str], str]:
+    def checked(arm: str) -> str:
+        try:
+            is_one = Arm.parse(arm).kind in kinds
+        except ValueError:
+            is_one = False
+        if not is_one:
+            raise expected(what)
+        return arm
+
+    return checked
 
 
-_TIMED = frozenset({"decode", "draft", "draft_catch_up", "verify", "prefill_target", "prefill_draft"})
-_DECODED = frozenset({*BASELINES, "speculate", "adaptive"})
-
-
-def timed_arm(arm: str) -> str:
-    """The text of an arm that is timed; an error for any other."""
-    if not _is_arm(arm, _TIMED):
-        raise expected("decode, draft, draft_catch_up, verify:<gamma>, prefill_target or prefill_draft")
-    return arm
-
-
-def decoded_arm(arm: str) -> str:
-    """The text of an arm that is decoded end to end; an error for any other."""
-    if not _is_arm(arm, _DECODED):
-        raise expected(f"{', '.join(BASELINES)}, speculate:<gamma> or adaptive:<policy>")
-    return arm
+timed_arm = _arm_of(
+    frozenset({"decode", "draft", "draft_catch_up", "verify", "prefill_target", "prefill_draft"}),
+    "decode, draft, draft_catch_up, verify:<gamma>, prefill_target or prefill_draft",
+)
+"""The text of an arm that is timed; an error for any other."""
+decoded_arm = _arm_of(
+    frozenset({*BASELINES, "speculate", "adaptive"}), f"{', '.join(BASELINES)}, speculate:<gamma> or adaptive:<policy>"
+)
+"""The text of an arm that is decoded end to end; an error for any other."""
 
 
 Samples = tuple[Annotated[tuple[NotNegative, ...], Field(min_length=1)], ...]
@@ -216,8 +216,8 @@ class RolloutRow:
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
-class DecodedKey:
-    """Where blocks are decoded end to end: a cell under one sampling setting and acceptance rule."""
+class SettingRow:
+    """What is decoded, under which sampling setting and acceptance rule."""
 
     pair: Text
     mode: Text
@@ -225,6 +225,12 @@ class DecodedKey:
     draft_sampling: Text
     acceptance_rule: Text
     batch_size: Count
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class DecodedKey(SettingRow):
+    """Where blocks are decoded end to end."""
+
     start_context: Count
     """The length of every prompt of a block."""
 
@@ -327,16 +333,20 @@ class TunedCell:
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
-class CellRow:
-    """The columns that say which cell, under which setting, a prediction, recommendation or validation is of."""
+class CellRow(SettingRow):
+    """Of which cell a prediction, recommendation or validation is."""
 
-    pair: Text
-    mode: Text
-    sampling: Text
-    draft_sampling: Text
-    acceptance_rule: Text
-    batch_size: Count
     context: Count
+
+    @property
+    def setting(self) -> Setting:
+        """What was decoded."""
+        return Setting(**{name: getattr(self, name) for name in Setting.__dataclass_fields__})
+
+    @property
+    def point(self) -> Point:
+        """Where."""
+        return Point(batch_size=self.batch_size, context=self.context)
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
@@ -369,8 +379,13 @@ class PredictionRow(CellRow):
     acceptance_known: Text
     label: Text
     status: Text = ""
-    """`ok`, or what kept the number from being known."""
+    """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
+
+    @property
+    def round_verify_s(self) -> float | None:
+        """What a round spends on verification: the mean over its drafts where that is known, else T_verify(γ)."""
+        return self.t_verify_s if self.t_verify_mean_s is None else self.t_verify_mean_s
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)

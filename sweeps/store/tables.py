@@ -1,10 +1,5 @@
 """The tables of a run that grow while it is measured: what was decoded end to end, rollouts, and tuned policies.
 
-    requests.parquet    one row per row of a batch under an arm: token ids, seconds, why it ended, rounds
-    rounds.parquet      one row per row and round: drafted, accepted, emitted, and the batch's phase times
-    rollouts.parquet    draft chains that start with a rejected draft, of every pair and sampling setting
-    policies.json       the adaptive policies that a run decodes with, as they were tuned, cell by cell
-
 A file is replaced whole whenever something is added. A block is one batch of prompts under its arms; rounds are written
 before requests, and a block counts once its requests are there, so a kill loses at most the block being decoded.
 
@@ -82,11 +77,7 @@ class DecodedLog:
         return tuple(sorted(gamma for gamma in found if gamma))
 
     def append(
-        self,
-        key: DecodedKey,
-        block: int,
-        requests: Iterable[Mapping[str, Any]],
-        rounds: Iterable[Mapping[str, Any]],
+        self, key: DecodedKey, block: int, requests: Iterable[Mapping[str, Any]], rounds: Iterable[Mapping[str, Any]]
     ) -> None:
         """Keep a block for good: its requests and rounds, without their key.
 

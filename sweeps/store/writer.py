@@ -1,8 +1,7 @@
-"""Open a run directory for writing: made new, resumed where it stopped, or refused in one line.
+"""Open a run directory for writing: made new, resumed where it stopped, or refused in one line before it is touched.
 
-A directory belongs to one configuration on one machine. A second writer, a changed configuration, another device or
-package version, a file in its place and a folder that holds something else are refused before anything is written;
-`fresh` renames the old run to `<name>.old-<n>` first.
+A directory belongs to one configuration on one machine, and to one writer; `fresh` renames the old run to
+`<name>.old-<n>` first.
 
     with OpenRun.open(path, config, fresh=False) as run:
         run.check_environment(collect_environment())
@@ -11,19 +10,18 @@ package version, a file in its place and a folder that holds something else are 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
-from specgauge.sweeps.store.rows import read_text, write_mapping
-from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, RUN_FILES, read_environment
+from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
+from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, read_environment
 from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 _ANEW = "start anew with --fresh (the old run is renamed), or give another --out"
 
 
-class OpenRun:
+class OpenRun(AbstractContextManager["OpenRun"]):
     """A run directory this process alone may write to."""
 
     def __init__(self, path: Path, config: Config, journal: Journal) -> None:
@@ -77,7 +75,7 @@ class OpenRun:
             StorageError: the disk is full.
         """
         path = self.path / ENVIRONMENT
-        if not (path.exists() and self.has_results):
+        if not (path.exists() and has_results(self.path)):
             write_mapping(path, environment)
             return
         now = machine_of(environment)
@@ -85,22 +83,11 @@ class OpenRun:
             if before != now[name]:
                 raise ValueError(f"{self.path}: measured with {name} {before!r}, here it is {now[name]!r}; {_ANEW}")
 
-    @property
-    def has_results(self) -> bool:
-        """Whether anything has been measured, in this run or before."""
-        return bool(self.journal.lines) or _has_acceptance(self.path)
-
     def close(self) -> None:
         """Let go of the directory."""
         self.journal.close()
 
-    def __enter__(self) -> Self:
-        """The open run itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
@@ -121,29 +108,23 @@ def _prepare_folder(path: Path) -> bool:
         raise ValueError(f"{path}: this directory is not writable; change its permissions, or give another --out")
     names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
     if names and CELLS not in names:
-        shown = ", ".join(sorted(names - RUN_FILES)[:3] or sorted(names)[:3])
+        shown = ", ".join(sorted(names)[:3])
         raise ValueError(f"{path}: holds files that are no run of specgauge ({shown}); give another --out")
     return bool(names)
 
 
 def has_results(path: Path) -> bool:
     """Whether anything has been measured in the run directory `path`."""
-    return bool(read_journal(path / CELLS).lines) or _has_acceptance(path)
-
-
-def _has_acceptance(path: Path) -> bool:
-    return any((path / ACCEPTANCE).glob("*.parquet"))
+    return bool(read_journal(path / CELLS).lines) or any((path / ACCEPTANCE).glob("*.parquet"))
 
 
 def _write_config(path: Path, text: str) -> None:
     """Write config.yaml; where there are results, only with other effort, and ValueError for another configuration."""
-    if not has_results(path):
-        write_text_atomically(path / CONFIG, text)
-    elif (path / CONFIG).exists():
-        if _takes_other_effort(path / CONFIG, text):
-            write_text_atomically(path / CONFIG, text)
-    else:
+    is_kept = has_results(path)
+    if is_kept and not (path / CONFIG).exists():
         raise ValueError(f"{path}: there are results but {CONFIG} is missing; {_ANEW}")
+    if not is_kept or _takes_other_effort(path / CONFIG, text):
+        write_text_atomically(path / CONFIG, text)
 
 
 def _put_aside(path: Path, locked: int) -> int:
@@ -161,51 +142,25 @@ def _put_aside(path: Path, locked: int) -> int:
 
 def _takes_other_effort(path: Path, text: str) -> bool:
     """Whether a configuration asks for more or less of the same; ValueError where it asks for something else."""
-    from specgauge.configs.loader import EFFORT, without_later
+    from specgauge.configs.loader import EFFORT
 
-    old_text = read_text(path)
-    if old_text == text:
-        return False
-    try:
-        old = yaml.safe_load(old_text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: damaged, not YAML ({' '.join(str(error).split())[:120]}); {_ANEW}") from error
     effort = {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields}
-    takes = False
-    old = without_later(old) if isinstance(old, dict) else old
-    for field, before, now in _differences(old, without_later(yaml.safe_load(text))):
-        if field not in effort and field != "name":
-            raise ValueError(
-                f"{path.parent}: holds a run of another config: {field} was {before}, is now {now}; {_ANEW}"
-            )
-        takes |= field in effort
-    return takes
+    old, new = dict(_leaves(read_mapping(path, _ANEW))), dict(_leaves(yaml.safe_load(text)))
+    changed = [name for name in {**new, **old} if old.get(name) != new.get(name) and name != "name"]
+    for name in changed:
+        if name not in effort:
+            was, now = short(old.get(name)), short(new.get(name))
+            raise ValueError(f"{path.parent}: holds a run of another config: {name} was {was}, is now {now}; {_ANEW}")
+    return bool(changed)
 
 
-def _differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, str, str]]:
-    """(field, old value, new value) for every leaf that differs, in the order of the new value, then of the old."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*new, *(key for key in old if key not in new)]:
-            name = f"{field}.{key}" if field else str(key)
-            if key not in old or key not in new:
-                yield name, _shown(old, key), _shown(new, key)
-            else:
-                yield from _differences(old[key], new[key], name)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and _are_mappings(old, new):
-        for index, (before, now) in enumerate(zip(old, new, strict=True)):
-            yield from _differences(before, now, f"{field}[{index}]")
-    elif old != new:
-        yield field or "the whole file", _short(old), _short(new)
-
-
-def _are_mappings(*lists: list[Any]) -> bool:
-    return all(isinstance(entry, dict) for entries in lists for entry in entries)
-
-
-def _shown(mapping: Mapping[str, Any], key: str) -> str:
-    return _short(mapping[key]) if key in mapping else "absent"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a configuration and their values, `pairs[0].draft.model` for instance; None is as good as none."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _leaves(one, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for index, one in enumerate(value):
+            yield from _leaves(one, f"{name}[{index}]")
+    else:
+        yield name, value

@@ -176,7 +176,7 @@ class MemoryJournal:
     def begin(self, cell_id: str, arm: str, block: int) -> None:
         assert block not in self.blocks(cell_id, arm), "begun twice"
 
-    def turn(self, cell_id: str, arm: str, block: int) -> None:
+    def begin_arm(self, cell_id: str, arm: str, block: int) -> None:
         assert block not in self.blocks(cell_id, arm), "measured already"
 
     def record(self, block: BlockRecord) -> None:

@@ -9,9 +9,8 @@ kept. Speed-ups of the γ found are known to ±.5 % then, too.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +33,6 @@ class SearchRun:
     """One search."""
 
     noise: float
-    gamma: int
     loss: float
     """Share of the best speed-up lost."""
     decided: bool
@@ -52,7 +50,7 @@ class SearchRun:
 
 def search_device(device: MadeUpDevice, *, relative_ci: float = RELATIVE_CI) -> SearchRun:
     """Search a made-up device from the first block to the end."""
-    noise, exhaustive_s = device.noise, exhaustive_cost_s(device, relative_ci=relative_ci)
+    exhaustive_s = exhaustive_cost_s(device, relative_ci=relative_ci)
     settings = SearchSettings(
         gammas=device.gammas, batch_size=device.batch_size, relative_ci=relative_ci, max_blocks=MOST_BLOCKS
     )
@@ -64,8 +62,7 @@ def search_device(device: MadeUpDevice, *, relative_ci: float = RELATIVE_CI) -> 
         steps += 1
     (verdict,) = step.verdicts
     return SearchRun(
-        noise=noise,
-        gamma=verdict.gamma,
+        noise=device.noise,
         loss=device.loss(verdict.gamma),
         decided=verdict.decided,
         timed=sum(arm.startswith("verify:") for arm in blocks),
@@ -73,11 +70,6 @@ def search_device(device: MadeUpDevice, *, relative_ci: float = RELATIVE_CI) -> 
         device_s=device.clock_s,
         exhaustive_s=exhaustive_s,
     )
-
-
-def search_devices(seeds: Iterable[int]) -> list[SearchRun]:
-    """One search for each seed."""
-    return [search_device(made_up_device(seed)) for seed in seeds]
 
 
 def figures(runs: Sequence[SearchRun]) -> dict[str, float]:
@@ -101,13 +93,9 @@ def keeps(found: dict[str, float]) -> bool:
     return found["within 1 % of the best"] >= LEAST_SHARE and found["cost, mean"] <= MOST_COST
 
 
-def main(arguments: Iterable[str] = ()) -> int:
+def main() -> int:
     """Print the figures, for quiet and for noisy devices; 1 where a promise is not kept."""
-    argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.search",
-        description=(__doc__ or "").partition("\n")[0],
-    ).parse_args([*arguments])
-    runs = search_devices(range(RUNS))
+    runs = [search_device(made_up_device(seed)) for seed in range(RUNS)]
     middle = float(np.median([run.noise for run in runs]))
     groups = {
         "all": runs,
@@ -125,4 +113,4 @@ def main(arguments: Iterable[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

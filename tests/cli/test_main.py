@@ -39,10 +39,6 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_version(command: Run) -> None:
-    assert command("--version") == (0, f"specgauge {specgauge.__version__}\n", "")
-
-
 def test_help_goes_to_stdout_when_asked_for_and_to_stderr_when_not(command: Run) -> None:
     code, asked, err = command("--help")
     assert (code, err) == (0, "")
@@ -50,36 +46,24 @@ def test_help_goes_to_stdout_when_asked_for_and_to_stderr_when_not(command: Run)
     assert command() == (2, "", asked)
 
 
-def test_configs_lists_and_prints(command: Run) -> None:
+def test_configs_lists_and_prints_and_has_a_schema(command: Run) -> None:
     code, out, err = command("configs")
     assert (code, err) == (0, "")
     assert [line.split()[0] for line in out.splitlines()] == ["gpu", "proof", "quickstart", "wide"]
+    assert json.loads(command("schema")[1])["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert command("configs", "wide") == (0, shipped_text("wide"), "")
 
 
-def test_schema_is_json(command: Run) -> None:
-    code, out, err = command("schema")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-
-
-def test_run_defaults_to_the_quickstart_in_runs(command: Run, sweep: list[dict[str, Any]]) -> None:
-    assert command("run")[0] == 0
+def test_run_measures_the_quickstart_into_runs_or_what_it_is_told(command: Run, sweep: list[dict[str, Any]]) -> None:
+    sweep.append({"code": 1})
+    assert command("run")[0] == 1, "a cell failed"
     (call,) = sweep
     assert (call["config"].name, call["out"], call["fresh"]) == ("quickstart", Path("runs/quickstart"), False)
-
-
-def test_options_of_run_reach_the_sweep(command: Run, sweep: list[dict[str, Any]]) -> None:
-    arguments = ["--out", "there", "--set", "grid.gamma=2", "--set", "seed=3", "--fresh"]
-    assert command("run", "wide", *arguments)[0] == 0
+    sweep.clear()
+    assert command("run", "wide", "--out", "there", "--set", "grid.gamma=2", "--set", "seed=3", "--fresh")[0] == 0
     (call,) = sweep
     assert (call["config"].name, call["config"].grid.gamma, call["config"].seed) == ("wide", (2,), 3)
     assert (call["out"], call["fresh"]) == (Path("there"), True)
-
-
-def test_a_failed_cell_is_code_1(command: Run, sweep: list[dict[str, Any]]) -> None:
-    sweep.append({"code": 1})
-    assert command("run")[0] == 1
 
 
 def test_an_interruption_says_what_is_kept_and_how_to_go_on(command: Run, sweep: list[dict[str, Any]]) -> None:
@@ -191,9 +175,22 @@ def test_an_interruption_elsewhere_is_told_too(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "specgauge: interrupted\n"
 
 
-def test_the_module_runs_as_the_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "specgauge", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"specgauge {specgauge.__version__}\n"
+def module(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "specgauge", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_the_module_runs_as_the_command_in_a_narrow_encoding_too() -> None:
+    assert module("--version").stdout == f"specgauge {specgauge.__version__}\n"
+    done = module("check", "é", PYTHONIOENCODING="ascii")
+    assert done.returncode == 2
+    assert done.stderr.startswith(r"specgauge: \xe9: expected ")
 
 
 @pytest.mark.parametrize("arguments", [["schema"], ["--help"]])
@@ -201,13 +198,7 @@ def test_a_reader_that_leaves_is_no_error(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "specgauge", *arguments],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        done = module(*arguments, stdout=writer)
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
@@ -218,12 +209,3 @@ def test_a_stream_closed_from_the_start_is_no_error(command: Run, monkeypatch: p
     monkeypatch.setattr(sys, stream, None)
     assert main(["configs"]) == 0
     assert main(["configs", "quick"]) == 2
-
-
-def test_a_narrow_encoding_is_no_error() -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(
-        [sys.executable, "-m", "specgauge", "check", "é"], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith(r"specgauge: \xe9: no such file")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from specgauge.cli.plan import MeasuredGroup, compare_groups, fitted_text, read_groups
-from specgauge.model import speedup as equation
 from specgauge.model.roofline.calibration import Comparison, calibrate
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_iid
 from tests.cli.conftest import Document, Run
@@ -59,15 +58,6 @@ def test_the_best_gamma_is_that_of_the_single_equation(document: Document) -> No
     assert row["largest_batch"] < row["largest_batch_without_draft"]
 
 
-def test_s_is_that_of_the_single_equation_alone(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
-    (before,) = document(*LLAMA_2, "--batch-size", "8")["rows"]
-    real = equation._speedup
-    monkeypatch.setattr(equation, "_speedup", lambda *arguments: 3.0 * real(*arguments))
-    (after,) = document(*LLAMA_2, "--batch-size", "8")["rows"]
-    gains = [[entry["speedup"] for entry in (row, *row["by_gamma"])] for row in (before, after)]
-    assert gains[1] == pytest.approx([3 * gain for gain in gains[0]], rel=1e-12)
-
-
 def test_links_can_bind(document: Document) -> None:
     arguments = ("--target", "llama-3.1-70b", "--hardware", "l40", "--tensor-parallel", "8", "--batch-size", "64")
     found = document("plan", *arguments, "--alpha", ".8")
@@ -90,17 +80,6 @@ def compared() -> Compared:
     return compare_groups(read_groups(TABLE, aliases={}), TABLE, by="batch_size")
 
 
-def test_both_targets_are_compared_on_all_their_rows(compared: Compared) -> None:
-    assert {group.target: (group.gpu, group.rows) for group, _ in compared} == {
-        "Llama2-7B-32K": ("8xA100", 30),
-        "Llama3.1-8B": ("8xA100", 17),
-    }
-    assert [sorted(each.line["t_decode_s"].by_value()) for _, each in compared] == [
-        [32, 48, 64, 128],
-        [32, 64, 128, 256],
-    ]
-
-
 @pytest.mark.parametrize(
     ("index", "part", "line", "alone", "together"),
     [
@@ -121,7 +100,6 @@ def test_the_roofline_beats_the_line_on_batch_sizes_it_has_not_seen(
 def test_few_numbers_that_a_machine_can_have(compared: Compared) -> None:
     for _, comparison in compared:
         calibration = comparison.calibration
-        assert len(calibration.form.free) == 3
         assert 0.8 < calibration.efficiency.bandwidth_fraction < 1.0
         assert 0.2 < calibration.efficiency.flops_fraction < 0.6
         assert calibration.unidentified == ()

@@ -1,36 +1,23 @@
+import math
+
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from specgauge.configs.errors import ConfigError, explain, nearest, place_name, shown
+from specgauge.configs.errors import explain, nearest, shown
 from specgauge.configs.fields import Contexts, Seconds
 from specgauge.configs.hardware import Peaks
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("values", "texts"),
     [
-        (None, "nothing"),
-        (True, "true"),
-        (0, "0"),
-        (1.5, "1.5"),
-        (float("nan"), ".nan"),
-        (float("-inf"), "-.inf"),
-        ("a", "'a'"),
-        ("a\nb", r"'a\nb'"),
-        ("x" * 61, "'" + "x" * 60 + "…'"),
-        ({}, "an empty mapping"),
-        ({"a": 1}, "a mapping"),
-        ([], "an empty list"),
-        ((1,), "a list"),
-        (b"x", "a value of type bytes"),
+        ((None, True, 0, 1.5, math.nan, -math.inf), ["nothing", "true", "0", "1.5", ".nan", "-.inf"]),
+        (("a", "a\nb", "x" * 61, b"x"), ["'a'", r"'a\nb'", f"'{'x' * 60}…'", "a value of type bytes"]),
+        (({}, {"a": 1}, [], (1,)), ["an empty mapping", "a mapping", "an empty list", "a list"]),
     ],
 )
-def test_values_are_shown_as_a_person_wrote_them(value: object, text: str) -> None:
-    assert shown(value) == text
-
-
-def test_places_are_keys_joined_by_dots_and_indices_in_brackets() -> None:
-    assert place_name(("pairs", 0, "draft", "dtype")) == "pairs[0].draft.dtype"
+def test_values_are_shown_as_a_person_wrote_them(values: tuple[object, ...], texts: list[str]) -> None:
+    assert [shown(value) for value in values] == texts
 
 
 class Shown(BaseModel):
@@ -53,15 +40,17 @@ def test_what_is_expected_is_read_off_the_json_schema() -> None:
     ]
 
 
-def test_nearest_ignores_case_completes_beginnings_and_gives_up_on_strangers() -> None:
-    assert nearest("GAMA", ["gamma", "context"]) == "gamma"
-    assert nearest("quikstart", ["gpu", "quickstart", "wide"]) == "quickstart"
-    assert nearest("temp", ["temperature", "top_k"]) == "temperature"
-    assert nearest("verify", ["validate", "seed"]) == "validate"
-    assert nearest("to", ["top_k_limit", "top_p_limit"]) is None
-    assert nearest("", ["gamma"]) is None
-    assert nearest("zzz", ["gamma", "context"]) is None
-
-
-def test_errors_are_value_errors() -> None:
-    assert issubclass(ConfigError, ValueError)
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("GAMA", ["gamma", "context"], "gamma"),
+        ("quikstart", ["gpu", "quickstart", "wide"], "quickstart"),
+        ("temp", ["temperature", "top_k"], "temperature"),
+        ("verify", ["validate", "seed"], "validate"),
+        ("to", ["top_k_limit", "top_p_limit"], None),
+        ("", ["gamma"], None),
+        ("zzz", ["gamma", "context"], None),
+    ],
+)
+def test_the_nearest_name(name: str, known: list[str], found: str | None) -> None:
+    assert nearest(name, known) == found

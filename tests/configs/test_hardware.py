@@ -1,23 +1,13 @@
 """Hardware entries and shapes: every number has a source, every mistake one line."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from specgauge.configs.errors import ConfigError
-from specgauge.configs.hardware import (
-    Count,
-    HardwareEntry,
-    Peaks,
-    Quantity,
-    hardware_names,
-    load_hardware,
-    load_shape,
-    shape_names,
-)
+from specgauge.configs.hardware import Count, Quantity, hardware_names, load_hardware, load_shape, shape_names
+from tests.configs.texts import write
 
 GOOD = """\
 name: box
@@ -31,30 +21,15 @@ peak_flops_per_s:
 """
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "box.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_the_cards_people_ask_for_are_there() -> None:
-    wanted = {"a100-80gb-sxm", "b200-sxm", "cpu-2-cores", "h100-sxm", "h200-sxm", "l40", "l40s", "mi300x"}
-    assert wanted <= set(hardware_names())
-
-
 @pytest.mark.parametrize("name", hardware_names())
-def test_every_number_says_where_it_is_from(name: str) -> None:
+def test_every_number_says_where_it_is_from(name: str, tmp_path: Path) -> None:
     entry = load_hardware(name)
     assert entry.name == name
-    numbers = [
-        getattr(entry, field) for field in HardwareEntry.model_fields if field.startswith(("mem", "link", "mul"))
-    ]
-    numbers += [getattr(entry.peak_flops_per_s, dtype) for dtype in Peaks.model_fields]
-    known = [number for number in numbers if number is not None]
-    assert all(isinstance(number, (Quantity, Count)) for number in known)
-    assert all(len(number.source.split()) >= 3 for number in known)
-    assert entry.memory_bandwidth_bytes_per_s is not None
-    assert entry.peak_flops_per_s.bfloat16 is not None
+    numbers = [number for _, number in [*entry, *entry.peak_flops_per_s] if isinstance(number, (Quantity, Count))]
+    assert all(len(number.source.split()) >= 3 for number in numbers)
+    assert entry.memory_bandwidth_bytes_per_s in numbers
+    assert entry.peak_flops_per_s.bfloat16 in numbers
+    assert load_hardware(write(tmp_path, entry.to_yaml())) == entry
 
 
 @pytest.mark.parametrize(
@@ -67,18 +42,18 @@ def test_every_number_says_where_it_is_from(name: str) -> None:
         ("l40", 864e9, 181.05e12, 32e9, 142),
         ("l40s", 864e9, 362.05e12, 32e9, 142),
         ("mi300x", 5.3e12, 1307.4e12, 448e9, 304),
+        ("H100-SXM", 3.35e12, 989.5e12, 450e9, 132),
     ],
 )
 def test_datasheet_numbers(name: str, bandwidth: float, bfloat16: float, link: float, multiprocessors: int) -> None:
     plain = load_hardware(name).plain()
     assert plain["memory_bandwidth_bytes_per_s"] == bandwidth
     assert plain["peak_flops_per_s"]["bfloat16"] == bfloat16
-    assert plain["link_bandwidth_bytes_per_s"] == link
-    assert plain["multiprocessors"] == multiprocessors
+    assert (plain["link_bandwidth_bytes_per_s"], plain["multiprocessors"]) == (link, multiprocessors)
 
 
 def test_an_entry_of_ones_own(tmp_path: Path) -> None:
-    plain = load_hardware(written(tmp_path, GOOD)).plain()
+    plain = load_hardware(write(tmp_path, GOOD)).plain()
     assert plain == {
         "name": "box",
         "memory_bytes": 8e9,
@@ -89,58 +64,30 @@ def test_an_entry_of_ones_own(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", hardware_names())
-def test_yaml_reads_back_equal(name: str, tmp_path: Path) -> None:
-    entry = load_hardware(name)
-    assert load_hardware(written(tmp_path, entry.to_yaml())) == entry
-
-
-def test_entries_are_frozen() -> None:
-    entry = load_hardware("l40")
-    with pytest.raises(ValidationError):
-        entry.name = "other"
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         (GOOD.replace("link_b", "lnk_b"), "5: unknown key 'lnk_bandwidth_bytes_per_s'; did you mean 'link_"),
-        (GOOD.replace("float32", "float23"), "8: unknown key 'float23' in peak_flops_per_s; did you mean 'float32'?"),
-        (GOOD.replace("8e9, source", "8e9, sauce"), "3: unknown key 'sauce' in memory_bytes; did you mean 'source'?"),
         (GOOD.replace("name: box\n", ""), "1: missing key 'name': expected text"),
-        (GOOD.replace("memory_bytes: {value: 8e9, source: s}\n", ""), "1: missing key 'memory_bytes': expected a mapp"),
         (GOOD.replace(", source: s}\nmemory_band", "}\nmemory_band"), "3: missing key 'source' in memory_bytes: exp"),
         (GOOD.replace("8e9", "-1"), "3: memory_bytes.value: expected a number above 0, got -1"),
-        (GOOD.replace("8e9", "lots"), "3: memory_bytes.value: expected a number above 0, got 'lots'"),
-        (GOOD.replace("8e9", ".inf"), "3: memory_bytes.value: expected a number above 0, got .inf"),
         (GOOD.replace("value: 4", "value: 4.5"), "6: multiprocessors.value: expected an integer above 0, got 4.5"),
         (GOOD.replace("name: box", "name: box\nname: box"), "2: key 'name' is given twice, first at line 1"),
-        ("", " expected a mapping with the keys name, description, memory_bytes"),
-        ("- 1", " expected a mapping with the keys name, description, memory_bytes"),
-        ("a: [", "1: not valid YAML: "),
+        ("", "1: expected a mapping with the keys name, description, memory_bytes"),
     ],
 )
 def test_an_entry_that_is_wrong(tmp_path: Path, text: str, line: str) -> None:
-    path = written(tmp_path, text)
+    path = write(tmp_path, text)
     with pytest.raises(ConfigError) as error:
         load_hardware(path)
     assert str(error.value).startswith(f"{path}:{line}")
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("load", "name", "line"),
     [
-        (
-            load_hardware,
-            "H10-sxm",
-            r"^hardware entry: expected a file that exists, or a100.*; did you mean 'h100-sxm'\?$",
-        ),
-        (
-            load_shape,
-            "llama-3.1-9b",
-            r"^model shape: expected a file that .*'llama-3.1-9b'; did you mean 'llama-3.1-8b'\?$",
-        ),
+        (load_hardware, "H10-sxm", r"^hardware entry: expected a file .* a100.*; did you mean 'h100-sxm'\?$"),
+        (load_shape, "llama-3.1-9b", r"^model shape: expected a file .*'llama-3.1-9b'; did you mean 'llama-3.1-8b'\?$"),
         (load_hardware, "", r"^hardware entry: expected a file that exists, or a100.*, got ''$"),
     ],
 )
@@ -149,44 +96,33 @@ def test_unknown_names_get_the_nearest(load: Callable[[str], object], name: str,
         load(name)
 
 
-def test_names_are_found_whatever_their_case() -> None:
-    assert load_hardware("H100-SXM").name == "h100-sxm"
-    assert load_shape("Llama-2-7B") == load_shape("llama-2-7b")
-
-
 @pytest.mark.parametrize("name", shape_names())
 def test_shapes_are_small_files_of_facts(name: str) -> None:
-    config = load_shape(name)
+    config = load_shape(name.upper())
     assert {"model_type", "hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"} <= set(config)
     assert len(config) < 20
     assert list(config) == sorted(config)
 
 
 def test_a_model_folder_or_its_config_file(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^model shape: expected a file that exists, .*/config\.json'"):
+        load_shape(tmp_path)
+    write(tmp_path, '{"model_type": "llama"}', "config.json")
     assert load_shape(tmp_path) == load_shape(tmp_path / "config.json") == {"model_type": "llama"}
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[1]", ": expected the mapping of a transformers config.json, got a list"),
-        ("{\n  'a': 1}", ":2: not valid JSON: Expecting property name enclosed in double quotes"),
-        ("", ":1: not valid JSON: Expecting value"),
+        (b"[1]", ": expected the mapping of a transformers config.json, got a list"),
+        (b"{\n  'a': 1}", ":2: not valid JSON: Expecting property name enclosed in double quotes"),
+        (b"", ":1: not valid JSON: Expecting value"),
+        (b"\xff\xfe", ":1: expected a UTF-8 text file, got bytes that are not UTF-8"),
     ],
 )
-def test_a_shape_that_is_wrong(tmp_path: Path, text: str, line: str) -> None:
+def test_a_shape_that_is_wrong(tmp_path: Path, text: bytes, line: str) -> None:
     path = tmp_path / "config.json"
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(text)
     with pytest.raises(ConfigError) as error:
         load_shape(path)
     assert str(error.value) == f"{path}{line}"
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json: cannot be read: No such file or directory$"):
-        load_shape(tmp_path)
-    binary = tmp_path / "b.yaml"
-    binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"b\.yaml: cannot be read: not UTF-8 text$"):
-        load_hardware(binary)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import jsonschema
@@ -31,7 +30,6 @@ NEEDS_MORE_THAN_A_SCHEMA = {
     "infinite",
     "too large for a float",
     "not a number",
-    "number of many digits",
     "draft: {ngram: {longest: 2, shortest: 3}}",
     "grid: {gamma: {max: 6, search: adaptive}, gamma_search: all}",
     "draft: {}",
@@ -40,10 +38,8 @@ NEEDS_MORE_THAN_A_SCHEMA = {
 }
 
 
-def quickstart() -> dict[str, Any]:
-    value = read_yaml(shipped_text("quickstart"), Source("quickstart.yaml")).value
-    assert isinstance(value, dict)
-    return copy.deepcopy(value)
+def shipped(name: str) -> Any:
+    return read_yaml(shipped_text(name), Source(name)).value
 
 
 def test_it_is_valid_2020_12() -> None:
@@ -53,7 +49,7 @@ def test_it_is_valid_2020_12() -> None:
 
 @pytest.mark.parametrize("name", shipped_configs())
 def test_it_accepts_what_ships_written_and_resolved(name: str) -> None:
-    VALIDATOR.validate(read_yaml(shipped_text(name), Source(name)).value)
+    VALIDATOR.validate(shipped(name))
     VALIDATOR.validate(load_config(name).model_dump(mode="json"))
 
 
@@ -66,35 +62,31 @@ def test_it_accepts_what_ships_written_and_resolved(name: str) -> None:
         {"pairs": [{"name": "a", "target": "org/name", "draft": {"model": "org/small", "quantization": {"bits": 4}}}]},
         {"precision": {"max_seconds": None}},
         {"mode": ["eager", "compile"], "threads": [1, 2], "limits": {"memory": "8 GiB", "run_seconds": 60}},
+        {"pairs": [{"name": "a", "target": {"model": "o/m", "dtype": ["float32", "float16"]}, "draft": "o/s"}]},
         {
-            "pairs": [{"name": "a", "target": {"model": "o/m", "dtype": ["float32", "float16"]}, "draft": "o/s"}],
             "grid": {
                 "batch_size": [1, 2],
-                "exclude": [{"pair": "a", "batch_size": 2}, {"mode": ["eager"], "batch_size": 2}],
-            },
+                "exclude": [{"pair": "embedded", "batch_size": 2}, {"mode": ["eager"], "batch_size": 2}],
+            }
         },
     ],
 )
 def test_it_accepts_shorthands_as_the_loader_does(change: dict[str, Any]) -> None:
-    written = quickstart() | change
+    written = shipped("quickstart") | change
     VALIDATOR.validate(written)
     Config.model_validate(written)
 
 
-BAD = {
-    name: ALL[name][0]
-    for name in (
-        *KEYS, *KINDS, *VALUES, *(f"draft: {one}" for one in DRAFTS), *(f"grid: {one}" for one in SEARCHES),
-        *(f"memory: {one}" for one in SIZES),
-    )
-    if name not in NEEDS_MORE_THAN_A_SCHEMA
-}  # fmt: skip
+CASES = [
+    *KEYS, *KINDS, *VALUES, *(f"draft: {one}" for one in DRAFTS), *(f"grid: {one}" for one in SEARCHES),
+    *(f"memory: {one}" for one in SIZES),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_it_rejects_misspelt_keys_and_wrong_values(text: str) -> None:
-    written = read_yaml(text, Source("file.yaml")).value
-    assert not VALIDATOR.is_valid(written)
+@pytest.mark.parametrize("name", CASES)
+def test_it_rejects_misspelt_keys_and_wrong_values(name: str) -> None:
+    written = read_yaml(ALL[name][0], Source("file.yaml")).value
+    assert VALIDATOR.is_valid(written) == (name in NEEDS_MORE_THAN_A_SCHEMA)
 
 
 def test_every_field_has_a_title_and_a_description() -> None:

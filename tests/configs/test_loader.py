@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specgauge.configs.canonical import short_hash
 from specgauge.configs.errors import ConfigError
 from specgauge.configs.loader import (
     EFFORT,
@@ -18,64 +17,50 @@ from specgauge.configs.loader import (
     load_config,
     shipped_configs,
     shipped_text,
-    without_later,
 )
-from specgauge.configs.schema import Config, LimitsConfig, ValidateConfig
+from specgauge.configs.schema import Config
 from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
-Fields = dict[str, Any]
-
-
-def _folded_name(fields: Fields) -> str:
-    return str(fields["name"]).casefold()
-
-
 AXES = st.lists(st.integers(1, 60), min_size=1, max_size=5)
-MODELS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
+PLAIN = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+
+
+def section(required: dict[str, Any], **optional: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def named(of: Any) -> Any:
+    return st.lists(of, min_size=1, max_size=3, unique_by=lambda fields: fields["name"].casefold())
+
+
+MODELS = section(
     {"model": TEXTS.map("org-".__add__)},
-    optional={
-        "revision": TEXTS,
-        "gguf_file": TEXTS,
-        "dtype": st.sampled_from(["auto", "bfloat16", "float64", ["float32"], ["float16", "auto"]]),
-        "device_map": st.just("auto") | st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
-        "quantization": st.dictionaries(
-            TEXTS,
-            st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
-            min_size=1,
-            max_size=3,
-        ),
-        "attention": st.sampled_from(["sdpa", "kernels-community/flash-attn3", "1e3"]),
-        "trust_remote_code": st.booleans(),
-    },
+    revision=TEXTS,
+    gguf_file=TEXTS,
+    dtype=st.sampled_from(["auto", "bfloat16", "float64", ["float32"], ["float16", "auto"]]),
+    device_map=st.just("auto") | st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
+    quantization=st.dictionaries(TEXTS, PLAIN, min_size=1, max_size=3),
+    attention=st.sampled_from(["sdpa", "kernels-community/flash-attn3", "1e3"]),
+    trust_remote_code=st.booleans(),
 )
-PAIR_FIELDS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
-    {"name": NAMES, "target": MODELS | st.just("embedded"), "draft": MODELS}
-)
-SAMPLING_FIELDS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
+SAMPLING = section(
     {"name": NAMES},
-    optional={
-        "temperature": st.floats(0, 100),
-        "top_k": st.integers(0, 50) | st.none(),
-        "top_p": st.floats(1e-9, 1) | st.none(),
-    },
+    temperature=st.floats(0, 100),
+    top_k=st.integers(0, 50) | st.none(),
+    top_p=st.floats(1e-9, 1) | st.none(),
 )
-CONFIGS: st.SearchStrategy[Fields] = st.fixed_dictionaries(
-    {
-        "name": NAMES,
-        "pairs": st.lists(PAIR_FIELDS, min_size=1, max_size=3, unique_by=_folded_name),
-    },
-    optional={
-        "sampling": st.lists(SAMPLING_FIELDS, min_size=1, max_size=3, unique_by=_folded_name),
-        "grid": st.fixed_dictionaries({}, optional={"batch_size": AXES, "context": AXES, "gamma": AXES}),
-        "precision": st.fixed_dictionaries({}, optional={"max_seconds": st.none() | st.floats(1e-6, 1e9)}),
-        "draft_sampling": st.sampled_from(["same", ["greedy"], ["same", "greedy"]]),
-        "seed": st.integers(0, (1 << 63) - 1),
-        "threads": st.none() | st.integers(1, 64) | st.lists(st.integers(1, 64), min_size=1, max_size=3),
-        "mode": st.sampled_from(["compile", ["eager"], ["cuda_graph", "eager"]]),
-        "limits": st.fixed_dictionaries({}, optional={"memory": st.none() | st.integers(1, 1 << 60)}),
-    },
+CONFIGS = section(
+    {"name": NAMES, "pairs": named(section({"name": NAMES, "target": MODELS | st.just("embedded"), "draft": MODELS}))},
+    sampling=named(SAMPLING),
+    grid=section({}, batch_size=AXES, context=AXES, gamma=AXES),
+    precision=section({}, max_seconds=st.none() | st.floats(1e-6, 1e9)),
+    draft_sampling=st.sampled_from(["same", ["greedy"], ["same", "greedy"]]),
+    seed=st.integers(0, (1 << 63) - 1),
+    threads=st.none() | st.integers(1, 64) | st.lists(st.integers(1, 64), min_size=1, max_size=3),
+    mode=st.sampled_from(["compile", ["eager"], ["cuda_graph", "eager"]]),
+    limits=section({}, memory=st.none() | st.integers(1, 1 << 60)),
 )
 
 
@@ -99,74 +84,46 @@ def test_shipped_configurations_survive_the_round_trip(name: str, tmp_path: Path
 def test_the_hash_is_of_the_content_not_of_its_form_or_name(tmp_path: Path) -> None:
     first = load_config(write(tmp_path, MINIMAL + "grid: {gamma: 1:6, batch_size: 1}\nseed: 0\n"))
     same = load_config(write(tmp_path, MINIMAL.replace("name: x", "name: y", 1) + "# as default\n"))
-    other = load_config(write(tmp_path, MINIMAL + "seed: 1\n"))
     assert config_hash(first) == config_hash(same)
-    assert config_hash(other) != config_hash(first)
-    assert len(config_hash(first)) == 12
-    assert int(config_hash(first), 16) >= 0
+    assert re.fullmatch("[0-9a-f]{12}", config_hash(first))
 
 
 def test_effort_does_not_change_the_hash() -> None:
     config = load_config("quickstart")
-    assert config.validation is not None
     more = {
-        "precision": config.precision.model_copy(
-            update={"relative_ci": 0.001, "max_blocks": 99, "max_seconds": None, "max_cell_seconds": 1.0}
-        ),
-        "validation": config.validation.model_copy(update={"max_seconds": None, "repetitions": 7}),
-        "limits": LimitsConfig(run_seconds=1),
-    }
-    for field, value in more.items():
-        assert config_hash(config.model_copy(update={field: value})) == config_hash(config)
-    assert {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields} == {
-        "precision.relative_ci", "precision.max_blocks", "precision.max_seconds", "precision.max_cell_seconds",
-        "validate.max_seconds", "validate.repetitions", "limits.run_seconds",
+        "precision.relative_ci": 0.001, "precision.max_blocks": 99, "precision.max_seconds": "null",
+        "precision.max_cell_seconds": 1.0, "validate.max_seconds": "null", "validate.repetitions": 7,
+        "limits.run_seconds": 1,
     }  # fmt: skip
-
-
-def test_a_field_of_a_later_release_changes_the_hash_only_where_it_says_something() -> None:
-    """`validate.baseline_blocks`: null is what runs had before there was such a field."""
-    config = load_config("quickstart")
-    one, none = (
-        config.model_copy(update={"validation": ValidateConfig(prompts=3, baseline_blocks=blocks)})
-        for blocks in (1, None)
-    )
-    assert config_hash(one) != config_hash(none)
-    fields = none.model_dump(mode="json", exclude={"name"})
-    fields = {section: _without(EFFORT.get(section, set()), value) for section, value in fields.items()}
-    assert fields["validate"].pop("baseline_blocks") is None
-    assert config_hash(none) == short_hash(fields)
-    assert without_later({"validate": None, "seed": 1}) == {"validate": None, "seed": 1}
-    assert without_later({"validate": {"baseline_blocks": 2}}) == {"validate": {"baseline_blocks": 2}}
-
-
-def _without(names: set[str], section: Any) -> Any:
-    return {name: value for name, value in section.items() if name not in names} if names else section
+    options = [f"{field}={value}" for field, value in more.items()]
+    assert config_hash(load_config("quickstart", options)) == config_hash(config)
+    assert set(more) == {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields}
 
 
 def test_every_field_but_the_name_changes_the_hash() -> None:
-    config = load_config("quickstart")
-    changes: dict[str, Any] = {
-        "workload": config.workload.model_copy(update={"max_new_tokens": 65}),
-        "sampling": config.sampling[:1],
-        "draft_sampling": ("greedy",),
-        "acceptance_rule": ("match",),
-        "grid": config.grid.model_copy(update={"gamma": (1,)}),
-        "precision": config.precision.model_copy(update={"confidence": 0.8}),
-        "threads": 2,
-        "seed": 1,
+    changes: dict[str, str] = {
+        "workload.max_new_tokens": "65",
+        "sampling": "[{name: greedy, temperature: 0}]",
+        "draft_sampling": "greedy",
+        "acceptance_rule": "match",
+        "grid.gamma": "1",
+        "precision.confidence": "0.8",
+        "threads": "2",
+        "seed": "1",
         "mode": "compile",
-        "acceptance": config.acceptance.model_copy(update={"chunk": 64}),
-        "validation": ValidateConfig(prompts=3),
-        "pairs": (config.pairs[0].model_copy(update={"name": "other"}),),
-        "limits": LimitsConfig(memory=1),
+        "acceptance.chunk": "64",
+        "validate.prompts": "5",
+        "validate.baseline_blocks": "7",
+        "pairs[0].name": "other",
+        "limits.memory": "1",
     }
-    hashes = {config_hash(config.model_copy(update={field: value})) for field, value in changes.items()}
-    assert len(hashes | {config_hash(config)}) == len(changes) + 1
-    assert set(changes) | {"name"} == set(Config.model_fields)
+    hashes = {config_hash(load_config("quickstart", [f"{field}={value}"])) for field, value in changes.items()}
+    assert len(hashes | {config_hash(load_config("quickstart"))}) == len(changes) + 1
+    sections = {re.split(r"[.\[]", field)[0] for field in changes}
+    assert sections | {"name"} == {field.alias or name for name, field in Config.model_fields.items()}
 
 
-def test_the_section_that_decodes_end_to_end_is_written_as_validate(tmp_path: Path) -> None:
+def test_the_section_that_decodes_end_to_end_is_written_as_validate() -> None:
     config = load_config("quickstart")
     assert "\nvalidate: {gamma: recommended, " in config_to_yaml(config)
     assert Config.model_validate(config.model_dump()) == config
@@ -175,81 +132,61 @@ def test_the_section_that_decodes_end_to_end_is_written_as_validate(tmp_path: Pa
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (
+            b"\xef\xbb\xbf" + (MINIMAL + "grid:\n  gama: 1\n").replace("\n", "\r\n").encode(),
+            "file.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'?",
+        ),
+        (MINIMAL.encode() + b"# caf\xe9\n", "file.yaml:4: expected a UTF-8 text file, got bytes that are not UTF-8"),
+        (b"#" * ((1 << 20) + 1), "file.yaml: expected a text of at most 1 MiB, got a larger file"),
+    ],
+    ids=["Windows line ends and a byte order mark", "not UTF-8", "huge"],
+)
+def test_files_of_other_forms(tmp_path: Path, content: bytes, line: str) -> None:
     path = tmp_path / "file.yaml"
-    path.write_bytes(b"\xef\xbb\xbf" + (MINIMAL + "grid:\n  gama: 1\n").replace("\n", "\r\n").encode())
-    assert error_of(path).startswith("file.yaml:5: unknown key 'gama' in grid; did you mean 'gamma'?")
+    path.write_bytes(content)
+    assert error_of(path).startswith(line)
 
 
-def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "file.yaml"
-    path.write_bytes(MINIMAL.encode() + b"# caf\xe9\n")
-    assert error_of(path) == "file.yaml:4: expected a UTF-8 text file, got bytes that are not UTF-8"
+def with_files(folder: Path, prompts: str = "mine.jsonl", target: str = "big") -> Path:
+    pair = f"pairs:\n  - name: a\n    draft: embedded\n    target: {target}\n"
+    return write(folder, f"name: x\n{pair}workload:\n  prompts: {prompts}\n")
 
 
-def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    path.write_bytes(b"#" * ((1 << 20) + 1))
-    assert error_of(path) == "weights.safetensors: expected a YAML config, got a file of over 1 MiB"
+def found(config: Config) -> tuple[str, str]:
+    return config.workload.prompts, config.pairs[0].target.model
 
 
-class TestPaths:
-    def config(self, folder: Path, prompts: str = "mine.jsonl", target: str = "big") -> Path:
-        pair = f"pairs:\n  - name: a\n    draft: embedded\n    target: {target}\n"
-        return write(folder, f"name: x\n{pair}workload:\n  prompts: {prompts}\n")
+def test_beside_the_file_comes_before_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, beside, empty = tmp_path / "here", tmp_path / "beside", tmp_path / "empty"
+    empty.mkdir()
+    for folder in (here, beside):
+        (folder / "big").mkdir(parents=True)
+        (folder / "mine.jsonl").touch()
+    monkeypatch.chdir(here)
+    config = load_config(with_files(beside))
+    assert found(config) == (str(beside / "mine.jsonl"), str(beside / "big"))
+    changed = load_config(with_files(beside), ["workload.prompts=mine.jsonl", "pairs[0].target=big"])
+    assert found(changed) == (str(here / "mine.jsonl"), str(here / "big"))
+    assert found(load_config(with_files(empty))) == (str(here / "mine.jsonl"), str(here / "big"))
+    monkeypatch.chdir(empty)
+    assert load_config(write(empty, config_to_yaml(config))) == config, "written out, it is found from anywhere"
 
-    def test_beside_the_file_comes_before_the_working_directory(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        here, beside = tmp_path / "here", tmp_path / "beside"
-        for folder in (here, beside):
-            (folder / "big").mkdir(parents=True)
-            (folder / "mine.jsonl").touch()
-        monkeypatch.chdir(here)
-        config = load_config(self.config(beside))
-        assert config.workload.prompts == str(beside / "mine.jsonl")
-        assert config.pairs[0].target.model == str(beside / "big")
-        changed = load_config(self.config(beside), ["workload.prompts=mine.jsonl", "pairs[0].target=big"])
-        assert changed.workload.prompts == str(here / "mine.jsonl")
-        assert changed.pairs[0].target.model == str(here / "big")
 
-    def test_the_working_directory_comes_second(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "sub").mkdir()
-        (tmp_path / "mine.jsonl").touch()
-        monkeypatch.chdir(tmp_path)
-        config = load_config(self.config(tmp_path / "sub"))
-        assert config.workload.prompts == str(tmp_path / "mine.jsonl")
-        assert config.pairs[0].target.model == "big"
-
-    def test_a_file_is_no_model_directory(self, tmp_path: Path) -> None:
-        (tmp_path / "big").touch()
-        assert load_config(self.config(tmp_path)).pairs[0].target.model == "big"
-
-    def test_missing_files_are_faults_only_where_they_are_needed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        path = self.config(tmp_path, target="./big")
-        assert load_config(path).workload.prompts == "mine.jsonl"
-        assert error_of(path, require_files=True) == (
-            f"file.yaml:5: pairs[0].target: expected embedded or one that exists (looked in {tmp_path}), got './big'"
-            " (and 1 more fault)"
-        )
-
-    def test_hub_ids_need_not_exist(self, tmp_path: Path) -> None:
-        (tmp_path / "mine.jsonl").touch()
-        path = self.config(tmp_path, target="org/name")
-        assert load_config(path, require_files=True).pairs[0].target.model == "org/name"
-
-    def test_a_written_out_configuration_finds_its_files_from_anywhere(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "big").mkdir()
-        (tmp_path / "mine.jsonl").touch()
-        config = load_config(self.config(tmp_path))
-        (tmp_path / "runs").mkdir()
-        monkeypatch.chdir(tmp_path / "runs")
-        assert load_config(write(tmp_path / "runs", config_to_yaml(config))) == config
+def test_only_a_directory_that_is_there_is_a_path_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert found(load_config(with_files(tmp_path, target="./big"))) == ("mine.jsonl", "./big")
+    assert error_of(with_files(tmp_path, target="./big"), require_files=True) == (
+        f"file.yaml:5: pairs[0].target: expected embedded or one that exists (looked in {tmp_path}), got './big'"
+        " (and 1 more fault)"
+    )
+    (tmp_path / "big").touch()
+    (tmp_path / "mine.jsonl").touch()
+    for target in ("big", "org/name"):
+        config = load_config(with_files(tmp_path, target=target), require_files=True)
+        assert found(config) == (str(tmp_path / "mine.jsonl"), target)
 
 
 SPOILERS = st.sampled_from(
@@ -274,55 +211,41 @@ def test_a_spoilt_file_loads_or_gives_one_line(
 
 
 SHIPPED = "gpu, proof, quickstart, wide"
-EXPECTED = f"expected the path of a YAML file, or a shipped name: {SHIPPED}"
 
 
-def error(source: str | Path) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load_config(source)
-    return str(caught.value)
-
-
-def test_the_shipped_names() -> None:
-    assert shipped_configs() == ["gpu", "proof", "quickstart", "wide"]
-    assert [load_config(name).name for name in shipped_configs()] == ["gpu", "proof", "quickstart", "wide"]
-
-
-def test_shipped_text_keeps_its_comments() -> None:
+def test_the_shipped_configurations() -> None:
+    assert [load_config(name).name for name in shipped_configs()] == SHIPPED.split(", ")
     assert shipped_text("quickstart").startswith("# ")
-    with pytest.raises(ConfigError) as caught:
-        shipped_text("quick")
-    assert str(caught.value) == f"no shipped config 'quick'; did you mean 'quickstart'? shipped: {SHIPPED}"
-
-
-def test_the_quickstart_is_small_enough_to_try() -> None:
     config = load_config("quickstart")
     assert [pair.target.model for pair in config.pairs] == ["embedded"]
     assert [(one.name, one.temperature) for one in config.sampling] == [("greedy", 0.0), ("t1", 1.0)]
-    assert config.grid.batch_size == (1, 4)
-    assert config.grid.context == (128, 256)
-    assert config.grid.gamma == (1, 2, 3, 4, 5, 6)
+    grid = config.grid
+    assert (grid.batch_size, grid.context, grid.gamma) == ((1, 4), (128, 256), (1, 2, 3, 4, 5, 6))
     assert config.precision.max_seconds is not None
-    assert config.precision.max_seconds * len(config.grid.batch_size) <= 120
+    assert config.precision.max_seconds * len(grid.batch_size) <= 120, "small enough to try"
 
 
-def test_a_missing_file_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("source", "got"),
+    [
+        ("quikstart", "no such file; did you mean 'quickstart'?"),
+        ("configs/quickstart.yaml", "no such file; did you mean 'quickstart'?"),
+        ("zzz.yaml", "no such file"),
+        ("mime.yaml", "no such file; did you mean 'mine.yaml'?"),
+        ("empty", "a directory"),
+        ("run", "a directory; did you mean 'run/config.yaml'?"),
+    ],
+)
+def test_a_source_that_is_no_file(source: str, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert error("quikstart") == f"quikstart: no such file; did you mean 'quickstart'? {EXPECTED}"
-    assert error("configs/quickstart.yaml") == (
-        f"configs/quickstart.yaml: no such file; did you mean 'quickstart'? {EXPECTED}"
-    )
-    assert error("zzz.yaml") == f"zzz.yaml: no such file, {EXPECTED}"
     write(tmp_path, MINIMAL, "mine.yaml")
-    assert error("mime.yaml") == f"mime.yaml: no such file; did you mean 'mine.yaml'? {EXPECTED}"
-
-
-def test_a_directory_is_told_apart(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    assert error(run) == f"{run}: is a directory, {EXPECTED}"
-    write(run, MINIMAL, "config.yaml")
-    assert error(run) == f"{run}: is a directory; did you mean '{run}/config.yaml'? {EXPECTED}"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run").mkdir()
+    write(tmp_path / "run", MINIMAL, "config.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_config(source)
+    expected = f"expected the path of a YAML file, or a shipped name: {SHIPPED}"
+    assert str(caught.value) == f"{source}: {expected}, got {got}"
 
 
 def test_a_directory_does_not_hide_a_shipped_name_but_a_file_does(

@@ -50,31 +50,11 @@ def test_drafts_change_the_hash(tmp_path: Path) -> None:
     assert len({config_hash(load_config(write(tmp_path, text(draft)))) for draft in drafts}) == len(drafts)
 
 
-@pytest.mark.parametrize(
-    ("written", "option", "draft"),
-    [
-        ("embedded", "pairs[0].draft=ngram", NgramDraft()),
-        ("embedded", "pairs[0].draft={layers: 2}", LayersDraft(layers=2)),
-        ("ngram", "pairs[0].draft.ngram.longest=5", NgramDraft(ngram=NgramConfig(longest=5))),
-        ("{layers: 2}", "pairs[0].draft.layers=3", LayersDraft(layers=3)),
-        ("ngram", "pairs[0].draft=org/small", ModelConfig(model="org/small")),
-    ],
-)
-def test_a_draft_is_set_on_the_command_line(tmp_path: Path, written: str, option: str, draft: Any) -> None:
-    assert load_config(write(tmp_path, text(written)), [option]).pairs[0].draft == draft
-
-
-@pytest.mark.parametrize(
-    ("draft", "label"),
-    [
-        (ModelConfig(model="org/small"), "org/small"),
-        (NgramDraft(), "lookups of 3 down to 1 tokens"),
-        (LayersDraft(layers=1), "the target's first 1 layer"),
-        (LayersDraft(layers=8), "the target's first 8 layers"),
-    ],
-)
-def test_every_draft_has_a_label(draft: Any, label: str) -> None:
-    assert draft.label == label
+def test_every_draft_has_a_label() -> None:
+    lookup, layers = NgramDraft(), [LayersDraft(layers=count) for count in (1, 8)]
+    assert [ModelConfig(model="org/small").label, lookup.label, *(draft.label for draft in layers)] == [
+        "org/small", "lookups of 3 down to 1 tokens", "the target's first 1 layer", "the target's first 8 layers",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

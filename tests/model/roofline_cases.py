@@ -13,16 +13,12 @@ def shape(name: str) -> Architecture:
     return architecture_from_config(load_shape(name), name=name)
 
 
-def machine(name: str) -> Hardware:
-    return Hardware(**load_hardware(name).plain())
-
-
 def deployed(name: str, hardware: Hardware | str = "a100-80gb-sxm", *, tensor_parallel: int = 1) -> Deployment:
-    card = machine(hardware) if isinstance(hardware, str) else hardware
+    card = Hardware(**load_hardware(hardware).plain()) if isinstance(hardware, str) else hardware
     return Deployment(architecture=shape(name), hardware=card, precision=HALF, tensor_parallel=tensor_parallel)
 
 
-def tiny(**changes: Any) -> Architecture:
+def tiny_config(**changes: Any) -> dict[str, Any]:
     """Two layers, 4 query and 2 key-value heads of 2 numbers, hidden 8, feed-forward 16, 10 tokens."""
     config = {
         "model_type": "llama",
@@ -33,7 +29,12 @@ def tiny(**changes: Any) -> Architecture:
         "intermediate_size": 16,
         "vocab_size": 10,
     }
-    return architecture_from_config({**config, **changes}, name="tiny")
+    return config | changes
+
+
+def tiny(**changes: Any) -> Architecture:
+    """`tiny_config` as counts."""
+    return architecture_from_config(tiny_config(**changes), name="tiny")
 
 
 def round_machine(**changes: Any) -> Hardware:

@@ -7,7 +7,6 @@ figure a report prints can be worked out by hand: survival is alpha^i, tokens pe
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import yaml
-
 from specgauge.configs.canonical import short_hash
 from specgauge.configs.loader import config_hash, config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.rows import row_of, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import acceptance_file_name
+from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
+from tests.sweeps.made import acceptance_frame
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
 BLOCKS = 3
@@ -30,7 +30,7 @@ OPTIMISTIC = "optimistic: overhead not measured"
 KEYS = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 NEEDS_TIMES = (
     "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_round_s",
-    "speedup", "speedup_low", "speedup_high", "p_best", "label",
+    "speedup", "speedup_low", "speedup_high", "p_best",
 )  # fmt: skip
 PAYS = {"speculate": 1.0, "undecided": 0.6, "do not speculate": 0.0}
 
@@ -109,39 +109,19 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
     (folder / "environment.json").write_text(json.dumps(shape.environment), encoding="utf-8")
-    lines = [json.dumps(line) for line in journal_lines(shape, config_hash(config))]
-    (folder / "cells.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    if shape.with_acceptance:
-        _write_acceptance(folder / "acceptance", shape)
+    lines = [line for cell in plan_cells(config) for line in _cell_lines(shape, config_hash(config), cell.axes)]
+    (folder / "cells.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    (folder / "acceptance").mkdir()
+    for pair, (sampling, alpha) in itertools.product(shape.pairs, shape.alphas.items()):
+        if shape.with_acceptance:
+            frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
+            frame.to_parquet(folder / "acceptance" / acceptance_file_name(pair, sampling), index=False)
     if shape.with_predictions:
         rows = prediction_rows(shape)
-        _write_predictions(folder / "predictions.csv", rows)
+        write_csv(folder / "predictions.csv", PredictionRow, rows)
         answers = {"recommendations": recommendation_rows(shape, rows), "warnings": []}
-        (folder / "recommendation.yaml").write_text(yaml.safe_dump(answers, allow_unicode=True), encoding="utf-8")
+        write_mapping(folder / "recommendation.yaml", answers)
     return folder
-
-
-def chains(shape: Shape) -> list[str]:
-    """The timing chains behind the sampling settings: greedy ends in argmax, the rest in a draw."""
-    return list(dict.fromkeys("argmax" if name == "greedy" else "draw" for name in shape.alphas))
-
-
-def journal_lines(shape: Shape, config: str) -> list[dict[str, Any]]:
-    """One line per (cell, arm, block), symmetric samples around the closed-form cost."""
-    lines = []
-    for pair in shape.pairs:
-        for chain in chains(shape):
-            for batch_size in shape.batch_sizes:
-                for context in shape.contexts:
-                    axes = {
-                        "pair": pair,
-                        "mode": "eager",
-                        "chain": chain,
-                        "batch_size": batch_size,
-                        "context": context,
-                    }
-                    lines.extend(_cell_lines(shape, config, axes))
-    return lines
 
 
 def _cell_lines(shape: Shape, config: str, axes: dict[str, Any]) -> list[dict[str, Any]]:
@@ -178,37 +158,6 @@ def _cell_lines(shape: Shape, config: str, axes: dict[str, Any]) -> list[dict[st
     return lines
 
 
-def _write_acceptance(folder: Path, shape: Shape) -> None:
-    folder.mkdir()
-    for pair in shape.pairs:
-        for sampling, alpha in shape.alphas.items():
-            frame = acceptance_frame(alpha, shape.prompts, shape.positions)
-            frame.to_parquet(folder / acceptance_file_name(pair, sampling), index=False)
-
-
-def acceptance_frame(alpha: float, prompts: int, positions: int) -> pd.DataFrame:
-    """A recorded pass in which the draft's token passes with probability `alpha` at every position."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
-    count = len(rows)
-    columns: dict[str, tuple[list[Any], str]] = {
-        "prompt": ([prompt for prompt, _ in rows], "int32"),
-        "repetition": ([0] * count, "int32"),
-        "position": ([position for _, position in rows], "int32"),
-        "context": ([32 + position for _, position in rows], "int32"),
-        "token": ([(97 * prompt + 31 * position) % 4001 for prompt, position in rows], "int32"),
-        "target_prob": ([0.5] * count, "float64"),
-        "draft_prob": ([0.5 * alpha] * count, "float64"),
-        "overlap_ratio": ([alpha] * count, "float64"),
-        "overlap_match": ([0.5 * alpha] * count, "float64"),
-        "draft_argmax": ([7] * count, "int32"),
-        "draft_argmax_target_prob": ([0.3] * count, "float64"),
-        "draft_top_prob": ([0.6] * count, "float64"),
-        "draft_entropy_nats": ([1.0] * count, "float64"),
-        "end_reason": (["length"] * count, "str"),
-    }
-    return pd.DataFrame({name: pd.Series(values, dtype=kind) for name, (values, kind) in columns.items()})
-
-
 def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
     """One row per (pair, sampling, draft sampling, rule, batch size, context, gamma); broken cells have no number."""
     rows = []
@@ -223,7 +172,8 @@ def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
         for row in curve:
             row |= {"status": status, "reason": reason}
             if status != "ok":
-                row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False, "cost_known": ""}
+                row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False}
+                row |= {"cost_known": "", "label": ""}
         rows.extend(curve)
     return rows
 
@@ -312,8 +262,12 @@ def _decision(row: Mapping[str, Any] | None) -> str:
     return "do not speculate" if row is not None and row["speedup_high"] < 1.01 else "undecided"
 
 
-def _write_predictions(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+def predicted(shape: Shape, **changes: Any) -> list[PredictionRow]:
+    """The predictions of a shape as typed rows, with `changes` in each."""
+    return [row_of(PredictionRow, row | changes, "row") for row in prediction_rows(shape)]
+
+
+def recommended(shape: Shape, **changes: Any) -> list[RecommendationRow]:
+    """Its recommendations, of predictions with `changes` in each."""
+    rows = [row | changes for row in prediction_rows(shape)]
+    return [row_of(RecommendationRow, entry, "entry") for entry in recommendation_rows(shape, rows)]

@@ -4,42 +4,32 @@ from typing import Any
 
 import pytest
 
-from specgauge.model.settings import Point, Setting
+from specgauge.model.settings import Setting
 from specgauge.reports.answers import AnswerGroup, Answers, merged, setting_words
-from specgauge.reports.records import (
-    Curves,
-    PredictionRow,
-    RecommendationRow,
-    Validated,
-    curves,
-    flat_recommendation,
-    record,
-    validated,
-)
-from tests.reports.synthetic import Shape, prediction_rows, recommendation_rows
+from specgauge.reports.records import Curves, Validated, curves, validated
+from specgauge.sweeps.store.schema import Interval, RecommendationRow
+from tests.reports.synthetic import Shape, predicted, recommended
 from tests.reports.validation_rows import a_record
 
 GREEDY = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 NO_CURVES: Curves = {}
+ENDS = ("value", "low", "high")
 
 
 def an_answer(
     batch_size: int, context: int, decision: str = "speculate", gamma: int | None = 3, **more: Any
 ) -> RecommendationRow:
     values: dict[str, Any] = {
-        "setting": GREEDY,
         "best_gamma": gamma,
         "recommended_gamma": gamma or 1,
-        "speedup": 1.42,
-        "speedup_low": 1.38,
-        "speedup_high": 1.46,
         "p_gamma_best": 0.8,
         "expected_loss": 0.004,
         "p_speculation_pays": 1.0,
         "reason": "",
     }
-    point = Point(batch_size=batch_size, context=context)
-    return RecommendationRow(point=point, decision=decision, gamma=gamma, **(values | more))
+    found = {"value": 1.42, "low": 1.38, "high": 1.46} | {end: more.pop(end) for end in ENDS if end in more}
+    where = vars(GREEDY) | {"batch_size": batch_size, "context": context, "decision": decision, "gamma": gamma}
+    return RecommendationRow(**where, speedup=Interval(**found), **(values | more))
 
 
 def answers_of(
@@ -56,12 +46,7 @@ def groups(
 
 def shape_answers(shape: Shape, **changes: Any) -> Answers:
     """Of a made-up run, with `changes` in its predictions."""
-    rows = [row | changes for row in prediction_rows(shape)]
-    entries = recommendation_rows(shape, rows)
-    return answers_of(
-        [record(RecommendationRow, flat_recommendation(entry)) for entry in entries],
-        curves(record(PredictionRow, row) for row in rows),
-    )
+    return answers_of(recommended(shape, **changes), curves(predicted(shape, **changes)))
 
 
 def shape_groups(shape: Shape, **changes: Any) -> list[AnswerGroup]:
@@ -80,7 +65,7 @@ def test_a_single_answer_is_one_sentence() -> None:
 
 
 def test_points_with_one_answer_are_told_once() -> None:
-    rows = [an_answer(b, c, speedup=1 + b / 10, speedup_low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024)]
+    rows = [an_answer(b, c, value=1 + b / 10, low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024)]
     (group,) = groups(*rows)
     assert group.where == "At batch 1 or 4, with 64 to 1024 tokens of context"
     assert group.gain == "1.10 to 1.40\u202f× (90\u202f% intervals within 1.05–1.46)"
@@ -145,13 +130,7 @@ def test_undecided_says_where_the_uncertainty_comes_from(changes: Mapping[str, A
     assert group.following.endswith(share)
 
 
-def test_undecided_without_intervals_names_both_remedies() -> None:
-    (group,) = groups(an_answer(1, 64, "undecided", None))
-    assert "workload.prompts" in group.following
-    assert "precision.max_blocks" in group.following
-
-
-NOTHING = {"speedup": None, "speedup_low": None, "speedup_high": None, "p_speculation_pays": None, "best_gamma": None}
+NOTHING = dict.fromkeys((*ENDS, "p_speculation_pays", "best_gamma"))
 
 
 def test_a_point_without_a_number_says_why() -> None:
@@ -162,16 +141,18 @@ def test_a_point_without_a_number_says_why() -> None:
 
 
 def test_an_answer_without_an_interval_says_so() -> None:
-    nothing = dict.fromkeys(("speedup_low", "speedup_high", "p_speculation_pays"))
+    nothing = dict.fromkeys(("low", "high", "p_speculation_pays"))
     (group,) = groups(an_answer(1, 64, "undecided", None, reason="one block only", **nothing))
     assert group.gain == "γ = 1 would give 1.42\u202f× (its interval is not known)"
     assert group.uncertainty == "one block only"
+    assert "workload.prompts" in group.following
+    assert "precision.max_blocks" in group.following
 
 
 def test_where_plain_decoding_is_best_the_largest_speedup_is_the_one_shown() -> None:
-    rows = prediction_rows(Shape(alphas={"greedy": 0.3}, batch_sizes=(1,), contexts=(64,)))
+    shape = Shape(alphas={"greedy": 0.3}, batch_sizes=(1,), contexts=(64,))
     one = an_answer(1, 64, "do not speculate", None, best_gamma=None, recommended_gamma=None)
-    (group,) = groups(one, curves=curves(record(PredictionRow, row) for row in rows))
+    (group,) = groups(one, curves=curves(predicted(shape)))
     assert group.gain.startswith("γ = 1 would give 1.42")
 
 
@@ -195,7 +176,7 @@ PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
 def test_the_headline_is_the_run_in_one_sentence(
     answers: list[tuple[str, int | None, float | None]], tone: str, start: str, end: str
 ) -> None:
-    rows = [an_answer(2**at, 64, *one[:2], speedup=one[2]) for at, one in enumerate(answers)]
+    rows = [an_answer(2**at, 64, *one[:2], value=one[2]) for at, one in enumerate(answers)]
     found = answers_of(rows).headline(0)
     assert found.tone == tone
     assert found.sentence.startswith(start)
@@ -204,7 +185,7 @@ def test_the_headline_is_the_run_in_one_sentence(
 
 
 def test_the_headline_tells_the_best_and_what_is_left_out() -> None:
-    found = answers_of([an_answer(1, 64), an_answer(4, 64, "undecided", None, speedup=1.01)]).headline(2)
+    found = answers_of([an_answer(1, 64), an_answer(4, 64, "undecided", None, value=1.01)]).headline(2)
     assert found.detail == (
         "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context. "
         "1 is undecided. 2 cells of the grid have no answer."
@@ -217,9 +198,7 @@ def test_a_label_of_every_speedup_is_said_once() -> None:
     label = "optimistic: overhead not measured"
     assert label in alike.headline(0).detail
     assert all(label not in group.uncertainty for group in shape_groups(shape))
-    rows = [
-        record(PredictionRow, row | ({"label": ""} if row["context"] == 64 else {})) for row in prediction_rows(shape)
-    ]
+    rows = [replace(row, label="") if row.context == 64 else row for row in predicted(shape)]
     mixed = replace(alike, curves=curves(rows))
     assert label not in mixed.headline(0).detail
     ((group,),) = mixed.groups([1], [64, 256]).values()

@@ -45,11 +45,8 @@ def test_a_column_of_times_shares_the_unit_of_its_median() -> None:
     assert [unit.text(value) for value in (0.0101, 0.0007, None, 0.25)] == ["10.1", "0.7", "–", "250.0"]
     assert unit.fitted([0.00015, 0.0002]).text(0.00015) == "0.150"
     assert unit.fitted([None]).text(0.0101) == "10.1"
-    assert unit.text(-0.00086) == "−0.9", "a minus, as long as a plus"
-
-
-def test_a_column_without_times_prints_dashes() -> None:
     assert time_unit([None, None]).text(None) == "–"
+    assert unit.text(-0.00086) == "−0.9", "a minus, as long as a plus"
 
 
 @pytest.mark.parametrize(

@@ -1,100 +1,110 @@
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from specgauge.model.settings import Point, Setting
-from specgauge.reports.records import (
-    PredictionRow,
-    RecommendationRow,
-    ValidationRow,
-    best_of,
-    curves,
-    flat_recommendation,
-    record,
-    validated,
-)
-from tests.reports.synthetic import Shape, prediction_rows, recommendation_rows
-from tests.reports.validation_rows import a_forced_row, a_record, a_row
+from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
+from specgauge.sweeps.store.schema import WarningRow
+from tests.reports.synthetic import Shape, build_run, predicted
+from tests.reports.validation_rows import a_forced_record, a_record, a_row, decode
+
+STOPPED = Shape(with_predictions=False)
 
 
-def row(**changes: Any) -> dict[str, Any]:
-    return prediction_rows(Shape())[0] | changes
+def found_in(data: ReportData) -> dict[str, WarningRow]:
+    return {one.code: one for one in findings(data, curves(data.predictions))}
 
 
-def entry(**changes: Any) -> dict[str, Any]:
-    return flat_recommendation(recommendation_rows(Shape(), prediction_rows(Shape()))[0]) | changes
+def warn(run: Path, *warnings: dict[str, Any]) -> Path:
+    answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
+    answers["warnings"] = list(warnings)
+    (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
+    return run
 
 
-def as_text(row: dict[str, Any]) -> dict[str, str]:
-    return {name: "" if value is None else str(value) for name, value in row.items()}
+def test_a_clean_run_is_only_called_optimistic(tmp_path: Path) -> None:
+    found = found_in(read_report_data(build_run(tmp_path / "run", Shape(prompts=30, contexts=(64,)))))
+    assert list(found) == ["optimistic"]
 
 
-def test_text_and_values_are_read_alike() -> None:
-    numbers = record(PredictionRow, row())
-    assert record(PredictionRow, as_text(row())) == numbers
-    assert numbers.setting == Setting(
-        pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio"
-    )
-    assert (numbers.point, numbers.gamma, numbers.t_overhead_s) == (Point(batch_size=1, context=64), 1, None)
-    assert record(ValidationRow, as_text(a_row())) == a_record()
+def test_a_measured_overhead_takes_the_label_away(tmp_path: Path) -> None:
+    data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005)))
+    assert "optimistic" not in found_in(data)
+    mixed = replace(data, predictions=[replace(data.predictions[0], t_overhead_s=None), *data.predictions[1:]])
+    assert found_in(mixed)["optimistic"].message.startswith("1 of 48 ")
 
 
-@pytest.mark.parametrize("nothing", [None, "", float("nan")])
-def test_what_is_missing_is_none(nothing: object) -> None:
-    assert record(PredictionRow, row(speedup_low=nothing)).speedup_low is None
-    assert a_record(rounds_agree=nothing).rounds_agree is None
+def test_a_best_gamma_at_the_edge_of_the_grid_asks_for_more(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", Shape(gammas=(1, 2), alphas={"greedy": 0.9}, batch_sizes=(1,)))
+    edge = found_in(read_report_data(run))["gamma_edge"]
+    assert edge.message.startswith("In 2 cells the best γ is 2,")
+    assert edge.message.endswith("first sampling greedy, batch 1, context 64.")
+    assert "grid.gamma beyond 2" in edge.remedy
 
 
-@pytest.mark.parametrize(("flag", "expected"), [(True, True), ("True", True), ("false", False), (False, False)])
-def test_flags_come_as_words_and_as_truth_values(flag: object, expected: bool) -> None:
-    assert record(PredictionRow, row(is_best=flag)).is_best is expected
+def test_what_the_run_warned_of_is_said_once_as_a_sentence(tmp_path: Path) -> None:
+    told = {"code": "optimistic", "message": "too good", "remedy": "wait!"}
+    run = warn(build_run(tmp_path / "run"), told, told, {"code": "x", "message": "y", "remedy": ""})
+    assert list(found_in(read_report_data(run)).values()) == [
+        WarningRow(code="optimistic", message="Too good.", remedy="Wait!"),
+        WarningRow(code="x", message="Y.", remedy=""),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("change", "name", "expected", "got"),
-    [
-        ({"gamma": 1.5}, "gamma", "a whole number", "1.5"),
-        ({"gamma": None}, "gamma", "a value", "nothing"),
-        ({"speedup": "fast"}, "speedup", "a number", "'fast'"),
-        ({"is_best": "maybe"}, "is_best", "true or false", "'maybe'"),
-        ({"batch_size": "x"}, "batch_size", "a whole number", "'x'"),
-    ],
-)
-def test_a_bad_value_is_named(change: dict[str, Any], name: str, expected: str, got: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name}: expected {expected}, got {got}$"):
-        record(PredictionRow, row(**change))
+def test_a_run_that_stopped_before_predicting_warns_of_what_it_has(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(STOPPED, verify_slope={1: 0.01, 4: 0.2}, prompts=3))
+    found = found_in(read_report_data(run))
+    # T_verify(4) is 1.04 T_decode at batch 1; the recorded contexts are 32 to 71, 256 is not among them
+    assert {"stopped", "light_machine", "few_prompts", "acceptance_extrapolated"} <= set(found)
+    assert "1.04 ×" in found["light_machine"].message
+    assert "specgauge run" in found["stopped"].remedy
+    assert not (run / "predictions.csv").exists(), "a report writes nothing but itself"
 
 
-def test_a_missing_column_and_a_decision_that_is_none_are_named() -> None:
-    broken = row()
-    del broken["p_best"]
-    with pytest.raises(ValueError, match=r"^p_best: "):
-        record(PredictionRow, broken)
-    with pytest.raises(ValueError, match=r"^decision: expected one of speculate, .*, got 'maybe'$"):
-        record(RecommendationRow, entry(decision="maybe"))
+def test_a_missing_acceptance_is_named_once(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", Shape(with_acceptance=False))
+
+    def missing() -> list[str]:
+        return [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
+
+    assert [message.rpartition("pair ")[2] for message in missing()] == [
+        "embedded and sampling greedy.", "embedded and sampling t1.",
+    ]  # fmt: skip
+    warn(run, {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"})
+    assert missing() == ["No acceptance: no room."]
 
 
-def test_a_recommendation_keeps_its_interval() -> None:
-    rows = recommendation_rows(Shape(), prediction_rows(Shape()))
-    made = record(RecommendationRow, flat_recommendation(rows[0]))
-    assert (made.decision, made.gamma, made.expected_loss) == ("speculate", rows[0]["gamma"], 0.004)
-    assert {"value": made.speedup, "low": made.speedup_low, "high": made.speedup_high} == rows[0]["speedup"]
+@pytest.mark.parametrize("left", ["", None])
+def test_a_journal_without_a_block_gives_no_warning_but_that(left: str | None, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(STOPPED, with_acceptance=False))
+    (run / "cells.jsonl").unlink()
+    if left is not None:
+        (run / "cells.jsonl").write_text(left, encoding="utf-8")
+    assert {one.code for one in findings(read_report_data(run), {})} == {"unmeasured", "acceptance_missing"}
+
+
+def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    (run / "requests.parquet").write_bytes(b"anything")
+    assert [gap.code for gap in read_report_data(run).gaps] == ["not_compared"]
+    assert [gap.code for gap in read_report_data(decode(run, a_row())).gaps] == []
 
 
 def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> None:
-    rows = [record(PredictionRow, one) for one in reversed(prediction_rows(Shape()))]
+    rows = predicted(Shape())[::-1]
     grouped = curves(rows)
-    assert [setting.sampling for setting in grouped] == ["t1", "greedy"]
-    points = grouped[rows[0].setting]
-    assert list(points) == [
-        Point(batch_size=1, context=64),
-        Point(batch_size=1, context=256),
-        Point(batch_size=4, context=64),
-        Point(batch_size=4, context=256),
+    assert list(grouped) == [
+        Setting(pair="embedded", mode="eager", sampling=sampling, draft_sampling="same", acceptance_rule="ratio")
+        for sampling in ("t1", "greedy")
     ]
+    points = grouped[rows[0].setting]
+    assert list(points) == [Point(batch_size=size, context=context) for size in (1, 4) for context in (64, 256)]
     assert [one.gamma for one in points[Point(batch_size=1, context=64)]] == [1, 2, 3, 4, 5, 6]
-    gains = ((1, 1.1), (2, 1.2), (3, 1.2), (4, ""))
-    ties = [record(PredictionRow, row(gamma=gamma, speedup=speedup)) for gamma, speedup in gains]
+    gains = ((1, 1.1), (2, 1.2), (3, 1.2), (4, None))
+    ties = [replace(rows[0], gamma=gamma, speedup=speedup) for gamma, speedup in gains]
     best = best_of(ties)
     assert best is not None
     assert best.gamma == 2
@@ -102,5 +112,5 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
 
 
 def test_forced_or_unknown_is_no_measured_speedup() -> None:
-    rows = [a_record(), record(ValidationRow, a_forced_row(gamma=3)), a_record(gamma=4, speedup_measured=None)]
+    rows = [a_record(), a_forced_record(gamma=3), a_record(gamma=4, speedup_measured=None)]
     assert validated(rows) == {(rows[0].setting, Point(batch_size=1, context=64), 2): rows[0]}

@@ -1,16 +1,7 @@
 from dataclasses import replace
 
 from specgauge.model.settings import Point, Setting
-from specgauge.reports.records import (
-    DO_NOT,
-    Curves,
-    PredictionRow,
-    RecommendationRow,
-    curves,
-    flat_recommendation,
-    record,
-    validated,
-)
+from specgauge.reports.records import DO_NOT, Curves, curves, validated
 from specgauge.reports.sections import (
     Block,
     acceptance_blocks,
@@ -21,17 +12,18 @@ from specgauge.reports.sections import (
     speedup_blocks,
 )
 from specgauge.reports.summaries import acceptance_curves
+from specgauge.sweeps.store.schema import RecommendationRow
 from tests.reports.pages import Page, read_page
-from tests.reports.synthetic import Shape, acceptance_frame, prediction_rows, recommendation_rows
+from tests.reports.synthetic import Shape, recommended
+from tests.reports.synthetic import predicted as prediction_rows
 from tests.reports.validation_rows import a_record
+from tests.sweeps.made import acceptance_frame
 
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
 
 
 def predicted(shape: Shape) -> tuple[Curves, list[RecommendationRow]]:
-    rows = prediction_rows(shape)
-    answers = [record(RecommendationRow, flat_recommendation(entry)) for entry in recommendation_rows(shape, rows)]
-    return curves(record(PredictionRow, row) for row in rows), answers
+    return curves(prediction_rows(shape)), recommended(shape)
 
 
 def pages(block: Block) -> list[Page]:
@@ -92,7 +84,7 @@ def test_nothing_known_gives_no_block() -> None:
 
 
 def test_acceptance_has_survival_and_each_step() -> None:
-    frames = {("embedded", "t1"): acceptance_frame(0.7, 12, 40)}
+    frames = {("embedded", "t1"): acceptance_frame(12, 40, 0.7)}
     setting = Setting(pair="embedded", mode="eager", sampling="t1", draft_sampling="same", acceptance_rule="ratio")
     (block,) = acceptance_blocks(acceptance_curves(frames, [setting], SMALL.config()), ["greedy", "t1"])
     survival, steps = (panel.svg for panel in block.panels)

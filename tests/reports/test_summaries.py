@@ -1,41 +1,22 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from specgauge.model.settings import Point
-from specgauge.reports.records import PredictionRow, read_report_data, record
-from specgauge.reports.summaries import acceptance_curves, arm_summaries, conditional, cost_bars, cost_domain, plain_s
-from specgauge.sweeps.analysis.predictions import predict_run
-from tests.reports.synthetic import Shape, acceptance_frame, build_run, prediction_rows
-from tests.sweeps.run.test_searched_cells import BASE, searched_run
+from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain, plain_s
+from specgauge.sweeps.store.schema import PredictionRow
+from tests.reports.synthetic import Shape, predicted
+from tests.sweeps.made import acceptance_frame
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 
 
 def curve(**changes: object) -> list[PredictionRow]:
-    return [record(PredictionRow, row | changes) for row in prediction_rows(ONE)]
-
-
-def test_arms_are_those_of_the_plan_in_the_order_of_a_round(tmp_path: Path) -> None:
-    arms = arm_summaries(read_report_data(build_run(tmp_path / "run", ONE)).timings, 0.9)
-    assert [one.arm for one in arms][:4] == ["decode", "draft", "draft_catch_up", "verify:1"]
-    chain = arms[1]
-    # γ_max = 6 drafts of 15 % of 10.064 ms
-    assert chain.median_s == pytest.approx(6 * 0.15 * 0.010064)
-    assert (chain.point, chain.samples, chain.blocks, chain.status) == (Point(batch_size=1, context=64), 15, 3, "ok")
-
-
-def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
-    """The later half of the blocks is half as slow again; taken at one pace, no arm would show it."""
-    predict_run(searched_run(tmp_path, {arm: range(4) for arm in (*BASE, "verify:2")}, {}, {2: 1.5, 3: 1.5}))
-    arms = {one.arm: one for one in arm_summaries(read_report_data(tmp_path).timings, 0.9)}
-    assert arms["decode"].drift == 0.5
+    return predicted(ONE, **changes)
 
 
 def test_acceptance_comes_from_the_recorded_positions() -> None:
     setting = curve()[0].setting
-    frames = {("embedded", "t1"): acceptance_frame(0.7, 12, 40)}
+    frames = {("embedded", "t1"): acceptance_frame(12, 40, 0.7)}
     (one,) = acceptance_curves(frames, [setting, replace(setting, mode="compile")], ONE.config())
     assert one.setting.mode == ""
     assert one.survival == pytest.approx([0.7**place for place in range(1, 7)])
@@ -46,7 +27,7 @@ def test_acceptance_comes_from_the_recorded_positions() -> None:
 
 
 def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_counted() -> None:
-    frame = acceptance_frame(0.7, 1, 40)
+    frame = acceptance_frame(1, 40, 0.7)
     frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
     (one,) = acceptance_curves({("embedded", "t1"): frame}, [curve()[0].setting], ONE.config())
     assert set(one.low) == {None}

@@ -1,15 +1,17 @@
+from dataclasses import replace
 from pathlib import Path
 
-from specgauge.reports.records import PredictionRow, curves, read_report_data, record
-from specgauge.reports.summaries import arm_summaries
+from specgauge.reports.records import curves, read_report_data
 from specgauge.reports.tables import Table, broken_table, chosen_gammas, prediction_table, timing_table
-from tests.reports.synthetic import Shape, build_run, prediction_rows
+from specgauge.sweeps.analysis.predictions import predict_run
+from tests.reports.synthetic import Shape, build_run, predicted, prediction_rows
+from tests.sweeps.run.test_searched_cells import BASE, searched_run
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 
 
 def predictions(shape: Shape, chosen: bool = False) -> Table:
-    rows = [record(PredictionRow, row) for row in prediction_rows(shape)]
+    rows = predicted(shape)
     keys = {(row.setting, row.point, row.gamma) for row in rows if row.is_recommended} if chosen else set()
     table = prediction_table(curves(rows), keys)
     assert table is not None
@@ -40,7 +42,7 @@ def test_provenance_and_label_have_columns_where_they_differ() -> None:
     assert {row.cells[-1] for group in table.groups for row in group.rows} == {
         "measured", "cost measured, acceptance extrapolated",
     }  # fmt: skip
-    rows = [record(PredictionRow, row | {"label": "x" * (row["gamma"] == 1)}) for row in prediction_rows(ONE)]
+    rows = [replace(row, label="x" * (row.gamma == 1)) for row in predicted(ONE)]
     labelled = prediction_table(curves(rows), ())
     assert labelled is not None
     assert labelled.columns[-1] == "label"
@@ -69,25 +71,35 @@ def test_timings_show_their_quality(tmp_path: Path) -> None:
     # three blocks of five samples at −1, −.5, 0, .5 and 1 %: the 90 % interval of the median of 15 reaches from the
     # 4th to the 12th, −.5 % to .5 %; the median of the first seven is −.5 %, of the last seven .5 %: drift 1.0 %;
     # first calls were made five times as slow
-    table = timing_table(arm_summaries(read_report_data(build_run(tmp_path / "run", ONE)).timings, 0.9))
+    table = timing_table(read_report_data(build_run(tmp_path / "run", ONE)).timings, 0.9)
     assert table is not None
     rows = {row.cells[0]: list(row.cells[1:]) for row in table.groups[0].rows}
+    # the chain: γ_max = 6 drafts of 15 % of 10.064 ms
+    assert list(rows)[:4] == ["T_decode", "C(γ_max), draft chain", "first draft step, two tokens", "T_verify(1)"]
+    assert rows["C(γ_max), draft chain"][:4] == ["9.1", "±0.5\u202f%", "15", "3"]
     assert rows["T_decode"] == ["10.1", "±0.5\u202f%", "15", "3", "+1.0\u202f%", "50.3", "ok"]
     assert rows["T_verify(2)"][:4] == ["11.3", "±0.5\u202f%", "15", "3"]
+
+
+def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
+    """The later half of the blocks is half as slow again; taken at one pace, no arm would show it."""
+    predict_run(searched_run(tmp_path, {arm: range(4) for arm in (*BASE, "verify:2")}, {}, {2: 1.5, 3: 1.5}))
+    table = timing_table(read_report_data(tmp_path).timings, 0.9)
+    assert table is not None
+    assert table.groups[0].rows[0].cells[0::5] == ["T_decode", "+50.0\u202f%"]
 
 
 def test_cells_share_a_row_when_every_arm_failed_alike(tmp_path: Path) -> None:
     shape = Shape(alphas={"t1": 0.7}, broken={(4, 256): ("oom", "no room")})
     data = read_report_data(build_run(tmp_path / "run", shape))
-    arms = arm_summaries(data.timings, 0.9)
-    table = broken_table(arms)
+    table = broken_table(data.timings)
     assert table is not None
     assert [row.cells for group in table.groups for row in group.rows] == [
         ["chain draw · batch 4, 256 tokens of context", "oom", "every arm", "no room"]
     ]
-    timed = timing_table(arms)
+    timed = timing_table(data.timings, 0.9)
     assert timed is not None
     assert len(timed.groups) == 3, "cells without a sample are not among the timings"
-    assert broken_table([one for one in arms if one.status == "ok"]) is None
-    assert timing_table([]) is None
+    assert broken_table(data.timings[:1]) is None
+    assert timing_table([], 0.9) is None
     assert len(chosen_gammas(data.recommendations)) == 3

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specgauge.reports.records import PolicyRow, ValidationRow, record
-from specgauge.sweeps.store import schema
-from specgauge.sweeps.store.rows import write_csv
+from specgauge.sweeps.store.rows import row_of, write_csv
+from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 PAIR = "embedded"
@@ -31,15 +30,20 @@ def a_policy_row(**changes: Any) -> dict[str, Any]:
 
 def a_record(**changes: Any) -> ValidationRow:
     """`a_row` as the report's record."""
-    return record(ValidationRow, a_row(**changes))
+    return row_of(ValidationRow, a_row(**changes), "row")
 
 
-def a_policy(**changes: Any) -> PolicyRow:
+def a_forced_record(**changes: Any) -> ValidationRow:
+    """`a_forced_row` as the report's record."""
+    return row_of(ValidationRow, a_forced_row(**changes), "row")
+
+
+def a_policy(**changes: Any) -> ValidationRow:
     """`a_policy_row` as the report's record."""
-    return record(PolicyRow, a_policy_row(**changes))
+    return row_of(ValidationRow, a_policy_row(**changes), "row")
 
 
 def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:
     """Write `rows`, and those of `policies`, into the run directory."""
-    write_csv(run / "validation.csv", schema.ValidationRow, [*rows, *policies])
+    write_csv(run / "validation.csv", ValidationRow, [*rows, *policies])
     return run

@@ -5,11 +5,10 @@ install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.run.runner.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -38,7 +37,7 @@ class Decoding:
     """What chooses γ under an adaptive arm."""
 
     @property
-    def place(self) -> tuple[int, int]:
+    def point(self) -> tuple[int, int]:
         return self.batch_size, self.context
 
 
@@ -77,20 +76,16 @@ class FakeEndToEnd:
     def _run(
         self, arm: str, prompts: Sequence[Sequence[int]], numbers: Sequence[int], repetition: int, policy: Any
     ) -> Any:
+        size, context = len(prompts), len(prompts[0])
         asked = Decoding(
-            arm=arm,
-            batch_size=len(prompts),
-            context=len(prompts[0]),
-            prompts=tuple(numbers),
-            repetition=repetition,
-            policy=policy,
+            arm=arm, batch_size=size, context=context, prompts=tuple(numbers), repetition=repetition, policy=policy
         )
         self.bench.before_decoding(asked)
         self.bench.decoded.append(asked)
         batch = decoded.Batch(
             prompts=numbers,
             repetition=repetition,
-            context=len(prompts[0]),
+            context=context,
             max_new_tokens=self.options["max_new_tokens"],
             overhead_s=self.bench.overhead_s,
             policies={} if policy is None else {Arm.parse(arm).policy or "": policy},
@@ -109,8 +104,6 @@ class FakeBench:
     oom_at: set[tuple[int, int]] = field(default_factory=set)
     """(batch_size, context) of cells that run out of memory."""
     fail_at: set[tuple[int, int]] = field(default_factory=set)
-    kill_after: int | None = None
-    """Blocks after which the process kills itself with SIGKILL."""
     interrupt_after: int | None = None
     load_error: dict[str, Exception] = field(default_factory=dict)
     """By pair."""
@@ -118,12 +111,13 @@ class FakeBench:
     environment: dict[str, Any] = field(default_factory=lambda: dict(made.ENVIRONMENT))
     measured: list[tuple[int, int, str, int]] = field(default_factory=list)
     """(batch_size, context, arm, block) in the order measured."""
-    judged: list[str] = field(default_factory=list)
+    recorded: list[int] = field(default_factory=list)
+    """Texts of every pass that recorded acceptance."""
     loaded: list[str] = field(default_factory=list)
     threads: list[int | None] = field(default_factory=list)
     decoded: list[Decoding] = field(default_factory=list)
     """Batches decoded end to end, in order."""
-    before_decoding: Callable[[Decoding], None] = lambda _: None
+    before_decoding: Callable[[Decoding], object] = lambda _: None
     """Called before each of them; what it raises is what happens."""
     warmed_up: list[str] = field(default_factory=list)
     """Arms that were warmed up."""
@@ -157,7 +151,7 @@ class FakeBench:
             raise self.acceptance_error
         if callable(target):
             target(), draft()
-        self.judged.append("+".join(str(len(texts))))
+        self.recorded.append(len(texts))
         return made.acceptance_frame(len(texts), 16)
 
     def measure_cells(self, pair: Any, cells: Sequence[TimingCell], **options: Any) -> None:
@@ -183,32 +177,22 @@ class FakeBench:
         given_up: set[str],
         progress: Callable[[str], None],
     ) -> None:
-        place = (cell.batch_size, cell.context)
-        if place in self.oom_at or place in self.fail_at:
-            status: Status = "oom" if place in self.oom_at else "failed"
+        point, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
+        if point in self.oom_at or point in self.fail_at:
+            status: Status = "oom" if point in self.oom_at else "failed"
             reason = "OutOfMemoryError: full" if status == "oom" else "RuntimeError: bad"
             given_up.add(cell.cell_id)
             for name in arm_names(gammas):
                 if not journal.blocks(cell.cell_id, name):
-                    journal.record(BlockRecord(cell_id=cell.cell_id, arm=name, block=0, status=status, reason=reason))
+                    journal.record(record(arm=name, block=0, status=status, reason=reason))
             return
         journal.begin(cell.cell_id, arm, block)
-        if len(self.measured) == self.kill_after:
-            os.kill(os.getpid(), signal.SIGKILL)
         if len(self.measured) == self.interrupt_after:
             raise KeyboardInterrupt
-        sample = made.marks(arm, max(gammas))
-        journal.record(
-            BlockRecord(
-                cell_id=cell.cell_id,
-                arm=arm,
-                block=block,
-                status="ok",
-                samples_s=[sample] * 4,
-                first_call_s=9.0 if block == 0 else None,
-            )
-        )
-        self.measured.append((*place, arm, block))
+        samples_s = [made.marks(arm, max(gammas))] * 4
+        first_call_s = 9.0 if block == 0 else None
+        journal.record(record(arm=arm, block=block, status="ok", samples_s=samples_s, first_call_s=first_call_s))
+        self.measured.append((*point, arm, block))
         progress(arm)
 
     def end_to_end(self, pair: Any, settings: Any, **options: Any) -> FakeEndToEnd:
@@ -223,60 +207,42 @@ class FakeBench:
     def modules(self) -> dict[str, ModuleType]:
         """The modules as a run imports them."""
 
-        def module(name: str, **content: Any) -> ModuleType:
-            made_up = ModuleType(name)
-            made_up.__dict__.update(content)
-            return made_up
-
         def generate_plain(model: Any, prompts: Sequence[Any], settings: Any, **options: Any) -> list[Any]:
             return [SimpleNamespace(prompt=number) for number in options["prompt_numbers"]]
 
         def read_prompts(workload: Any, tell: Any = None) -> list[Any]:
             return [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
 
-        package = "specgauge.bench"
-        found = [
-            module(
-                f"{package}.timing.cell_timer",
-                measure_cells=self.measure_cells,
-                check_contexts=lambda pair, cells, gamma_max: None,
-            ),
-            module(f"{package}.device", is_out_of_memory=lambda error: isinstance(error, OutOfMemoryError)),
-            module(
-                f"{package}.models.pair",
-                load_pair=self.load_pair,
-                load_model=self.load_model,
-                check_vocabularies=lambda target, draft, pair: None,
-            ),
-            module(
-                f"{package}.models.modes",
-                refuse_mode_of=lambda pair, mode: None,
-                pair_in_mode=lambda pair, mode: pair,
-            ),
-            module(f"{package}.acceptance.teacher_forced", measure_acceptance=self.measure_acceptance),
-            module(
-                f"{package}.acceptance.lookups",
-                pair_acceptance=lambda pair, *rest, **options: self.measure_acceptance(pair.target, pair.draft, *rest),
-            ),
-            module(f"{package}.decoding.plain", generate_plain=generate_plain),
-            module(
-                f"{package}.end_to_end.end_to_end",
-                EndToEnd=self.end_to_end,
-                shuffled=lambda arms, *, seed, block: [arms[(i + block) % len(arms)] for i in range(len(arms))],
-            ),
-            module(
-                f"{package}.prompts",
-                read_prompts=read_prompts,
-                encode_prompts=lambda prompts, tokenizer, workload: [[1, 2, 3]] * len(prompts),
-                prompts_of_length=lambda prompts, length: [[1] * length] * len(prompts),
-            ),
-            module(
-                f"{package}.environment",
-                collect_environment=lambda: self.environment,
-                use_threads=self.threads.append,
-            ),
-        ]
-        return {one.__name__: one for one in found}
+        contents: dict[str, dict[str, Any]] = {
+            "timing.cell_timer": {"measure_cells": self.measure_cells, "check_contexts": lambda *_: None},
+            "device": {"is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError)},
+            "models.pair": {
+                "load_pair": self.load_pair,
+                "load_model": self.load_model,
+                "check_vocabularies": lambda target, draft, pair: None,
+            },
+            "models.modes": {"refuse_mode_of": lambda pair, mode: None, "pair_in_mode": lambda pair, mode: pair},
+            "acceptance.teacher_forced": {"measure_acceptance": self.measure_acceptance},
+            "acceptance.lookups": {
+                "pair_acceptance": lambda pair, *rest, **_: self.measure_acceptance(pair.target, pair.draft, *rest)
+            },
+            "decoding.plain": {"generate_plain": generate_plain},
+            "end_to_end.end_to_end": {
+                "EndToEnd": self.end_to_end,
+                "shuffled": lambda arms, *, seed, block: [arms[(i + block) % len(arms)] for i in range(len(arms))],
+            },
+            "prompts": {
+                "read_prompts": read_prompts,
+                "encode_prompts": lambda prompts, tokenizer, workload: [[1, 2, 3]] * len(prompts),
+                "prompts_of_length": lambda prompts, length: [[1] * length] * len(prompts),
+            },
+            "environment": {"collect_environment": lambda: self.environment, "use_threads": self.threads.append},
+        }
+        found = {f"specgauge.bench.{name}": content for name, content in contents.items()}
+        modules = {name: ModuleType(name) for name in found}
+        for name, module in modules.items():
+            module.__dict__.update(found[name])
+        return modules
 
 
 def install(fake: FakeBench) -> FakeBench:

@@ -46,16 +46,20 @@ def work(accidents: tuple[str, ...], *arguments: Any) -> None:
     worker.work_apart(*arguments)
 
 
-def pause_in(cell: str) -> None:
-    """Wait in that cell until somebody kills or interrupts this process."""
+def at(cell: str, happens: Callable[[], object]) -> None:
+    """Something happens at every block of that cell."""
     begin = Checkpoint.block
 
     def block(self: Checkpoint, where: str, arm: str, number: int) -> None:
         begin(self, where, arm, number)
         if where == cell:
-            time.sleep(600)
+            happens()
 
     setattr(Checkpoint, "block", block)  # noqa: B010
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def little_memory() -> None:
@@ -71,40 +75,20 @@ def little_memory() -> None:
     setattr(PairRun, "_time", limited)  # noqa: B010
 
 
-def fake(bench: FakeBench | None = None) -> dict[str, Any]:
-    """Measure with the fake bench; its modules by name."""
+def fake(bench: FakeBench | None = None) -> None:
+    """Measure with the fake bench."""
     install(bench or FakeBench())
-    return sys.modules
 
 
-def fake_deaths() -> None:
-    """The pair `loads` dies while it loads, the pair `writes` while it writes texts."""
-    modules = fake()
-    pair_module, plain = modules["specgauge.bench.models.pair"], modules["specgauge.bench.decoding.plain"]
-    load_pair, write = pair_module.load_pair, plain.generate_plain
-
-    def load(pair: Any) -> Any:
-        if pair.name == "loads":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return load_pair(pair)
-
-    def generate(model: Any, *rest: Any, **options: Any) -> Any:
-        if model.name.startswith("writes"):
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return write(model, *rest, **options)
-
-    pair_module.load_pair, plain.generate_plain = load, generate
-
-
-def fake_decoding_dies(place: str) -> None:
+def fake_decoding_dies(point: str) -> None:
     """Killed while it decodes at that batch size and context, such as 1x65."""
-    batch_size, context = map(int, place.split("x"))
+    batch_size, context = map(int, point.split("x"))
 
-    def kill(decoding: Decoding) -> None:
-        if decoding.place == (batch_size, context):
-            os.kill(os.getpid(), signal.SIGKILL)
+    def kill_there(decoding: Decoding) -> None:
+        if decoding.point == (batch_size, context):
+            kill()
 
-    fake(FakeBench(before_decoding=kill))
+    fake(FakeBench(before_decoding=kill_there))
 
 
 def full_disk() -> None:
@@ -125,9 +109,9 @@ def refuse(module: str) -> None:
 ACCIDENTS: dict[str, Callable[..., object]] = {
     "deaf": deaf,
     "little memory": little_memory,
-    "pause": pause_in,
+    "pause": lambda cell: at(cell, lambda: time.sleep(600)),
+    "death": lambda cell: at(cell, kill),
     "fake": fake,
-    "fake deaths": fake_deaths,
     "fake decoding dies": fake_decoding_dies,
     "full disk": full_disk,
     "refuse": refuse,

@@ -12,7 +12,6 @@ import pytest
 from specgauge.sweeps import estimate
 from specgauge.sweeps.describe import describe
 from specgauge.sweeps.estimate import AssumedMachine
-from specgauge.sweeps.run.progress import duration_text, size_text
 from tests.sweeps import made
 from tests.sweeps.test_estimate import with_models
 from tests.sweeps.test_model_sizes import SHAPE, TENSORS
@@ -73,22 +72,13 @@ def test_descriptions(folder: Path, snapshot: Callable[[str, str], None]) -> Non
     snapshot("describe", "\n".join(texts))
 
 
-def test_an_empty_prompt_file_is_refused(folder: Path) -> None:
-    config = with_models(folder)
-    (folder.parent / "prompts.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match="the prompt file is empty"):
-        describe(config)
-
-
-def test_conversations_that_are_passed_over_are_told(folder: Path) -> None:
+def test_conversations_that_are_passed_over_are_told_and_an_empty_file_is_refused(folder: Path) -> None:
     config = with_models(folder)
     turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
     (folder.parent / "prompts.jsonl").write_text(json.dumps([{"conversations": turns}, {"conversations": turns[1:]}]))
     text = describe(config)
     assert "acceptance: 1 prompt ×" in text
     assert "skipped 1 of 2 conversations, which do not start with the user" in text
-
-
-def test_figures_are_short() -> None:
-    assert [size_text(size) for size in (None, 2**19, 3 * 2**30)] == ["unknown", "0.5 MiB", "3 GiB"]
-    assert [duration_text(s) for s in (0.1, 59.4, 90, 5400)] == ["1 s", "59 s", "1.5 min", "1.5 h"]
+    (folder.parent / "prompts.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="the prompt file is empty"):
+        describe(config)

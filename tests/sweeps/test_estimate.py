@@ -82,11 +82,11 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
     """A block at γ = 2: three baselines of 11 forwards; two prefills, 10 / 2 rounds of 3, and a pass of each model."""
     monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: LAUNCHES)
 
-    def found(**validate: Any) -> float:
+    def found(**verify: Any) -> float:
         config = with_models(
             folder,
             grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
-            validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **validate},
+            validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
         )
         seconds = time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20)
         assert seconds is not None
@@ -126,54 +126,50 @@ def test_interleaved_arms_have_a_cache_each(folder: Path) -> None:
     assert caches(validate=None) is caches(mode="compile") is None
 
 
-@pytest.mark.parametrize("section", [None, {"max_new_tokens": 29}])
-def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, section: Any) -> None:
+@pytest.mark.parametrize(("section", "most"), [(None, 124), ({"max_new_tokens": 29}, 99)])
+def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, section: Any, most: int) -> None:
     """128 positions take a round of γ = 3 after 124, and a text of 29 tokens after 99."""
-    least, allowed = (125, "124") if section is None else (100, "99")
-    config = with_models(folder, grid={"context": [64, least], "gamma": "1:3"}, validate=section)
-    with pytest.raises(ValueError, match=allowed):
+
+    def check(context: int, **rules: Any) -> None:
+        config = with_models(folder, grid={"context": [64, context], "gamma": "1:3", **rules}, validate=section)
         check_contexts(config, read_sizes(config))
-    fits = with_models(folder, grid={"context": [64, least - 1], "gamma": "1:3"}, validate=section)
-    check_contexts(fits, read_sizes(fits))
-    rule = {"context": [64, least], "gamma": "1:3", "exclude": [{"context": least}]}
-    ruled = with_models(folder, grid=rule, validate=section)
-    check_contexts(ruled, read_sizes(ruled))
+
+    check(most)
+    check(most + 1, exclude=[{"context": most + 1}])
+    with pytest.raises(ValueError, match=str(most)):
+        check(most + 1)
 
 
 def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
+    """Weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 960 at (1, 56)."""
     size = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1, vocabulary=5, max_context=128)
-    sizes = PairSizes(target=size, draft=size)
-    # weights 2 · 40; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 320 at (1, 16), 960 at (1, 56),
-    # 640 at (2, 16), 1920 at (2, 56)
-    grid = {"batch_size": [1, 2], "context": [16, 56], "gamma": "1:3"}
+    sizes, grid = PairSizes(target=size, draft=size), {"batch_size": [1, 2], "context": [16, 56], "gamma": "1:3"}
     config = with_models(folder, grid=grid, limits={"memory": 80 + 960})
-    cells = plan_cells(config)
-    assert [over_memory(config, sizes, cell) for cell in cells[:3]] == [None, None, None]
-    assert str(over_memory(config, sizes, cells[3])).startswith("needs 0.00191 MiB by estimate (weights 7.63e-05 MiB, ")
-    assert over_memory(config, PairSizes(target=size, draft=None), cells[3]) is None
-    assert over_memory(with_models(folder, grid=grid), sizes, cells[3]) is None
-    assert kv_bytes(config, sizes, cells[1]) == 960
+    *fitting, largest = plan_cells(config)
+    assert [over_memory(config, sizes, cell) for cell in fitting] == [None] * 3
+    assert str(over_memory(config, sizes, largest)).startswith("needs 0.00191 MiB by estimate (weights 7.63e-05 MiB, ")
+    assert over_memory(config, PairSizes(target=size, draft=None), largest) is None
+    assert over_memory(with_models(folder, grid=grid), sizes, largest) is None
+    assert kv_bytes(config, sizes, fitting[1]) == 960
     ruled = with_models(folder, grid={**grid, "exclude": [{"batch_size": 2, "context": 56}]})
     expected = time_estimate(ruled, ruled.pairs[0], sizes, prompts=2)
     assert time_estimate(config, config.pairs[0], sizes, prompts=2) == expected
     too_large = with_models(folder, limits={"memory": 79})
-    assert str(over_memory(too_large, sizes, cells[0])).endswith("raise it, or load the models in a smaller dtype")
+    assert str(over_memory(too_large, sizes, largest)).endswith("raise it, or load the models in a smaller dtype")
 
 
 def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> None:
-    timing_s = {}
-    for name, gamma in (("searched", {"max": 12, "search": "adaptive"}), ("every", "1:12"), ("fewest", "1:4")):
-        config = made.config(grid={"batch_size": 1, "context": 64, "gamma": gamma})
+    """The seconds of a cell bound the most."""
+
+    def timing_s(gamma: object, **precision: Any) -> tuple[float, float]:
+        grid = {"batch_size": 1, "context": 64, "gamma": gamma}
+        config = made.config(grid=grid, **({"precision": precision} if precision else {}))
         found = time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10)
         assert found is not None
-        timing_s[name] = found.timing_s
-    assert timing_s["searched"][1] == timing_s["every"][1]
-    assert timing_s["fewest"][0] < timing_s["searched"][0] < timing_s["every"][0]
+        return found.timing_s
 
-
-def test_the_seconds_of_a_cell_bound_the_estimate(folder: Path) -> None:
-    grid = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"}
-    config = with_models(folder, grid=grid, precision={"max_seconds": 100, "max_cell_seconds": 1e-9})
-    found = time_estimate(config, config.pairs[0], read_sizes(config)["p"], prompts=2)
-    assert found is not None
-    assert found.timing_s[1] == found.timing_s[0]
+    searched, every, fewest = timing_s({"max": 12, "search": "adaptive"}), timing_s("1:12"), timing_s("1:4")
+    assert searched[1] == every[1]
+    assert fewest[0] < searched[0] < every[0]
+    bounded = timing_s("1:12", max_seconds=100, max_cell_seconds=1e-9)
+    assert bounded == (every[0], every[0])

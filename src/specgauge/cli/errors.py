@@ -85,12 +85,12 @@ def tell(error: BaseException, *, debug: bool) -> int:
         return READER_LEFT
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    code, message = _judge(error)
+    code, message = _code_and_message(error)
     print(f"{PROGRAM}: {_one_line(message)}", file=sys.stderr)
     return code
 
 
-def _judge(error: BaseException) -> tuple[int, str]:
+def _code_and_message(error: BaseException) -> tuple[int, str]:
     """(exit code, message) of an error."""
     match error:
         case Interrupted():

@@ -10,68 +10,13 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 
-def _option(flag: str, help_text: str, metavar: str | None = None) -> Any:
-    return typer.Option(flag, metavar=metavar, help=help_text)
+def _option(help_text: str, metavar: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help_text)
 
 
-Alpha = Annotated[float | None, _option("--alpha", "One acceptance rate for every position.")]
-Rates = Annotated[str | None, _option("--rates", "P(the first i drafts are accepted), never rising.", "A1,A2,…")]
-Conditional = Annotated[
-    str | None, _option("--conditional-rates", "Per position, given that those before it were accepted.", "R1,R2,…")
-]
-Counts = Annotated[
-    str | None, _option("--counts", "ROUNDS:accepted at each position; or ACCEPTED/DRAFTED/ROUNDS.", "N:C1,C2,…")
-]
-Histogram = Annotated[str | None, _option("--histogram", "Rounds that accepted 0, 1, … gamma drafts.", "N0,N1,…")]
-TokensPerRound = Annotated[str | None, _option("--tokens-per-round", "Measured, one for each --gamma.", "W1,W2,…")]
-Gammas = Annotated[str | None, _option("--gamma", "Drafts per round: 4, 1,2,4, 1:8 or 1:8:2.", "G")]
-TDecode = Annotated[str | None, _option("--t-decode", "A plain decoding step, as 19.05ms; no unit: seconds.", "TIME")]
-TDraft = Annotated[str | None, _option("--t-draft", "One draft step; a list gives steps 1, 2, ….", "TIME[,…]")]
-TDraftTotal = Annotated[str | None, _option("--t-draft-total", "All drafts of a round, by gamma.", "TIME[,…]")]
-TVerify = Annotated[str | None, _option("--t-verify", "Verification by gamma; one value is assumed flat.", "TIME[,…]")]
-TOverhead = Annotated[str | None, _option("--t-overhead", "The rest of a round; without it S is optimistic.", "TIME")]
-TCatchUp = Annotated[str | None, _option("--t-draft-catch-up", "Extra of a draft step that feeds two tokens.", "TIME")]
-Kind = Annotated[str, _option("--draft-kind", "autoregressive, parallel (heads: one pass) or lookup.", "KIND")]
-Batch = Annotated[int, _option("--batch", "Rows decoded together; the times are those of that batch.")]
-MaxItl = Annotated[str | None, _option("--max-itl", "Longest wait between chunks; bounds a round.", "TIME")]
-Wanted = Annotated[float | None, _option("--wanted-speedup", "Tell the alpha that this speed-up needs.", "S")]
-Table = Annotated[Path | None, _option("--table", "A CSV file with one case for each row.", "FILE")]
-FitOverhead = Annotated[
-    str | None, _option("--fit-overhead", "Fit one overhead for each value of this column of the table.", "COLUMN")
-]
+Alpha = Annotated[float | None, _option("One acceptance rate for every position.")]
+Gammas = Annotated[str | None, _option("Drafts per round: 4, 1,2,4, 1:8 or 1:8:2.", "G")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
-TargetProbs = Annotated[
-    str | None, _option("--target-probs", "By token; positions separated by semicolons.", "P,…[;…]")
-]
-DraftProbs = Annotated[str | None, _option("--draft-probs", "By token; one list for each position.", "P,…[;…]")]
-Names = Annotated[str | None, _option("--names", "Names of the tokens.", "NAME,…")]
-Repeat = Annotated[int | None, _option("--gamma", "Repeat the one position G times, to see the tree.", "G")]
-Rule = Annotated[str, _option("--acceptance-rule", "ratio or match.", "RULE")]
-DraftSampling = Annotated[str, _option("--draft-sampling", "same (drawn) or greedy (its argmax).", "HOW")]
-Svg = Annotated[Path | None, _option("--svg", "Also draw the bars into FILE.", "FILE")]
-Logits = Annotated[str | None, _option("--logits", "Explain sampling settings on these logits instead.", "X,…")]
-Temperature = Annotated[float, _option("--temperature", "Divides the logits; 0 is greedy.")]
-TopK = Annotated[int | None, _option("--top-k", "Keep the K largest.", "K")]
-TopP = Annotated[float | None, _option("--top-p", "Keep the smallest set with this mass.", "P")]
-MinP = Annotated[float | None, _option("--min-p", "Drop what is under this share of the top one.", "P")]
-Penalty = Annotated[float, _option("--repetition-penalty", "Weakens the tokens of --history.")]
-History = Annotated[str | None, _option("--history", "Ids of tokens seen before, counted from 0.", "ID,…")]
-Keep = Annotated[int, _option("--min-tokens-to-keep", "Tokens that no filter may remove.")]
-
-Target = Annotated[str | None, _option("--target", "A shipped shape, a config.json or its folder.", "SHAPE")]
-Draft = Annotated[str | None, _option("--draft", "The same; without it drafts cost nothing.", "SHAPE")]
-Machine = Annotated[str | None, _option("--hardware", "A shipped entry, or a YAML file of your own.", "ENTRY")]
-TensorParallel = Annotated[int, _option("--tensor-parallel", "Devices that share every layer.", "N")]
-Dtype = Annotated[str | None, _option("--dtype", "Of weights, cache and arithmetic; default: the config's.", "DTYPE")]
-BatchSizes = Annotated[str, _option("--batch-size", "Batch sizes, such as 1,8,64.", "N,…")]
-Contexts = Annotated[str, _option("--context", "Tokens in the cache, such as 1000 or 1k,8k (1k is 1024).", "N,…")]
-Calibrate = Annotated[Path | None, _option("--calibrate", "Held-out errors on a CSV of measured times.", "FILE")]
-HoldOut = Annotated[str, _option("--hold-out", "What --calibrate leaves out: batch_size or context.", "AXIS")]
-Forms = Annotated[bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")]
-Alias = Annotated[
-    list[str] | None, _option("--alias", "With --calibrate: what a target or gpu of the table is.", "NAME=ENTRY")
-]
 
 TABLE_OPTIONS = ("table", "fit_overhead", "as_json")
 CALIBRATE_OPTIONS = ("calibrate", "hold_out", "forms", "alias", "dtype")
@@ -88,24 +33,32 @@ PROBS_OPTIONS = ("target_probs", "draft_probs", "names", "gamma", "acceptance_ru
 def predict(
     line: typer.Context,
     alpha: Alpha = None,
-    rates: Rates = None,
-    conditional_rates: Conditional = None,
-    counts: Counts = None,
-    histogram: Histogram = None,
-    tokens_per_round: TokensPerRound = None,
+    rates: Annotated[str | None, _option("P(the first i drafts are accepted), never rising.", "A1,A2,…")] = None,
+    conditional_rates: Annotated[
+        str | None, _option("Per position, given that those before it were accepted.", "R1,R2,…")
+    ] = None,
+    counts: Annotated[
+        str | None, _option("ROUNDS:accepted at each position; or ACCEPTED/DRAFTED/ROUNDS.", "N:C1,C2,…")
+    ] = None,
+    histogram: Annotated[str | None, _option("Rounds that accepted 0, 1, … gamma drafts.", "N0,N1,…")] = None,
+    tokens_per_round: Annotated[str | None, _option("Measured, one for each --gamma.", "W1,W2,…")] = None,
     gamma: Gammas = None,
-    t_decode: TDecode = None,
-    t_draft: TDraft = None,
-    t_draft_total: TDraftTotal = None,
-    t_verify: TVerify = None,
-    t_overhead: TOverhead = None,
-    t_draft_catch_up: TCatchUp = None,
-    draft_kind: Kind = "autoregressive",
-    batch: Batch = 1,
-    max_itl: MaxItl = None,
-    wanted_speedup: Wanted = None,
-    table: Table = None,
-    fit_overhead: FitOverhead = None,
+    t_decode: Annotated[str | None, _option("A plain decoding step, as 19.05ms; no unit: seconds.", "TIME")] = None,
+    t_draft: Annotated[str | None, _option("One draft step; a list gives steps 1, 2, ….", "TIME[,…]")] = None,
+    t_draft_total: Annotated[str | None, _option("All drafts of a round, by gamma.", "TIME[,…]")] = None,
+    t_verify: Annotated[str | None, _option("Verification by gamma; one value is assumed flat.", "TIME[,…]")] = None,
+    t_overhead: Annotated[str | None, _option("The rest of a round; without it S is optimistic.", "TIME")] = None,
+    t_draft_catch_up: Annotated[str | None, _option("Extra of a draft step that feeds two tokens.", "TIME")] = None,
+    draft_kind: Annotated[
+        str, _option("autoregressive, parallel (heads: one pass) or lookup.", "KIND")
+    ] = "autoregressive",
+    batch: Annotated[int, _option("Rows decoded together; the times are those of that batch.")] = 1,
+    max_itl: Annotated[str | None, _option("Longest wait between chunks; bounds a round.", "TIME")] = None,
+    wanted_speedup: Annotated[float | None, _option("Tell the alpha that this speed-up needs.", "S")] = None,
+    table: Annotated[Path | None, _option("A CSV file with one case for each row.", "FILE")] = None,
+    fit_overhead: Annotated[
+        str | None, _option("Fit one overhead for each value of this column of the table.", "COLUMN")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the speed-up from acceptance and times.
@@ -114,7 +67,7 @@ def predict(
     t_draft_s or t_draft_total_s, tokens_per_round or acceptance_rate, and where known t_overhead_s,
     t_draft_catch_up_s, batch_size, speedup_measured.
     """
-    from specgauge.cli.parsing import parse_acceptance, parse_duration_s, parse_durations_s
+    from specgauge.cli.parsing import parse_acceptance, parse_duration_s
     from specgauge.cli.predict import costs_from_options, predict_rows, predict_table, rows_text, table_text
 
     if table is not None:
@@ -134,46 +87,39 @@ def predict(
         },
         gamma,
     )
-    for flag, text in (("--t-decode", t_decode), ("--t-verify", t_verify)):
-        if text is None:
-            raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
-    costs = costs_from_options(
-        acceptance.gammas,
-        t_decode_s=parse_duration_s(t_decode or "", "--t-decode"),
-        t_verify_s=parse_durations_s(t_verify or "", "--t-verify"),
-        t_draft_s=None if t_draft is None else parse_durations_s(t_draft, "--t-draft"),
-        draft_kind_name=draft_kind,
-        t_draft_total_s=None if t_draft_total is None else parse_durations_s(t_draft_total, "--t-draft-total"),
-        t_draft_catch_up_s=0.0
-        if t_draft_catch_up is None
-        else parse_duration_s(t_draft_catch_up, "--t-draft-catch-up"),
-        t_overhead_s=None if t_overhead is None else parse_duration_s(t_overhead, "--t-overhead"),
-    )
-    document = predict_rows(
-        acceptance,
-        costs,
-        batch_size=batch,
-        max_itl_s=None if max_itl is None else parse_duration_s(max_itl, "--max-itl"),
-        wanted_speedup=wanted_speedup,
-    )
+    times = {
+        "t_decode": t_decode,
+        "t_draft": t_draft,
+        "t_draft_total": t_draft_total,
+        "t_verify": t_verify,
+        "t_overhead": t_overhead,
+        "t_draft_catch_up": t_draft_catch_up,
+    }
+    costs = costs_from_options(acceptance.gammas, times, draft_kind)
+    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
+    document = predict_rows(acceptance, costs, batch_size=batch, max_itl_s=limit_s, wanted_speedup=wanted_speedup)
     _print(document, as_json, rows_text)
 
 
 def plan(
     line: typer.Context,
-    target: Target = None,
-    draft: Draft = None,
-    hardware: Machine = None,
-    tensor_parallel: TensorParallel = 1,
-    dtype: Dtype = None,
+    target: Annotated[str | None, _option("A shipped shape, a config.json or its folder.", "SHAPE")] = None,
+    draft: Annotated[str | None, _option("The same; without it drafts cost nothing.", "SHAPE")] = None,
+    hardware: Annotated[str | None, _option("A shipped entry, or a YAML file of your own.", "ENTRY")] = None,
+    tensor_parallel: Annotated[int, _option("Devices that share every layer.", "N")] = 1,
+    dtype: Annotated[str | None, _option("Of weights, cache and arithmetic; default: the config's.", "DTYPE")] = None,
     alpha: Alpha = None,
-    batch_size: BatchSizes = "1,8,64",
-    context: Contexts = "1k",
+    batch_size: Annotated[str, _option("Batch sizes, such as 1,8,64.", "N,…")] = "1,8,64",
+    context: Annotated[str, _option("Tokens in the cache, such as 1000 or 1k,8k (1k is 1024).", "N,…")] = "1k",
     gamma: Gammas = None,
-    calibrate: Calibrate = None,
-    hold_out: HoldOut = "batch_size",
-    forms: Forms = False,
-    alias: Alias = None,
+    calibrate: Annotated[Path | None, _option("Held-out errors on a CSV of measured times.", "FILE")] = None,
+    hold_out: Annotated[str, _option("What --calibrate leaves out: batch_size or context.", "AXIS")] = "batch_size",
+    forms: Annotated[
+        bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")
+    ] = False,
+    alias: Annotated[
+        list[str] | None, _option("With --calibrate: what a target or gpu of the table is.", "NAME=ENTRY")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict a pair on a machine by the roofline, nothing measured.
@@ -212,21 +158,21 @@ def plan(
 
 def explain(
     line: typer.Context,
-    target_probs: TargetProbs = None,
-    draft_probs: DraftProbs = None,
-    names: Names = None,
-    gamma: Repeat = None,
-    acceptance_rule: Rule = "ratio",
-    draft_sampling: DraftSampling = "same",
-    svg: Svg = None,
-    logits: Logits = None,
-    temperature: Temperature = 1.0,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: Penalty = 1.0,
-    history: History = None,
-    min_tokens_to_keep: Keep = 1,
+    target_probs: Annotated[str | None, _option("By token; positions separated by semicolons.", "P,…[;…]")] = None,
+    draft_probs: Annotated[str | None, _option("By token; one list for each position.", "P,…[;…]")] = None,
+    names: Annotated[str | None, _option("Names of the tokens.", "NAME,…")] = None,
+    gamma: Annotated[int | None, _option("Repeat the one position G times, to see the tree.", "G")] = None,
+    acceptance_rule: Annotated[str, _option("ratio or match.", "RULE")] = "ratio",
+    draft_sampling: Annotated[str, _option("same (drawn) or greedy (its argmax).", "HOW")] = "same",
+    svg: Annotated[Path | None, _option("Also draw the bars into FILE.", "FILE")] = None,
+    logits: Annotated[str | None, _option("Explain sampling settings on these logits instead.", "X,…")] = None,
+    temperature: Annotated[float, _option("Divides the logits; 0 is greedy.")] = 1.0,
+    top_k: Annotated[int | None, _option("Keep the K largest.", "K")] = None,
+    top_p: Annotated[float | None, _option("Keep the smallest set with this mass.", "P")] = None,
+    min_p: Annotated[float | None, _option("Drop what is under this share of the top one.", "P")] = None,
+    repetition_penalty: Annotated[float, _option("Weakens the tokens of --history.")] = 1.0,
+    history: Annotated[str | None, _option("Ids of tokens seen before, counted from 0.", "ID,…")] = None,
+    min_tokens_to_keep: Annotated[int, _option("Tokens that no filter may remove.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Explain how drafts are accepted, or what sampling settings do.

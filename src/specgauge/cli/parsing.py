@@ -8,7 +8,6 @@ Every mistake is a ValueError of one line: the place, what is expected, what was
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +18,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.fields import FieldInfo
 
-from specgauge.configs.errors import explain, nearest
+from specgauge.configs.errors import nearest
 from specgauge.model.acceptance.profiles import (
     AcceptanceProfile,
     profile_from_alpha,
@@ -34,6 +31,7 @@ from specgauge.model.acceptance.profiles import (
     profile_from_totals,
 )
 from specgauge.model.checks import LARGEST_GAMMA, FloatArray
+from specgauge.sweeps.store.rows import columns, csv_lines, csv_rows
 
 UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 DEFAULT_GAMMAS = "1:8"
@@ -216,22 +214,16 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-class Row(BaseModel):
-    """A row of a CSV file: its fields are the columns, of numbers or text, None where a cell may be empty."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-RowModel = TypeVar("RowModel", bound=Row)
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Generic[RowModel]):
+class Table(Generic[Row]):
     """The rows of a CSV file, checked, beside their text."""
 
     path: str
     header: Sequence[str]
-    rows: Sequence[RowModel]
+    rows: Sequence[Row]
     texts: Sequence[Sequence[str]]
     """The cells of each row as they stand in the file."""
 
@@ -251,70 +243,31 @@ class Table(Generic[RowModel]):
         return list(values)
 
 
-def read_table(path: str | Path, row_model: type[RowModel]) -> Table[RowModel]:
-    """Read a comma-separated file with a header, each row checked as a `row_model`.
+_TABLE = "correct the table (columns have commas between them)"
 
-    Columns that the model does not have are kept as text, unless they look like one that is missing (`t_decode_ms`).
+
+def read_table(path: str | Path, row_type: type[Row]) -> Table[Row]:
+    """Read a comma-separated file with a header, each row checked as a `row_type`.
+
+    Columns that the type does not have are kept as text, unless they look like one that is missing (`t_decode_ms`).
 
     Raises:
-        ValueError: the file is empty or no text, lacks a needed column or has one twice, or a row or cell is wrong;
-            the message names file, line and column.
+        ValueError: the file is no text or has no row, lacks a needed column or has one twice, or a row or cell is
+            wrong; the message names file, line and column.
         OSError: it cannot be read.
     """
     name = str(path)
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            records = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{name}: expected comma-separated text, got bytes that are no UTF-8") from None
-    except csv.Error as error:
-        raise ValueError(f"{name}: expected comma-separated text, got something else: {error}") from None
-    if len(records) < 2:
-        got = "a header without rows" if records else "an empty file"
-        raise ValueError(f"{name}: expected a header and at least one row, got {got}")
-    (line, first), *rest = records
-    header = [cell.strip() for cell in first]
-    _check_header(f"{name}:{line}", header, row_model)
-    rows = []
-    for line, cells in rest:
-        if len(cells) != len(header):
-            raise ValueError(f"{name}:{line}: expected {len(header)} cells, one a column, got {len(cells)}")
-        values = {
-            column: _value(text, row_model.model_fields.get(column)) for column, text in zip(header, cells, strict=True)
-        }
-        try:
-            rows.append(row_model.model_validate(values))
-        except ValidationError as error:
-            words = explain(error, row_model, values)[0].words.replace("or null", "or an empty cell")
-            raise ValueError(f"{name}:{line}: {words}") from None
-    return Table(path=name, header=header, rows=rows, texts=[cells for _, cells in rest])
-
-
-def _check_header(where: str, header: list[str], row_model: type[Row]) -> None:
-    fields = row_model.model_fields
-    doubled = next((column for column in header if header.count(column) > 1), None)
-    if doubled is not None:
-        raise ValueError(f"{where}: expected every column once, got {doubled!r} {header.count(doubled)} times")
-    needed = [name for name, field in fields.items() if field.is_required()]
-    missing = [name for name in needed if name not in header]
-    if missing:
-        comma = "; columns need commas between them" if len(header) == 1 else ""
-        raise ValueError(
-            f"{where}: expected the columns {', '.join(needed)}, got no {missing[0]} among "
-            f"{', '.join(header)}{did_you_mean(missing[0], header)}{comma}"
-        )
-    for column in set(header) - set(fields):
-        meant = get_close_matches(column, sorted(set(fields) - set(header)), n=1, cutoff=0.85)
-        if meant:
-            raise ValueError(f"{where}: expected {meant[0]}, which is the name and its unit, got {column!r}; rename it")
-
-
-def _value(text: str, field: FieldInfo | None) -> object:
-    """A cell as a number where its column has numbers (the model refuses other text), None where it is empty."""
-    if field is None or field.annotation is str:
-        return text
-    number = parse_number(text)
-    if number is None:
-        return text.strip() or None
-    return int(number) if number.is_integer() else number
+        raise ValueError(f"{name}: expected comma-separated text, got bytes that are no UTF-8; {_TABLE}") from None
+    header, *lines = csv_lines(Path(path), text, _TABLE)
+    known = columns(row_type)
+    for column in header.cells:
+        meant = get_close_matches(column, sorted(set(known) - set(header.cells)), n=1, cutoff=0.85)
+        if column not in known and meant:
+            raise ValueError(f"{name}: expected the column {meant[0]!r}, got {column!r}; rename it")
+    rows = csv_rows(header, lines, row_type, _TABLE)
+    if not rows:
+        raise ValueError(f"{name}: expected at least one row under the header, got none; {_TABLE}")
+    return Table(path=name, header=header.cells, rows=rows, texts=[line.cells for line in lines])

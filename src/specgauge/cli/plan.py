@@ -15,8 +15,9 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from specgauge.cli.parsing import Row, did_you_mean, read_table
+from specgauge.cli.parsing import did_you_mean, read_table
 from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import profile_from_alpha
@@ -26,6 +27,7 @@ from specgauge.model.provenance import Provenance
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
     FORMS,
+    SUM,
     Axis,
     Calibration,
     Comparison,
@@ -41,6 +43,7 @@ from specgauge.model.roofline.step_time import roofline_bounds_s, step_time_s, s
 from specgauge.model.speedup import round_times_s
 from specgauge.model.text_table import milliseconds, text_table
 from specgauge.sweeps.sources import cost_source
+from specgauge.sweeps.store.schema import OPEN, Count, Positive, Text, Whole
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
 FEWEST_ROWS = 8
@@ -228,16 +231,17 @@ def _marks(row: Mapping[str, Any]) -> str:
     return ", ".join(marks)
 
 
-class MeasuredRow(Row):
+@pydantic_dataclass(frozen=True, kw_only=True, config=OPEN)
+class MeasuredRow:
     """A row of a table of measured times."""
 
-    target: Annotated[str, Field(min_length=1)]
-    gpu: Annotated[str, Field(min_length=1)]
-    batch_size: Annotated[int, Field(ge=1)]
-    context: Annotated[int, Field(ge=0)]
-    gamma: Annotated[int, Field(ge=0)]
-    t_decode_s: Annotated[float, Field(gt=0)]
-    t_verify_s: Annotated[float, Field(gt=0)]
+    target: Annotated[Text, Field(min_length=1)]
+    gpu: Annotated[Text, Field(min_length=1)]
+    batch_size: Count
+    context: Whole
+    gamma: Whole
+    t_decode_s: Positive
+    t_verify_s: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +355,7 @@ def fitted_text(calibration: Calibration) -> str:
         "token_s": f"{fitted.token_s * 1e6:.2f} µs a token",
     }
     unsure = calibration.unidentified
-    line = ", ".join(words[name] + (" (not identified)" if name in unsure else "") for name in calibration.form.free)
+    line = ", ".join(words[name] + (" (not identified)" if name in unsure else "") for name in SUM.free)
     count = sum(group.time_s.size for group in calibration.groups)
     if calibration.held_out_error is None:
         return f"{line}; {count} steps, no second value to hold out"

@@ -13,13 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from specgauge.cli.parsing import GivenAcceptance, Row, Table, read_table
-from specgauge.configs.errors import fail, refused
+from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import OneAlpha
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray, positive_times_s, times_s
@@ -46,12 +46,14 @@ from specgauge.model.speedup import (
     within_limits,
 )
 from specgauge.model.text_table import cell_text, milliseconds, text_table
+from specgauge.sweeps.store.schema import OPEN, Count, Positive, expected
 
 ASSUMED_FLAT = "assumed flat"
 GIVEN = "given"
 LEAST_VERIFY_SHARE, MOST_STEPS = 0.5, 10
 """Less than this share of a decode step to verify, or over so many decode steps for each token of a round in any part,
 looks like a time without its unit."""
+FIT_ERRORS = ("mean_abs_error", "worst_abs_error", "loo_mean_abs_error", "loo_worst_abs_error")
 _HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "t_draft_catch_up_s")
 """Columns of a table document that its text leaves out or shows in another form."""
 
@@ -68,23 +70,29 @@ class GivenCosts:
 
 
 def costs_from_options(
-    gammas: Sequence[int],
-    *,
-    t_decode_s: float,
-    t_verify_s: Sequence[float],
-    t_draft_s: Sequence[float] | None = None,
-    draft_kind_name: str = "autoregressive",
-    t_draft_total_s: Sequence[float] | None = None,
-    t_draft_catch_up_s: float = 0.0,
-    t_overhead_s: float | None = None,
+    gammas: Sequence[int], options: Mapping[str, str | None], draft_kind_name: str = "autoregressive"
 ) -> GivenCosts:
-    """The costs typed; lists hold one value or one for each gamma, `t_draft_s` one a step.
+    """The costs typed, by option (None: not given); lists hold one value or one for each gamma, `t_draft` one a step.
 
     Raises:
         ValueError: times that no machine has, lists that do not fit the gammas, or not exactly one of the draft costs.
     """
+
+    def several_s(name: str) -> list[float] | None:
+        text = options[name]
+        return None if text is None else parse_durations_s(text, option_name(name))
+
+    def one_s(name: str) -> float | None:
+        text = options[name]
+        return None if text is None else parse_duration_s(text, option_name(name))
+
     drafts = np.array(gammas)
-    verify = positive_times_s("--t-verify", t_verify_s)
+    t_decode_s, t_verify_s = one_s("t_decode"), several_s("t_verify")
+    for flag, value in (("--t-decode", t_decode_s), ("--t-verify", t_verify_s)):
+        if value is None:
+            raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
+    t_draft_s, t_draft_total_s, t_overhead_s = several_s("t_draft"), several_s("t_draft_total"), one_s("t_overhead")
+    verify = positive_times_s("--t-verify", t_verify_s or [])
     if verify.size not in (1, drafts.size):
         raise ValueError(f"--t-verify: expected one value for all {drafts.size} gammas or one each, got {verify.size}")
     if (t_draft_s is None) == (t_draft_total_s is None):
@@ -96,10 +104,10 @@ def costs_from_options(
         raise ValueError(f"--t-draft-total: expected one value for each of the {drafts.size} gammas, got {total.size}")
     costs = RoundCosts(
         gammas=drafts,
-        t_decode_s=positive_times_s("--t-decode", t_decode_s),
+        t_decode_s=positive_times_s("--t-decode", t_decode_s or 0.0),
         t_draft_total_s=total,
         t_verify_s=np.broadcast_to(verify, drafts.shape),
-        t_draft_catch_up_s=times_s("--t-draft-catch-up", t_draft_catch_up_s),
+        t_draft_catch_up_s=times_s("--t-draft-catch-up", one_s("t_draft_catch_up") or 0.0),
         t_overhead_s=None
         if t_overhead_s is None
         else np.broadcast_to(times_s("--t-overhead", t_overhead_s), drafts.shape),
@@ -208,38 +216,40 @@ def _one_alpha(fit: OneAlpha | None) -> dict[str, Any] | None:
     return None if fit is None else {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict}
 
 
-_Time = Annotated[float | None, Field(ge=0, le=LONGEST_S)]
+_Time = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
+_TimeAbove0 = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
 
 
-class TableRow(Row):
+@pydantic_dataclass(frozen=True, kw_only=True, config=OPEN)
+class TableRow:
     """A case of a table: one draft cost and one form of acceptance, and what is known besides."""
 
-    gamma: Annotated[int, Field(ge=1, le=LARGEST_GAMMA)]
-    t_decode_s: Annotated[float, Field(gt=0, le=LONGEST_S)]
-    t_verify_s: Annotated[float, Field(gt=0, le=LONGEST_S)]
-    t_draft_total_s: _Time = None
+    gamma: Annotated[int, Field(strict=True, ge=1, le=LARGEST_GAMMA)]
+    t_decode_s: _TimeAbove0
+    t_verify_s: _TimeAbove0
+    t_draft_total_s: _Time | None = None
     """C(gamma), or else `t_draft_s`, one step of it."""
-    t_draft_s: Annotated[float | None, Field(ge=0, le=LONGEST_S / LARGEST_GAMMA)] = None
-    tokens_per_round: Annotated[float | None, Field(ge=1)] = None
-    acceptance_rate: Annotated[float | None, Field(ge=0, le=1)] = None
+    t_draft_s: Annotated[float, Field(strict=True, ge=0, le=LONGEST_S / LARGEST_GAMMA)] | None = None
+    tokens_per_round: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] | None = None
+    acceptance_rate: Annotated[float, Field(strict=True, ge=0, le=1)] | None = None
     """One alpha at every position, where tokens_per_round is not given."""
-    t_overhead_s: _Time = None
-    t_draft_catch_up_s: _Time = None
-    batch_size: Annotated[int | None, Field(ge=1)] = None
-    speedup_measured: Annotated[float | None, Field(gt=0)] = None
+    t_overhead_s: _Time | None = None
+    t_draft_catch_up_s: _Time | None = None
+    batch_size: Count | None = None
+    speedup_measured: Positive | None = None
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def __post_init__(self) -> None:
+        """Refuse a row without a cost or acceptance, with two, or with more tokens than a chain of drafts commits."""
         for pair in (("t_draft_total_s", "t_draft_s"), ("tokens_per_round", "acceptance_rate")):
             given = [name for name in pair if getattr(self, name) is not None]
             if len(given) != 1:
-                got = "both" if given else "neither"
-                fail([((pair[0],), refused(None, f"one value, there or in {pair[1]}", got=got))])
+                raise expected(f"one of {' and '.join(pair)}, got {'both' if given else 'neither'}")
         omega, most = self.tokens_per_round, self.gamma + 1
         if omega is not None and omega > most + 1e-9:
-            expected = f"at most {most}, gamma + 1 (all a chain of drafts can commit; draft trees are not covered)"
-            fail([(("tokens_per_round",), refused(omega, expected))])
-        return self
+            raise expected(
+                f"tokens_per_round of at most {most}, gamma + 1 (all a chain of drafts can commit; draft trees are not "
+                f"covered), got {omega:g}"
+            )
 
 
 COMPUTED = ("speedup", "t_round_s", "accepted_draft_tokens", "relative_error", "label")
@@ -256,7 +266,7 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
     taken = next((name for name in COMPUTED if name in table.header), None)
     if taken is not None:
         raise ValueError(
-            f"{table.path}:1: expected no column that predict computes ({', '.join(COMPUTED)}), got {taken!r}; a "
+            f"{table.path}: expected no column that predict computes ({', '.join(COMPUTED)}), got {taken!r}; a "
             "measured speed-up is called speedup_measured"
         )
     gamma = table.column("gamma").astype(np.int64)
@@ -311,7 +321,7 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
 def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.ndarray[Any, Any]:
     """The group of every row that an overhead is fitted to."""
     if "t_overhead_s" in table.header:
-        raise ValueError(f"{table.path}:1: expected a fit only where overheads are not given, got t_overhead_s")
+        raise ValueError(f"{table.path}: expected a fit only where overheads are not given, got t_overhead_s")
     for needed in (column, "speedup_measured"):
         if needed not in table.header:
             raise ValueError(
@@ -324,12 +334,11 @@ def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.nda
 
 
 def _fit_document(column: str, fitted: OverheadFit) -> dict[str, Any]:
-    names = ("mean_abs_error", "worst_abs_error", "loo_mean_abs_error", "loo_worst_abs_error")
     groups = {
-        group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *names)}
+        group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *FIT_ERRORS)}
         for group in fitted.groups
     }
-    return {"column": column, "groups": groups, **{name: getattr(fitted, name) for name in names}}
+    return {"column": column, "groups": groups, **{name: getattr(fitted, name) for name in FIT_ERRORS}}
 
 
 def _errors(errors: FloatArray) -> dict[str, Any] | None:
@@ -413,30 +422,18 @@ def table_text(document: Mapping[str, Any]) -> str:
 
 
 def _fit_table(fit: Mapping[str, Any]) -> str:
-    names = ("mean_abs_error", "worst_abs_error", "loo_mean_abs_error", "loo_worst_abs_error")
-    headings = [
-        cell_text(fit["column"]),
-        "rows",
-        "overhead (ms)",
-        "mean (%)",
-        "worst (%)",
-        "LOO mean (%)",
-        "LOO worst (%)",
-    ]
+    headings = [cell_text(fit["column"]), "rows", "overhead (ms)"]
+    headings += ["mean (%)", "worst (%)", "LOO mean (%)", "LOO worst (%)"]
     total = {"rows": sum(values["rows"] for values in fit["groups"].values()), "t_overhead_s": None, **fit}
-    cells = [
-        [group, values["rows"], milliseconds(values["t_overhead_s"]), *(_hundred(values[name]) for name in names)]
-        for group, values in [*fit["groups"].items(), ("all", total)]
-    ]
+    cells = []
+    for group, values in [*fit["groups"].items(), ("all", total)]:
+        errors = [None if values[name] is None else 100 * values[name] for name in FIT_ERRORS]
+        cells.append([group, values["rows"], milliseconds(values["t_overhead_s"]), *errors])
     return text_table(headings, cells)
 
 
 def _marks(row: Mapping[str, Any], source: str) -> str:
-    marks = [
-        word
-        for word, at in (("best", row["best_gamma"]), ("recommended", row["recommended_gamma"]))
-        if at == row["gamma"]
-    ]
+    marks = [word for word in ("best", "recommended") if row[f"{word}_gamma"] == row["gamma"]]
     if not row["within_limits"]:
         marks.append("over --max-itl")
     if source != "alpha" and row["acceptance_known"] in ("assumed", "extrapolated"):
@@ -489,7 +486,3 @@ def _at_recommended(document: Mapping[str, Any]) -> list[str]:
         found = "no alpha reaches it" if needed is None else f"alpha {needed:.3f} is needed"
         lines.append(f"for S = {document['wanted_speedup']:g} at gamma {at['gamma']}: {found}")
     return lines
-
-
-def _hundred(fraction: float | None) -> float | None:
-    return None if fraction is None else 100 * fraction

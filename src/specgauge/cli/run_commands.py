@@ -41,7 +41,6 @@ def run(
     Takes up an earlier run of the same configuration where it was stopped.
     """
     loaded = _load(config, overrides)
-    from specgauge.reports.html import write_report
     from specgauge.sweeps.run.runner import run as run_sweep
     from specgauge.sweeps.store.files import RUNS
 
@@ -49,7 +48,7 @@ def run(
 
     try:
         with ended_like_ctrl_c():
-            code = run_sweep(loaded, out=folder, fresh=fresh, report=write_report, apart=True)
+            code = run_sweep(loaded, out=folder, fresh=fresh, report=_write_report, apart=True)
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
         again += [part for override in overrides or () for part in ("--set", override)]
@@ -179,6 +178,13 @@ def schema() -> None:
     from specgauge.configs.loader import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _write_report(run_dir: Path) -> Path:
+    """The report of a run, which loads what draws it once everything is measured."""
+    from specgauge.reports.html import write_report
+
+    return write_report(run_dir)
 
 
 def _load(config: str, overrides: Sequence[str] | None) -> Config:

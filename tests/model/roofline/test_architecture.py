@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.configs.hardware import load_shape, shape_names
-from specgauge.model.roofline.architecture import Architecture, architecture_from_config
+from specgauge.model.roofline.architecture import architecture_from_config
+from tests.model.roofline_cases import shape, tiny_config
 
 PUBLISHED_PARAMETERS = {
     "gemma-2-9b": 9_241_705_984,
@@ -26,21 +27,10 @@ PUBLISHED_PARAMETERS = {
 }
 
 
-def shape(name: str) -> Architecture:
-    return architecture_from_config(load_shape(name), name=name)
-
-
-def tiny(**changes: Any) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "model_type": "llama",
-        "num_hidden_layers": 4,
-        "hidden_size": 8,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 16,
-        "vocab_size": 10,
-    }
-    return {key: value for key, value in {**config, **changes}.items() if value != "absent"}
+def tiny4(**changes: Any) -> dict[str, Any]:
+    """Four layers; what is "absent" is left out."""
+    config = tiny_config(**{"num_hidden_layers": 4, **changes})
+    return {key: value for key, value in config.items() if value != "absent"}
 
 
 def test_every_shipped_shape_has_its_published_number_of_parameters() -> None:
@@ -49,23 +39,15 @@ def test_every_shipped_shape_has_its_published_number_of_parameters() -> None:
 
 def test_llama_2_7b_by_hand() -> None:
     model = shape("llama-2-7b")
-    attention = 4 * 4096 * 4096
-    mlp = 3 * 4096 * 11008
-    norms = 2 * 4096
-    assert model.attention_parameters == attention
-    assert model.mlp_parameters == mlp
+    attention, mlp, norms = 4 * 4096 * 4096, 3 * 4096 * 11008, 2 * 4096
     assert model.parameters == 32 * (attention + mlp + norms) + 4096 + 2 * 32000 * 4096
     assert model.matrix_parameters_per_token == 32 * (attention + mlp) + 32000 * 4096
-    assert model.kv_numbers_per_token * 2 == 2 * 32 * 32 * 128 * 2 == 524_288
     assert (model.dtype, model.context_limit, model.tied_embeddings) == ("float16", 4096, False)
 
 
 def test_mixtral_holds_eight_experts_and_uses_two() -> None:
-    model = shape("mixtral-8x7b")
-    expert = 3 * 4096 * 14336
-    attention = 2 * 4096 * (4096 + 1024)
-    assert (model.experts, model.experts_per_token, model.expert_parameters) == (8, 2, expert)
-    assert (model.dense_layers, model.sparse_layers) == (0, 32)
+    model, expert, attention = shape("mixtral-8x7b"), 3 * 4096 * 14336, 2 * 4096 * (4096 + 1024)
+    assert (model.experts, model.experts_per_token, model.sparse_layers, model.dense_layers) == (8, 2, 32, 0)
     assert model.matrix_parameters_per_token == 32 * (attention + 2 * expert + 4096 * 8) + 32000 * 4096
 
 
@@ -104,12 +86,12 @@ def test_gemma_2_alternates_windows_and_ties_its_embeddings_without_saying_so() 
     ],
 )
 def test_windows_by_family(changes: dict[str, Any], windows: tuple[int | None, ...]) -> None:
-    assert architecture_from_config(tiny(**changes), name="m").windows == windows
+    assert architecture_from_config(tiny4(**changes), name="m").windows == windows
 
 
 def test_some_layers_of_a_mixture_can_be_dense() -> None:
     model = architecture_from_config(
-        tiny(
+        tiny4(
             model_type="qwen3_moe",
             num_experts=6,
             num_experts_per_tok=2,
@@ -124,37 +106,32 @@ def test_some_layers_of_a_mixture_can_be_dense() -> None:
 
 
 def test_a_text_config_inside_an_image_model_is_read() -> None:
-    inner = tiny(model_type="gemma3_text", head_dim=2)
+    inner = tiny4(model_type="gemma3_text", head_dim=2)
     model = architecture_from_config({"model_type": "gemma3", "dtype": "bfloat16", "text_config": inner}, name="m")
     assert (model.model_type, model.dtype) == ("gemma3_text", "bfloat16")
-
-
-def test_quantisation_is_kept_as_a_name() -> None:
-    assert architecture_from_config(tiny(quantization_config={"quant_method": "awq"}), name="m").quantization == "awq"
-    assert architecture_from_config(tiny(), name="m").quantization is None
 
 
 @pytest.mark.parametrize(
     ("config", "field"),
     [
-        (tiny(model_type="lama"), "model_type"),
-        (tiny(model_type="absent"), "model_type"),
-        (tiny(num_hidden_layers="absent"), "num_hidden_layers"),
+        (tiny4(model_type="lama"), "model_type"),
+        (tiny4(model_type="absent"), "model_type"),
+        (tiny4(num_hidden_layers="absent"), "num_hidden_layers"),
         ({"model_type": "gpt2", "n_layer": 2}, "n_embd"),
-        (tiny(hidden_size=0), "hidden_size"),
-        (tiny(hidden_size="8"), "hidden_size"),
-        (tiny(hidden_size=True), "hidden_size"),
-        (tiny(num_key_value_heads=3), "num_key_value_heads"),
-        (tiny(hidden_size=10), "num_attention_heads"),
-        (tiny(attention_bias="yes"), "attention_bias"),
-        (tiny(layer_types=["full_attention", "linear_attention", "full_attention", "full_attention"]), "layer_types"),
-        (tiny(layer_types=[]), "layer_types"),
-        (tiny(kv_lora_rank=512), "kv_lora_rank"),
-        (tiny(model_type="mixtral", num_local_experts=2, num_experts_per_tok=3), "num_experts_per_tok"),
-        (tiny(model_type="qwen3"), "head_dim"),
-        (tiny(model_type="opt", ffn_dim=16, max_position_embeddings=9, word_embed_proj_dim=4), "word_embed_proj_dim"),
+        (tiny4(hidden_size=0), "hidden_size"),
+        (tiny4(hidden_size="8"), "hidden_size"),
+        (tiny4(hidden_size=True), "hidden_size"),
+        (tiny4(num_key_value_heads=3), "num_key_value_heads"),
+        (tiny4(hidden_size=10), "num_attention_heads"),
+        (tiny4(attention_bias="yes"), "attention_bias"),
+        (tiny4(layer_types=["full_attention", "linear_attention", "full_attention", "full_attention"]), "layer_types"),
+        (tiny4(layer_types=[]), "layer_types"),
+        (tiny4(kv_lora_rank=512), "kv_lora_rank"),
+        (tiny4(model_type="mixtral", num_local_experts=2, num_experts_per_tok=3), "num_experts_per_tok"),
+        (tiny4(model_type="qwen3"), "head_dim"),
+        (tiny4(model_type="opt", ffn_dim=16, max_position_embeddings=9, word_embed_proj_dim=4), "word_embed_proj_dim"),
         (
-            tiny(model_type="opt", ffn_dim=16, max_position_embeddings=9, do_layer_norm_before=False),
+            tiny4(model_type="opt", ffn_dim=16, max_position_embeddings=9, do_layer_norm_before=False),
             "do_layer_norm_before",
         ),
     ],
@@ -167,7 +144,7 @@ def test_errors_name_the_field(config: Any, field: str) -> None:
 
 def test_a_misspelt_family_names_the_nearest_and_a_list_is_no_config() -> None:
     with pytest.raises(ValueError, match=r"got 'lama' \(nearest: 'llama'\)$"):
-        architecture_from_config(tiny(model_type="lama"), name="m")
+        architecture_from_config(tiny4(model_type="lama"), name="m")
     with pytest.raises(ValueError, match=r"^m: .* got list$"):
         architecture_from_config([1], name="m")  # type: ignore[arg-type]
 
@@ -202,4 +179,3 @@ def test_a_plain_llama_is_the_sum_of_its_matrices(
     query, key = heads * groups * head_dim * hidden, heads * head_dim * hidden
     layer = 2 * query + 2 * key + 3 * hidden * width + 2 * hidden
     assert model.parameters == layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
-    assert model.kv_numbers_per_token == 2 * layers * heads * head_dim

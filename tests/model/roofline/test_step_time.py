@@ -23,10 +23,20 @@ TINY_VECTORS = 40
 
 @pytest.mark.parametrize(
     ("experts", "per_token", "tokens", "expected"),
-    [(8, 2, 5, 8 * (1 - 0.75**5)), (8, 2, 1, 2.0), (8, 2, 0, 0.0), (4, 4, 1, 4.0), (4, 4, 0, 0.0), (4, 4, 9, 4.0)],
+    [
+        (8, 2, 5, 8 * (1 - 0.75**5)),
+        (512, 10, 4, 512 * (1 - (502 / 512) ** 4)),
+        (8, 2, 1, 2.0),
+        (8, 2, 0, 0.0),
+        (4, 4, 1, 4.0),
+        (4, 4, 0, 0.0),
+        (4, 4, 9, 4.0),
+    ],
 )
 def test_experts_touched(experts: int, per_token: int, tokens: int, expected: float) -> None:
     assert float(experts_touched(experts, per_token, tokens)) == pytest.approx(expected, rel=1e-14)
+    with pytest.raises(ValueError, match=rf"^per_token: expected 1 to the {experts} experts, got {experts + 1}$"):
+        experts_touched(experts, experts + 1, tokens)
 
 
 @given(experts=st.integers(1, 300), tokens=st.integers(1, 50), data=st.data())
@@ -35,11 +45,6 @@ def test_experts_touched_lies_between_one_token_and_all(experts: int, tokens: in
     touched = float(experts_touched(experts, per_token, tokens))
     assert per_token * (1 - 1e-12) <= touched <= min(experts, per_token * tokens) * (1 + 1e-12)
     assert touched <= float(experts_touched(experts, per_token, tokens + 1)) * (1 + 1e-12)
-
-
-def test_experts_touched_refuses_more_than_all() -> None:
-    with pytest.raises(ValueError, match=r"^per_token: expected 1 to the 8 experts, got 9$"):
-        experts_touched(8, 9, 1)
 
 
 def test_one_step_of_a_tiny_model_by_hand() -> None:
@@ -55,7 +60,6 @@ def test_one_step_of_a_tiny_model_by_hand() -> None:
     assert float(work.sent_bytes) == 0
     assert float(work.attention_blocks) == 6
     total = float(work.weight_bytes) + float(work.kv_bytes)
-    assert float(work.arithmetic_intensity) == (float(work.matrix_flops) + float(work.attention_flops)) / total
     assert float(step_time_s(work, deployment)) == max(total / 1e3, float(work.flops) / 1e4)
 
 
@@ -102,14 +106,6 @@ def test_tied_embeddings_are_held_once_and_read_all_the_same() -> None:
     )
 
 
-def test_llama_2_7b_reads_its_weights_once_and_its_cache_by_the_token() -> None:
-    work = step_work(deployed("llama-2-7b"), batch_size=[1, 2], context=[1000, 1000])
-    matrices = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096
-    vectors = 65 * 4096
-    assert work.weight_bytes.tolist() == [2 * (matrices + vectors + 4096), 2 * (matrices + vectors + 2 * 4096)]
-    assert work.kv_bytes.tolist() == [524_288 * 1001, 2 * 524_288 * 1001]
-
-
 def test_a_mixture_reads_the_experts_its_tokens_touch() -> None:
     one = step_work(deployed("mixtral-8x7b"), batch_size=1, context=0, tokens=1)
     five = step_work(deployed("mixtral-8x7b"), batch_size=1, context=0, tokens=5)
@@ -121,7 +117,7 @@ def test_a_mixture_reads_the_experts_its_tokens_touch() -> None:
 def test_verifying_reads_hardly_more_and_computes_more() -> None:
     """One token of a dense 16-bit model is about one FLOP a byte; gamma + 1 tokens are gamma + 1."""
     work = step_work(deployed("llama-2-7b"), batch_size=1, context=0, tokens=[1, 5])
-    assert work.arithmetic_intensity == pytest.approx([1.0, 5.0], rel=1e-3)
+    assert work.flops / work.memory_bytes == pytest.approx([1.0, 5.0], rel=1e-3)
 
 
 def test_fitted_efficiencies_enter_where_the_equation_says() -> None:
@@ -156,17 +152,12 @@ def test_memory_and_arithmetic_combine_by_the_exponent(exponent: float, combined
     assert combined <= total <= combined + 2 * attention_s + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("blocks", "factor"),
-    [(1, 1.0), (107, 1.0), (108, 1.0), (128, 1.0), (216, 1.0), (217, 324 / 217), (256, 324 / 256), (512, 540 / 512)],
-)
-def test_attention_waves_of_an_a100(blocks: int, factor: float) -> None:
-    assert float(attention_imbalance(blocks, 108, 2)) == factor
-
-
-def test_attention_is_balanced_without_multiprocessors() -> None:
-    assert attention_imbalance([1, 256], None, 2).tolist() == [1.0, 1.0]
-    assert attention_imbalance([1, 256], 108, None).tolist() == [1.0, 1.0]
+def test_attention_waves_of_an_a100() -> None:
+    factors = {1: 1.0, 107: 1.0, 108: 1.0, 128: 1.0, 216: 1.0, 217: 324 / 217, 256: 324 / 256, 512: 540 / 512}
+    assert attention_imbalance(list(factors), 108, 2).tolist() == list(factors.values())
+    assert (
+        attention_imbalance([1, 256], None, 2).tolist() == attention_imbalance([1, 256], 108, None).tolist() == [1, 1]
+    )
 
 
 @given(blocks=st.integers(1, 5000), multiprocessors=st.integers(1, 300), resident=st.integers(1, 8))

@@ -1,4 +1,4 @@
-"""A device that is made up, with the truth known: what a search for γ is judged on.
+"""A device that is made up, with the truth known: what a search for γ is measured against.
 
 T_verify rises slowly with the tokens of a forward and jumps where they fill another tile; samples have lognormal noise,
 blocks wander together, and the whole machine warms up, or throttles at some moment. A block costs what it takes, the

@@ -6,11 +6,6 @@ Three workers with torch: the one that is killed, the one that is resumed, and t
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,26 +19,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import odd_workers
-from tests.sweeps.apart import KILLED, by_cell, measured, specgauge, wait_for, worker_of
-
-
-@contextmanager
-def killing(run: Path, cell: Cell) -> Iterator[None]:
-    """Kill the process that measures that cell, from outside."""
-    ended = threading.Event()
-
-    def kill() -> None:
-        pid = wait_for(lambda: worker_of(run, cell) or ended.is_set())
-        if not ended.is_set():
-            os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        killer.join()
+from tests.sweeps.apart import KILLED, by_cell, measured, specgauge
 
 
 def write_tiny_pair(folder: Path) -> Path:
@@ -76,7 +52,6 @@ class Ended:
     errors: str
     lines: tuple[JournalLine, ...]
     rows: list[dict[Any, Any]]
-    """Of predictions.csv."""
     page: str
 
 
@@ -84,8 +59,7 @@ def run_to_its_end(config: Path, path: Path) -> Ended:
     code, out, errors = specgauge(config.parent / "stderr", "run", config, "--out", path)
     run = Run.open(path)
     assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
-    page = (path / "report.html").read_text(encoding="utf-8")
-    rows = run.predictions().to_dict("records")
+    page, rows = (path / "report.html").read_text(encoding="utf-8"), run.predictions().to_dict("records")
     return Ended(code=code, out=out, errors=errors, lines=run.journal(), rows=rows, page=page)
 
 
@@ -104,8 +78,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         patched.syspath_prepend(folder)
         patched.setenv("OMP_NUM_THREADS", "1")
         patched.setenv("PYTHONPATH", odd_workers.PATHS)
-        with pytest.MonkeyPatch.context() as accidents, killing(run, cells[4]):
-            accidents.setattr(worker, "WORK", odd_workers.with_accidents("little memory", f"pause in {cells[4].id}"))
+        with pytest.MonkeyPatch.context() as accidents:
+            accidents.setattr(worker, "WORK", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
             first = run_to_its_end(config, run)
         return cells, first, run_to_its_end(config, run)
 
@@ -118,17 +92,10 @@ def test_the_cells_after_the_one_that_was_killed_are_measured(story: Story) -> N
     assert f"pair tiny: killed: {KILLED}\n" in first.errors
     killed = {(line.cell, line.arm, line.reason) for line in first.lines if line.status == "killed"}
     assert killed == {(cells[4].id, arm, KILLED) for arm in arm_names((1, 2))}
-
-
-def test_it_stands_in_the_table_the_answer_and_the_report(story: Story) -> None:
-    _, first, _ = story
-    found = {(row["batch_size"], row["context"], row["gamma"]): (row["status"], row["reason"]) for row in first.rows}
-    assert found[2, 16, 1] == found[2, 16, 2] == ("killed", KILLED)
-    assert [place for place, (status, _) in found.items() if status == "ok"] == [
-        (batch_size, context, gamma)
-        for batch_size, context in [(1, 8), (1, 16), (1, 512), (2, 8), (2, 512), (128, 8), (128, 16)]
-        for gamma in (1, 2)
-    ]
+    found = {(row["batch_size"], row["context"]): (row["status"], row["reason"]) for row in first.rows}
+    assert found[2, 16] == ("killed", KILLED)
+    others = [(cell.batch_size, cell.context) for cell in cells[:8] if cell != cells[4]]
+    assert [point for point, (status, _) in found.items() if status == "ok"] == others
     assert f"batch size 2, context 16: unknown, killed: {KILLED}\n" in first.out
     for text in (first.out, first.page):
         assert "1 of 9 cells killed, first batch size 2, context 16, argmax, decode: its process got" in text
@@ -142,11 +109,7 @@ def test_the_next_run_measures_that_cell_only(story: Story) -> None:
     added = sorted((line.cell, line.arm, line.block) for line in after[len(before) :])
     assert added == sorted((cells[4].id, arm, block) for arm in arm_names((1, 2)) for block in (0, 1))
     assert len(measured(after)) == len(set(measured(after)))
-
-
-def test_out_of_memory_is_a_result_beside_eight_good_cells(story: Story) -> None:
-    cells, _, second = story
-    assert [by_cell(second.lines)[cell.id] for cell in cells] == [{"ok"}] * 8 + [{"oom"}]
+    assert [by_cell(after)[cell.id] for cell in cells] == [{"ok"}] * 8 + [{"oom"}]
     last = second.rows[-1]
     assert (last["batch_size"], last["context"], last["status"]) == (128, 512, "oom")
     assert "memory" in last["reason"]

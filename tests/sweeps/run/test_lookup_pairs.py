@@ -19,15 +19,14 @@ import pandas as pd
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.arms import arm_names
 from specgauge.model.settings import Setting
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
-from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings, collect_timings
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
-from specgauge.sweeps.model_sizes import NO_MODEL, read_model_size, read_sizes
+from specgauge.sweeps.model_sizes import NO_MODEL, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
@@ -35,6 +34,7 @@ from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
 POSITIONS = 17
 SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
@@ -125,60 +125,34 @@ def test_every_rule_and_draft_sampling_is_the_same_to_a_lookup(tmp_path: Path) -
     assert "draft_timed_drawing" not in {warning["code"] for warning in found.warnings}
 
 
-def test_lookup_cells_have_no_catch_up_and_their_hash_is_that_of_their_axes() -> None:
-    lookups, models = plan_cells(config()), plan_cells(config("embedded"))
-    assert [cell.id for cell in lookups] == [cell.id for cell in models]
-    assert [cell.catches_up for cell in (*lookups, *models, *plan_cells(config({"layers": 2})))] == [False] * 2 + [
-        True
-    ] * 4
-    timed = collect_timings(lookups, (1, 2, 3), ())
-    assert set(timed[0].arms) == set(arm_names((1, 2, 3), catches_up=False))
-    assert timed[0].trouble(1)[0] == "unmeasured"
-
-
 def test_lookups_are_held_against_their_round() -> None:
     """Microseconds that double and scatter matter little in rounds of a second; a draft model's do."""
-
-    def arm(name: str, *samples_s: float) -> ArmTimings:
-        blocks = dict(enumerate(np.array(samples_s, dtype=np.float64).reshape(2, -1, 1)))
-        return ArmTimings(arm=name, status="ok", reason="", blocks=blocks, blocks_as_taken_s=blocks)
-
-    def codes(*, catches_up: bool) -> set[str]:
+    samples = {"decode": [1.0] * 10, "verify:1": [1.5] * 10, "draft": [1e-6] * 5 + [2e-6] * 5}
+    blocks = {arm: dict(enumerate(np.reshape(taken, (2, 5, 1)))) for arm, taken in samples.items()}
+    arms = {
+        arm: ArmTimings(arm=arm, status="ok", reason="", blocks=own, blocks_as_taken_s=own)
+        for arm, own in blocks.items()
+    }
+    for catches_up, expected in ((False, set()), (True, {"not_converged", "drift"})):
         cell = Cell(pair="p", mode="eager", chain="argmax", batch_size=1, context=64, catches_up=catches_up)
-        arms = [arm("decode", *[1.0] * 10), arm("verify:1", *[1.5] * 10), arm("draft", *[1e-6] * 5, *[2e-6] * 5)]
-        timed = CellTimings(cell=cell, arms={one.arm: one for one in arms})
-        return {warning.code for warning in timing_warnings(config(grid={"gamma": 1}), "p", [timed])}
-
-    assert codes(catches_up=False) == set()
-    assert codes(catches_up=True) == {"not_converged", "drift"}
+        found = timing_warnings(config(grid={"gamma": 1}), "p", [CellTimings(cell=cell, arms=arms)])
+        assert {warning.code for warning in found} == expected
 
 
-def test_recorded_lookups_say_of_themselves_what_texts_say() -> None:
-    texts = recorded_texts(lookup_frame(3))
-    assert (texts.prompts, texts.positions, texts.null_share) == (3, 51, 0.0)
-    assert texts.covers(80)
-    assert sorted(set(texts.overlaps("match", "greedy").tolist())) == [1.0]
-    rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
-    assert texts.chain_check(rounds, SETTING).consistent
+def test_lookups_of_another_chain_are_noticed() -> None:
+    """Proposals that the target held certain, and that no text has, against lookups as they were recorded."""
 
+    def check(frame: pd.DataFrame) -> tuple[float | None, bool]:
+        texts = recorded_texts(frame)
+        rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
+        found = texts.chain_check(rounds, SETTING)
+        return found.deviation_per_position, found.consistent
 
-def test_texts_of_another_chain_are_noticed() -> None:
-    """Proposals that the target held certain, and that no text has."""
-    frame = lookup_frame().assign(match_length=0)
+    frame = lookup_frame()
+    assert check(frame)[1]
+    frame["match_length"] = 0
     frame["rejected_target_prob"] = frame["proposed_length"].map({0: math.nan, 3: 1.0})
-    texts = recorded_texts(frame)
-    rounds = texts.rounds(SETTING, gammas=[1], max_new_tokens=POSITIONS + 1)
-    check = texts.chain_check(rounds, SETTING)
-    assert (check.deviation_per_position, check.consistent) == (-1.0, False)
-
-
-SHAPE = {
-    "model_type": "llama", "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "hidden_size": 32, "vocab_size": 100, "max_position_embeddings": 128, "dtype": "bfloat16",
-}  # fmt: skip
-TENSORS = {"model.embed_tokens.weight": (100, 32), "model.norm.weight": (32,)} | {
-    f"model.layers.{layer}.mlp.weight": (10, 32) for layer in range(4)
-}
+    assert check(frame) == (-1.0, False)
 
 
 @pytest.fixture
@@ -188,47 +162,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 def described(folder: Path, draft: Any) -> Config:
-    return config(
-        draft,
-        pairs=[{"name": "p", "target": str(folder), "draft": draft}],
-        workload={"prompts": str(folder.parent / "prompts.jsonl"), "max_new_tokens": 16},
-    )
+    prompts = {"prompts": str(folder.parent / "prompts.jsonl"), "max_new_tokens": 16}
+    return config(pairs=[{"name": "p", "target": str(folder), "draft": draft}], workload=prompts)
 
 
-def test_the_first_layers_share_the_targets_weights_but_for_their_cache(folder: Path) -> None:
-    asked = described(folder, {"layers": 1})
-    sizes = read_sizes(asked)["p"]
-    assert sizes.target is not None
-    assert sizes.draft is not None
-    assert (sizes.target.parameters, sizes.draft.parameters) == (3232 + 4 * 320, 3232 + 320)
-    cells = plan_cells(asked)
-    found = memory_bytes(asked, sizes, cells)
-    alone = memory_bytes(asked, read_sizes(described(folder, "ngram"))["p"], cells)
-    assert found["weights"] == alone["weights"] == 2 * (3232 + 4 * 320)
-    # keys and values of 4 and of 1 layers: 2 · layers · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 2 bytes
-    assert alone["keys and values"] == 2 * 4 * 2 * 8 * 68 * 2 * 2
-    assert found["keys and values"] == 2 * 5 * 2 * 8 * 68 * 2 * 2
-
-
-def test_lookups_need_no_memory_and_little_time(folder: Path) -> None:
-    asked = described(folder, "ngram")
-    sizes = read_sizes(asked)["p"]
-    assert sizes.draft == NO_MODEL
-    alone, beside = (
-        time_estimate(one, one.pairs[0], read_sizes(one)["p"], prompts=20)
-        for one in (asked, described(folder, str(folder)))
-    )
-    assert alone is not None
-    assert beside is not None
-    assert alone.acceptance_s < beside.acceptance_s
-
-
-def test_more_layers_than_the_target_can_spare_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"pair 'p': draft layers: .* 1 to 3 .* 4"):
-        read_sizes(described(folder, {"layers": 4}))
-    size = read_model_size(config(str(folder)).pairs[0].target, role="target", layers=2)
-    assert size is not None
-    assert size.layers == 2
+def test_what_drafts_without_a_model_of_its_own_needs_little(folder: Path) -> None:
+    """The first layers share the target's weights but for their cache; lookups need no memory and little time."""
+    drafts = {"layers": {"layers": 1}, "lookups": "ngram", "model": str(folder)}
+    asked = {name: described(folder, draft) for name, draft in drafts.items()}
+    sizes = {name: read_sizes(one)["p"] for name, one in asked.items()}
+    weights, layer = 4224 * 4, 2 * 2 * 8 * 68 * 2 * 4
+    # keys and values of a layer: 2 · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 4 bytes
+    found = {name: memory_bytes(one, sizes[name], plan_cells(one)) for name, one in asked.items()}
+    assert {name: (one["weights"], one["keys and values"]) for name, one in found.items()} == {
+        "layers": (weights, 3 * layer), "lookups": (weights, 2 * layer), "model": (2 * weights, 4 * layer),
+    }  # fmt: skip
+    assert sizes["lookups"].draft == NO_MODEL
+    times = {name: time_estimate(one, one.pairs[0], sizes[name], prompts=20) for name, one in asked.items()}
+    seconds = {name: one and one.acceptance_s for name, one in times.items()}
+    assert 0 < (seconds["lookups"] or 0) < (seconds["model"] or 0)
+    with pytest.raises(ValueError, match=r"pair 'p': draft layers: expected 1 to 1 of the target's 2, got 2"):
+        read_sizes(described(folder, {"layers": 2}))
 
 
 @pytest.mark.parametrize(
@@ -243,4 +197,4 @@ def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_oth
         prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
         PairRun(Session(opened, asked.pairs[0], prompts, Progress())).measure()
     assert fake.loaded[: len(loaded)] == loaded
-    assert len(fake.judged) == 1
+    assert len(fake.recorded) == 1

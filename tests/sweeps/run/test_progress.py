@@ -15,28 +15,26 @@ Event = tuple[float, int] | tuple[float, int, float]
 
 
 def shown(
-    total: int, events: Sequence[Event], done: int = 0, limits: Limits = NO_LIMITS
-) -> tuple[list[str], list[tuple[float, float | None, str]]]:
-    """The lines printed after the stage's own, and what the bar showed after each event: steps, end, time left."""
+    total: int, events: Sequence[Event], done: int, limits: Limits
+) -> tuple[list[str], list[tuple[float, float | None]]]:
+    """The lines printed after the stage's own, and the steps and end that the bar showed after each event."""
     stream, now = io.StringIO(), [0.0]
     lines, bars = Lines(stream, now=lambda: now[0]), Bars(io.StringIO(), now=lambda: now[0])
     ends = []
     for progress in (lines, bars):
         now[0] = 0.0
+        progress.start("before", total=9)
+        progress.set_aside(5.0)
+        progress.advance(4)
         progress.start("stage", total, done, limits)
         for second, steps, *aside in events:
             now[0] = second
             progress.set_aside(sum(aside))
             progress.advance(steps)
-            for task in bars.drawn.tasks:
-                ends.append((task.completed, task.total, task.fields["left"]))
-    stage, *said = stream.getvalue().splitlines()
-    assert stage == "stage …"
+            ends += [(task.completed, task.total) for task in bars.drawn.tasks[1:]]
+    before, stage, *said = stream.getvalue().splitlines()
+    assert (before, stage) == ("before …", "stage …")
     return [line.removeprefix("stage: ") for line in said], ends
-
-
-def test_lines_say_progress_now_and_then() -> None:
-    assert shown(3, [(1, 1), (11, 1), (12, 1), (21.5, 1)])[0] == ["2 of 3", "4 of 4"]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +65,12 @@ def test_lines_say_progress_now_and_then() -> None:
         (1000, 0, Limits(work_s=60.0), [(12, 4)], ["4 of 1000, about 48 s left"]),  # the limit, not the pace
         (10, 0, NO_LIMITS, [(25, 4, 20.0)], ["4 of 10, about 8 s left"]),  # what is set aside is no part of the pace
         (80, 0, Limits(work_s=90.0, wall_s=100.0), [(80, 8, 40.0)], ["8 of 80, about 20 s left"]),  # but of its own
+        (80, 0, Limits(work_s=0.0, least=8), [(15, 3)], ["3 of 80, about 25 s left"]),  # 5 more that are done anyway
+        (
+            80, 10, Limits(work_s=60.0), [(20, 8), (80, 8, 40.0), (110, 1)],
+            ["18 of 80, about 40 s left", "26 of 80, about 20 s left", "27 of 80, its time is up"],
+        ),
+        (3, 0, NO_LIMITS, [(1, 1), (11, 1), (12, 1), (21.5, 1)], ["2 of 3", "4 of 4"]),  # one in ten seconds
     ],
 )  # fmt: skip
 def test_lines_say_the_time_left(
@@ -75,42 +79,28 @@ def test_lines_say_the_time_left(
     assert shown(total, events, done, limits)[0] == lines
 
 
-def test_a_new_stage_has_a_pace_of_its_own() -> None:
-    stream, now = io.StringIO(), [0.0]
-    lines = Lines(stream, now=lambda: now[0])
-    for seconds, aside, steps in ((25.0, 20.0, 4), (25.0, 0.0, 5)):
-        lines.start("decoding", total=10)
-        now[0] += seconds
-        lines.set_aside(aside)
-        lines.advance(steps)
-    assert stream.getvalue().splitlines()[3] == "decoding: 5 of 10, about 25 s left"
-
-
-def test_the_end_of_a_bar_moves_to_where_the_limit_should_be() -> None:
-    """15 steps in 45 s: 20 in 60 s."""
-    events = [(15.0, 5), (30.0, 5), (45.0, 5), (60.0, 30), (75.0, 5)]
-    ends = shown(20, events, 10, Limits(work_s=60.0, is_fewest=True))[1]
-    assert [end[:2] for end in ends] == [(15, 20), (20, 20), (25, 30), (55, 55), (60, 60)]
-
-
-def test_a_stage_that_its_limit_cuts_short_never_foresees_more_than_that() -> None:
-    """8 blocks in 20 s, then a warm-up of 40 s that is no part of the 60 s of decoding; the last block runs over."""
-    lines, ends = shown(80, [(20.0, 8), (80.0, 8, 40.0), (110.0, 1)], 10, Limits(work_s=60.0))
-    assert lines == ["18 of 80, about 40 s left", "26 of 80, about 20 s left", "27 of 80, its time is up"]
-    assert [end[:2] for end in ends] == [(18, 34), (26, 34), (27, 27)]
-
-
-def test_the_least_is_foreseen_whatever_the_limit() -> None:
-    """Every cell gets its first block: 3 of 8 are decoded when no second is left, at 5 s each."""
-    lines, ends = shown(80, [(15.0, 3)], limits=Limits(work_s=0.0, least=8))
-    assert lines == ["3 of 80, about 25 s left"]
-    assert ends == [(3, 8, "about 25 s left")]
-
-
-def test_a_stage_that_passes_what_was_foreseen_continues_to_its_limit() -> None:
-    """A search for γ may take more blocks than it should: 30 in 30 s, and 30 s more."""
-    ends = shown(20, [(15.0, 10), (30.0, 20)], limits=Limits(work_s=60.0))[1]
-    assert ends == [(10, 20, "about 15 s left"), (30, 60, "at most 30 s left")]
+@pytest.mark.parametrize(
+    ("total", "done", "limits", "events", "ends"),
+    [
+        (  # the end moves to where the limit should be: 15 steps in 45 s are 20 in 60 s
+            20, 10, Limits(work_s=60.0, is_fewest=True), [(15, 5), (30, 5), (45, 5), (60, 30), (75, 5)],
+            [(15, 20), (20, 20), (25, 30), (55, 55), (60, 60)],
+        ),
+        (  # 8 blocks in 20 s, then a warm-up of 40 s that is no part of the 60 s of decoding; the last block runs over
+            80, 10, Limits(work_s=60.0), [(20, 8), (80, 8, 40.0), (110, 1)], [(18, 34), (26, 34), (27, 27)],
+        ),
+        (  # every cell gets its first block: 3 of 8 are decoded when no second is left
+            80, 0, Limits(work_s=0.0, least=8), [(15, 3)], [(3, 8)],
+        ),
+        (  # a search for γ may take more blocks than it should: 30 in 30 s, and 30 s more
+            20, 0, Limits(work_s=60.0), [(15, 10), (30, 20)], [(10, 20), (30, 60)],
+        ),
+    ],
+)  # fmt: skip
+def test_a_bar_ends_where_its_stage_should(
+    total: int, done: int, limits: Limits, events: Sequence[Event], ends: list[tuple[int, int]]
+) -> None:
+    assert shown(total, events, done, limits)[1] == ends
 
 
 def test_bars_draw_what_is_a_name_as_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,8 @@ from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
-from tests.sweeps import made, odd_workers
+from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
 
@@ -67,9 +63,9 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     ]  # fmt: skip
     before = (path / "cells.jsonl").read_bytes()
     bench.measured.clear()
-    bench.judged.clear()
+    bench.recorded.clear()
     assert run(path, made.config(grid=GRID, threads=3)) == 0
-    assert (bench.measured, bench.judged) == ([], [])
+    assert (bench.measured, bench.recorded) == ([], [])
     assert (path / "cells.jsonl").read_bytes() == before
     prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
     assert prompts[1] == {
@@ -77,83 +73,47 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     }  # fmt: skip
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from specgauge.sweeps.run import runner
-from tests.sweeps import made
-from tests.sweeps.fake_bench import FakeBench, install
-from tests.sweeps.run.test_runner import NINE, UNKNOWN
-runner.read_sizes = lambda config: {"p": UNKNOWN}
-install(FakeBench(kill_after=int(sys.argv[2]), oom_at={(4, 66)}))
-runner.run(made.config(grid=NINE), out=Path(sys.argv[1]))
-"""
-
-
-def test_killed_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "run"
+def test_interrupted_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Path, bench: FakeBench) -> None:
+    path, config = tmp_path / "run", made.config(grid=NINE)
     done = 4 * ARMS * BLOCKS + 5
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), str(done)],
-        env={**os.environ, "PYTHONPATH": odd_workers.PATHS},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    bench.oom_at, bench.interrupt_after = {(4, 66)}, done
+    with pytest.raises(KeyboardInterrupt):
+        run(path, config)
+    assert len(Run.open(path).journal()) == done
     with (path / "cells.jsonl").open("ab") as journal:
         journal.write(b'{"schema": 1, "torn')
-    fake = FakeBench(oom_at={(4, 66)})
-    use(fake, monkeypatch)
+    bench.interrupt_after = None
+    bench.measured.clear()
+    bench.recorded.clear()
 
-    assert run(path, made.config(grid=NINE)) == 0
-    places = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
-    assert sorted({(b, s) for b, s, _, _ in fake.measured}) == places[4:8]
-    assert len(fake.measured) == 4 * ARMS * BLOCKS - 5
-    assert fake.judged == []
+    assert run(path, config) == 0
+    points = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
+    assert sorted({(b, s) for b, s, _, _ in bench.measured}) == points[4:8]
+    assert (len(bench.measured), bench.recorded) == (4 * ARMS * BLOCKS - 5, [])
     lines = Run.open(path).journal()
     assert len({line.key for line in lines}) == len(lines)
     statuses = {(line.axes["batch_size"], line.axes["context"], line.status) for line in lines}
-    assert statuses == {(*place, "ok") for place in places[:8]} | {(4, 66, "oom")}
+    assert statuses == {(*point, "ok") for point in points[:8]} | {(4, 66, "oom")}
 
 
-def test_a_failed_cell_loses_no_other_and_is_tried_again(
-    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("status", ["failed", "oom"])
+def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], status: str
 ) -> None:
-    path = tmp_path / "run"
-    bench.fail_at = {(2, 65)}
-    assert run(path) == 1
+    path, failed = tmp_path / "run", status == "failed"
+    reason = "RuntimeError: bad" if failed else "OutOfMemoryError: full"
+    points = bench.fail_at if failed else bench.oom_at
+    points.add((2, 65))
+    assert run(path) == int(failed)
     assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
-    text = capsys.readouterr().out
-    assert "batch size 2, context 65: unknown, failed: RuntimeError: bad" in text
-    bench.fail_at.clear()
+    assert f"batch size 2, context 65: unknown, {status}: {reason}" in capsys.readouterr().out
+    points.clear()
     bench.measured.clear()
     assert run(path) == 0
-    assert {(b, s) for b, s, _, _ in bench.measured} == {(2, 65)}
-    assert len(bench.measured) == ARMS * BLOCKS
-    assert "RuntimeError" not in capsys.readouterr().out
-
-
-def test_out_of_memory_is_a_result(tmp_path: Path, bench: FakeBench) -> None:
-    path = tmp_path / "run"
-    bench.oom_at = {(2, 65)}
-    assert run(path) == 0
-    bench.oom_at.clear()
-    bench.measured.clear()
-    assert run(path) == 0
-    assert bench.measured == []
-    last = [row for row in Run.open(path).predictions().to_dict("records") if row["batch_size"] == 2][-1]
-    assert (last["status"], last["reason"]) == ("oom", "OutOfMemoryError: full")
-
-
-def test_an_interruption_keeps_every_block(tmp_path: Path, bench: FakeBench) -> None:
-    bench.interrupt_after = 10
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "run")
-    assert len(Run.open(tmp_path / "run").journal()) == 10
-    bench.interrupt_after = None
-    assert run(tmp_path / "run") == 0
-    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    assert {(b, s) for b, s, _, _ in bench.measured} == ({(2, 65)} if failed else set())
+    assert len(bench.measured) == (ARMS * BLOCKS if failed else 0)
+    last = Run.open(path).predictions().to_dict("records")[-1]
+    assert (last["context"], last["status"], last["reason"]) == ((65, "ok", "") if failed else (65, status, reason))
 
 
 def test_a_pair_that_cannot_be_loaded_loses_no_other(
@@ -166,58 +126,51 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "pair p, sampling greedy\n  batch size 1, context 64: speculate" in out
     assert "batch size 1, context 64: unknown, unmeasured: not measured yet" in out
+    bench.load_error = {}
+    assert run(tmp_path / "run", config) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "prompts.jsonl").read_text().splitlines()]
+    assert sorted((line["pair"], line["prompt"]) for line in lines) == [
+        (pair, n) for pair in ("bad", "p") for n in range(10)
+    ]
 
 
 def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: FakeBench) -> None:
     bench.load_error = {"p": ValueError("pair 'p': target and draft use different tokenizers")}
     with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
         run(tmp_path / "run")
-    bench.load_error = {}
-    assert run(tmp_path / "run", made.config(seed=3)) == 0
-
-
-def test_models_that_do_not_fit_are_out_of_memory_everywhere(tmp_path: Path, bench: FakeBench) -> None:
     bench.load_error = {"p": OutOfMemoryError("139 GiB")}
-    assert run(tmp_path / "run") == 0
+    assert run(tmp_path / "run", made.config(seed=3)) == 0
     table = Run.open(tmp_path / "run").predictions()
-    assert set(table["status"]) == {"oom"}
-    assert set(table["reason"]) == {"loading: OutOfMemoryError: 139 GiB"}
+    assert (set(table["status"]), set(table["reason"])) == ({"oom"}, {"loading: OutOfMemoryError: 139 GiB"})
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "reason"),
-    [
-        (OutOfMemoryError("full"), 0, "oom: OutOfMemoryError: full"),
-        (RuntimeError("odd"), 1, "failed: RuntimeError: odd"),
-    ],
+    ("error", "reason"),
+    [(OutOfMemoryError("full"), "oom: OutOfMemoryError: full"), (RuntimeError("odd"), "failed: RuntimeError: odd")],
 )
-def test_acceptance_that_fails_loses_no_timing(
-    tmp_path: Path, bench: FakeBench, error: Exception, code: int, reason: str
-) -> None:
+def test_acceptance_that_fails_loses_no_timing(tmp_path: Path, bench: FakeBench, error: Exception, reason: str) -> None:
     bench.acceptance_error = error
     path = tmp_path / "run"
-    assert run(path) == code
-    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    assert run(path) == int(reason.startswith("failed"))
     table = Run.open(path).predictions()
-    assert set(table["reason"]) == {reason}
-    assert set(table["t_decode_s"]) == {1.0}
+    assert (set(table["reason"]), set(table["t_decode_s"])) == ({reason}, {1.0})
     bench.acceptance_error = None
     assert run(path) == 0
     assert set(Run.open(path).predictions()["status"]) == {"ok"}
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
 
 
-@pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize("broken", ["a", "b"])
+@pytest.mark.parametrize(("sequential", "broken"), [(False, "a"), (True, "b")])
 def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool, broken: str
 ) -> None:
     """Its texts cannot be written, so no acceptance is; the next run tries it again."""
     path, generate = tmp_path / "run", sys.modules["specgauge.bench.decoding.plain"]
-    write = generate.generate_plain
+    write, error = generate.generate_plain, NonFiniteLogitsError("pair 'p' target", 3, 7)
 
     def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
         if (settings.temperature == 0.0) == (broken == "a"):
-            raise NonFiniteLogitsError("pair 'p' target", 3, 7)
+            raise error
         return write(model, prompts, settings, **options)
 
     monkeypatch.setattr(generate, "generate_plain", refuse)
@@ -228,50 +181,7 @@ def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     assert [file.name for file in (path / "acceptance").iterdir()] == [acceptance_file_name("p", kept)]
     table = Run.open(path).predictions()
     reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
-    assert reasons[broken] == {
-        "failed: NonFiniteLogitsError: pair 'p' target: prompt 3: the logits of token 7 of its text are NaN or "
-        "infinite; its weights are corrupt, or need a wider dtype, such as bfloat16 or float32"
-    }
-    assert reasons[kept] == {""}
+    assert reasons == {broken: {f"failed: NonFiniteLogitsError: {error}"}, kept: {""}}
     monkeypatch.setattr(generate, "generate_plain", write)
     assert run(path, config) == 0
     assert len(list((path / "acceptance").iterdir())) == 2
-
-
-def test_two_pairs_keep_their_prompts_apart(tmp_path: Path, bench: FakeBench) -> None:
-    config = made.config(pairs=pairs("p", "q"))
-    run(tmp_path / "run", config)
-    run(tmp_path / "run", config)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "prompts.jsonl").read_text().splitlines()]
-    assert [(line["pair"], line["prompt"]) for line in lines] == [(p, n) for p in "pq" for n in range(10)]
-
-
-def test_a_full_disk_ends_the_run_and_keeps_what_was_measured(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run"
-    written = os.write
-
-    def full(descriptor: int, data: Any) -> int:
-        if len(bench.measured) == 7:
-            raise OSError(28, "No space left on device")
-        return written(descriptor, data)
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StorageError, match="No space left on device: what was measured before is kept"):
-        run(path)
-    monkeypatch.undo()
-    use(bench, monkeypatch)
-    assert len(Run.open(path).journal()) == 7
-    assert run(path) == 0
-    assert len(bench.measured) == CELLS * ARMS * BLOCKS
-
-
-def test_another_config_is_refused_before_anything_is_loaded(tmp_path: Path, bench: FakeBench) -> None:
-    run(tmp_path / "run")
-    bench.loaded.clear()
-    with pytest.raises(ValueError, match="seed was 0, is now 9"):
-        run(tmp_path / "run", made.config(grid=GRID, seed=9))
-    assert bench.loaded == []
-    assert run(tmp_path / "run", made.config(grid=GRID, seed=9), fresh=True) == 0
-    assert (tmp_path / "run.old-1").is_dir()

@@ -75,16 +75,14 @@ def timings(run: Run) -> CellTimings:
     return cell
 
 
-def test_gammas_left_out_are_skipped_with_their_bound(tmp_path: Path) -> None:
-    cell = timings(searched_run(tmp_path))
+def test_blocks_after_the_line_make_it_out_of_date(tmp_path: Path) -> None:
+    """The search was resumed for another question, and then timed γ = 1."""
+    cell = timings(searched_run(tmp_path / "run"))
     assert [cell.trouble(gamma) for gamma in (1, 2, 3)] == [("skipped", RULED_OUT), ("ok", ""), ("skipped", RULED_OUT)]
     assert (cell.arms["verify:1"].search, cell.arms["verify:2"].search) == ("decided", "")
     assert cell.arms["verify:1"].median_s == pytest.approx([made.T_VERIFY_S])
-
-
-def test_blocks_after_the_line_make_it_out_of_date(tmp_path: Path) -> None:
-    """The search was resumed for another question, and then timed γ = 1."""
-    cell = timings(searched_run(tmp_path, {arm: range(6) for arm in (*BASE, "verify:1", "verify:2", "verify:3")}))
+    blocks = {arm: range(6) for arm in (*BASE, "verify:1", "verify:2", "verify:3")}
+    cell = timings(searched_run(tmp_path / "again", blocks))
     assert cell.trouble(1) == ("ok", "")
     assert (cell.arms["verify:1"].reason, cell.arms["verify:1"].search) == ("", "")
 
@@ -105,11 +103,8 @@ def test_arms_of_slow_blocks_are_taken_at_the_pace_of_all(tmp_path: Path) -> Non
 def test_predictions_say_why_a_gamma_has_no_speedup(tmp_path: Path) -> None:
     predictions = predict(searched_run(tmp_path))
     rows = {row["gamma"]: row for row in predictions.rows}
-    assert {gamma: (row["status"], row["reason"]) for gamma, row in rows.items()} == {
-        1: ("skipped", RULED_OUT),
-        2: ("ok", ""),
-        3: ("skipped", RULED_OUT),
-    }
+    found = [(row["status"], row["reason"]) for row in rows.values()]
+    assert found == [("skipped", RULED_OUT), ("ok", ""), ("skipped", RULED_OUT)]
     assert rows[1]["speedup"] is rows[3]["speedup"] is None
     assert rows[2]["p_best"] == 1.0
     (entry,) = predictions.recommendations
@@ -117,41 +112,26 @@ def test_predictions_say_why_a_gamma_has_no_speedup(tmp_path: Path) -> None:
     assert {warning["code"] for warning in predictions.warnings}.isdisjoint({"skipped", "not_converged"})
 
 
-def test_a_search_that_ended_too_early_is_warned_of(tmp_path: Path) -> None:
+def test_a_search_that_ended_too_early_is_warned_of_and_so_is_drift_in_what_was_taken(tmp_path: Path) -> None:
     reason = "left out: time or blocks are spent; S at most 1.6, best is 1.2 so far"
-    run = searched_run(tmp_path, skipped={**SKIPPED, "verify:3": (4, reason)}, ended="spent")
-    found = {warning.code: warning for warning in timing_warnings(run.config, "p", [timings(run)])}
-    assert found["search_left_open"].message == (
-        "pair p: in 1 of 1 cell the search for γ ended while others could still be best; first batch size 1, context "
-        f"64, argmax, verify:3: {reason}"
-    )
-    assert "skipped" not in found
-
-
-def test_drift_is_told_of_what_was_taken(tmp_path: Path) -> None:
+    skipped = {**SKIPPED, "verify:3": (4, reason)}
     blocks = {arm: range(4) for arm in (*BASE, "verify:2")}
-    run = searched_run(tmp_path, blocks, {}, {2: 1.5, 3: 1.5})
-    found = {warning.code for warning in timing_warnings(run.config, "p", [timings(run)])}
+    run = searched_run(tmp_path, blocks, skipped, {2: 1.5, 3: 1.5}, ended="spent")
+    found = {warning.code: warning for warning in timing_warnings(run.config, "p", [timings(run)])}
+    assert found["search_left_open"].message.endswith(f"context 64, argmax, verify:3: {reason}")
     assert "drift" in found
+    assert "skipped" not in found
 
 
 def test_every_setting_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     run = searched_run(tmp_path, acceptance_rule=["ratio", "match"])
     (cell,) = plan_cells(run.config)
     questions = search_questions(run, "p", [cell])[cell.id]
-    assert [one.label for one in questions] == [
-        "sampling greedy, same draft, ratio rule",
-        "sampling greedy, same draft, match rule",
-    ]
+    labels = [f"sampling greedy, same draft, {rule} rule" for rule in ("ratio", "match")]
+    assert [one.label for one in questions] == labels
     assert questions[0].acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
     assert questions[0].acceptance.tokens_per_round.shape == (51, 3)
     assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
-
-
-def test_one_setting_needs_no_name_and_without_acceptance_there_is_none(tmp_path: Path) -> None:
-    run = searched_run(tmp_path)
-    (cell,) = plan_cells(run.config)
-    assert [one.label for one in search_questions(run, "p", [cell])[cell.id]] == [""]
     (tmp_path / "acceptance" / acceptance_file_name("p", "greedy")).unlink()
     assert search_questions(run, "p", [cell]) == {}
 
@@ -159,49 +139,42 @@ def test_one_setting_needs_no_name_and_without_acceptance_there_is_none(tmp_path
 def measure(
     path: Path, monkeypatch: pytest.MonkeyPatch, bench: FakeBench, **changes: Any
 ) -> tuple[PairOutcome, list[dict[str, Any]], str]:
-    """Measure the pair; its outcome, what the search was called with, and what was said."""
+    """Measure the pair; its outcome, the questions of each search by cell, and what was said."""
     calls: list[dict[str, Any]] = []
 
     def measure_adaptively(pair: Any, cells: Sequence[TimingCell], *, questions: Any, **options: Any) -> None:
-        calls.append({"cells": [cell.cell_id for cell in cells], "questions": questions, "judged": list(bench.judged)})
+        assert [cell.cell_id for cell in cells] == list(questions)
+        assert len(bench.recorded) == 1, "it is searched with the acceptance just recorded"
+        calls.append(questions)
         bench.measure_cells(pair, cells, **options)
 
     adaptive = ModuleType("specgauge.bench.timing.adaptive")
     adaptive.__dict__["measure_adaptively"] = measure_adaptively
-    for name, module in {**bench.modules(), adaptive.__name__: adaptive}.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    prompts = bench.modules()["specgauge.bench.prompts"].__dict__["read_prompts"](None)
+    monkeypatch.setitem(sys.modules, adaptive.__name__, adaptive)
+    prompts = bench.take_over(monkeypatch).modules()["specgauge.bench.prompts"].__dict__["read_prompts"](None)
     said = StringIO()
     with made.begin(path, made.config(**changes)) as run, progress_to(said) as progress:
         outcome = PairRun(Session(run, run.config.pairs[0], prompts, progress)).measure()
     return outcome, calls, said.getvalue()
 
 
-def test_every_cell_is_searched_with_the_acceptance_just_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_cell_is_searched_with_its_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome, calls, _ = measure(tmp_path, monkeypatch, FakeBench(), grid=SEARCHED)
     assert outcome == PairOutcome()
-    (call,) = calls
-    assert len(call["judged"]) == 1
-    assert list(call["questions"]) == call["cells"]
-    assert len(call["cells"]) == 2
-    for questions in call["questions"].values():
-        (question,) = questions
+    (questions,) = calls
+    assert len(questions) == 2
+    for (question,) in questions.values():
+        assert question.label == ""
         assert question.acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
 
 
-def test_without_acceptance_every_gamma_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = FakeBench(acceptance_error=RuntimeError("bad"))
-    outcome, calls, said = measure(tmp_path, monkeypatch, bench, grid=SEARCHED)
-    assert outcome.acceptance_reasons == {"greedy": "failed: RuntimeError: bad"}
+@pytest.mark.parametrize(("gamma", "error"), [(SEARCHED["gamma"], RuntimeError("bad")), ("1:3", None)])
+def test_without_acceptance_or_a_search_every_gamma_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gamma: Any, error: Exception | None
+) -> None:
+    bench = FakeBench(acceptance_error=error)
+    outcome, calls, said = measure(tmp_path, monkeypatch, bench, grid={**SEARCHED, "gamma": gamma})
+    assert outcome.acceptance_reasons == ({} if error is None else {"greedy": "failed: RuntimeError: bad"})
     assert calls == []
     assert {arm for _, _, arm, _ in bench.measured} >= {"verify:1", "verify:2", "verify:3"}
-    assert "pair p: no acceptance to search by in 2 cells, all γ timed" in said
-
-
-def test_where_all_gammas_are_asked_for_nothing_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = FakeBench()
-    _, calls, _ = measure(tmp_path, monkeypatch, bench, grid={**SEARCHED, "gamma": "1:3"})
-    assert calls == []
-    assert {arm for _, _, arm, _ in bench.measured} >= {"verify:1", "verify:2", "verify:3"}
+    assert ("pair p: no acceptance to search by in 2 cells, all γ timed" in said) == (error is not None)

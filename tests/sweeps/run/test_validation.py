@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
@@ -24,11 +23,11 @@ from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
 from tests.sweeps import made
 from tests.sweeps.decoded import key
-from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
+from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
-PLACES = [(1, 64), (1, 65), (2, 64), (2, 65)]
+POINTS = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
 FEW = ["plain", "speculate:2"]
 FULL, LARGER = "greedy, batch size 2, context 64", "greedy, batch size 2, context 65"
@@ -40,17 +39,20 @@ class Heard(Progress):
     def __init__(self) -> None:
         super().__init__()
         self.stages: list[tuple[str, int]] = []
-        self.steps = 0
         self.said: list[str] = []
         self.aside: list[float] = []
-        self.limits = NO_LIMITS
+
+    @property
+    def limits(self) -> Limits:
+        return self._stage.limits
+
+    @property
+    def steps(self) -> int:
+        return self._stage.done
 
     def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
+        super().start(stage, total, done, limits)
         self.stages.append((stage, total))
-        self.steps, self.limits = done, limits
-
-    def advance(self, steps: int = 1) -> None:
-        self.steps += steps
 
     def set_aside(self, seconds: float) -> None:
         self.aside.append(seconds)
@@ -109,24 +111,16 @@ def blocks_of(bench: FakeBench) -> list[tuple[tuple[int, int], list[str]]]:
     """Places and arms of the blocks decoded, in order."""
     found: list[tuple[tuple[int, int], list[str]]] = []
     for one in bench.decoded:
-        if not found or found[-1][0] != one.place or len(found[-1][1]) == len(ARMS):
-            found.append((one.place, []))
+        if not found or found[-1][0] != one.point or len(found[-1][1]) == len(ARMS):
+            found.append((one.point, []))
         found[-1][1].append(one.arm)
     return found
 
 
-@pytest.mark.parametrize(
-    ("gamma", "grid", "found"),
-    [
-        (3, (1, 2, 3, 4, 6), (2, 3, 4)),
-        (1, (1, 2, 3, 4, 6), (1, 2, 3)),
-        (6, (1, 2, 3, 4, 6), (3, 4, 6)),
-        (4, (1, 4), (1, 4)),
-        (5, (5,), (5,)),
-    ],
-)
-def test_the_recommended_gamma_and_its_neighbours(gamma: int, grid: tuple[int, ...], found: tuple[int, ...]) -> None:
-    assert neighbours(gamma, grid) == found
+def test_the_recommended_gamma_and_its_neighbours() -> None:
+    grid = (1, 2, 3, 4, 6)
+    assert [neighbours(gamma, grid) for gamma in (3, 1, 6)] == [(2, 3, 4), (1, 2, 3), (3, 4, 6)]
+    assert [neighbours(4, (1, 4)), neighbours(5, (5,))] == [(1, 4), (5,)]
 
 
 def test_cells_are_those_of_the_grid_unless_named() -> None:
@@ -154,13 +148,17 @@ def test_gammas_are_those_asked_for_or_recommended_and_a_reason_where_none_is() 
     assert list(reasons) == ["greedy, batch size 1, context 65", "greedy, batch size 1, context 66"]
 
 
-def test_every_block_of_every_cell_under_every_arm(tmp_path: Path, bench: FakeBench) -> None:
+def test_every_block_of_every_cell_under_every_arm_interleaved(tmp_path: Path, bench: FakeBench) -> None:
     """4 prompts are 4 blocks at batch size 1 and 2 at batch size 2: 12 blocks."""
     reasons, heard = decode(tmp_path / "run")
     assert reasons == {}
     assert (heard.stages, heard.steps, heard.said) == ([("decoding end to end, p", 12)], 12, [])
     blocks = blocks_of(bench)
-    assert Counter(place for place, _ in blocks) == {(1, 64): 4, (1, 65): 4, (2, 64): 2, (2, 65): 2}
+    points = [point for point, _ in blocks]
+    assert [sorted(points[first:last]) for first, last in ((0, 4), (4, 8), (8, 10), (10, 12))] == [
+        POINTS, POINTS, POINTS[:2], POINTS[:2],
+    ]  # fmt: skip
+    assert points[:4] != points[4:8]
     assert all(sorted(arms) == sorted(ARMS) for _, arms in blocks)
     assert {arms[0] for _, arms in blocks} == set(ARMS)
     assert Counter(bench.warmed_up) == dict.fromkeys(ARMS, 4)
@@ -168,14 +166,6 @@ def test_every_block_of_every_cell_under_every_arm(tmp_path: Path, bench: FakeBe
     assert len(requests) == 4 * (4 + 4 + 2 * 2 + 2 * 2)
     assert requests["tokens"].map(len).unique().tolist() == [6]
     assert set(rounds["arm"]) == {"plain", "loop", "speculate:2"}
-
-
-def test_blocks_of_all_cells_are_interleaved(tmp_path: Path, bench: FakeBench) -> None:
-    decode(tmp_path / "run", config(prompts=8, batch_size=1))
-    places = [place for place, _ in blocks_of(bench)]
-    turns = [places[first : first + 2] for first in range(0, 16, 2)]
-    assert [sorted(turn) for turn in turns] == [[(1, 64), (1, 65)]] * 8
-    assert {turn[0] for turn in turns} == {(1, 64), (1, 65)}
 
 
 def test_the_last_batch_goes_round_under_other_random_numbers(tmp_path: Path, bench: FakeBench) -> None:
@@ -195,17 +185,19 @@ def test_the_last_batch_goes_round_under_other_random_numbers(tmp_path: Path, be
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
-    [(OutOfMemoryError("full"), "oom: OutOfMemoryError: full"), (RuntimeError("odd"), "failed: RuntimeError: odd")],
+    ("error", "reason", "arm"),
+    [
+        (OutOfMemoryError("full"), "oom: OutOfMemoryError: full", "generate"),
+        (RuntimeError("odd"), "failed: RuntimeError: odd", "speculate:2"),
+    ],
 )
-@pytest.mark.parametrize("arm", ["generate", "speculate:2"])
 def test_a_cell_that_fails_loses_no_other(
     tmp_path: Path, bench: FakeBench, error: Exception, reason: str, arm: str
 ) -> None:
     """It fails in its second block: its first stays, and the rest of it is not tried in this run."""
 
     def fail(decoding: Decoding) -> None:
-        if decoding.place == (2, 65) and decoding.arm == arm and 12 in decoding.prompts:
+        if decoding.point == (2, 65) and decoding.arm == arm and 12 in decoding.prompts:
             raise error
 
     bench.before_decoding = fail
@@ -213,12 +205,12 @@ def test_a_cell_that_fails_loses_no_other(
     reasons, _ = decode(tmp_path / "run", made_of)
     assert reasons == {"greedy, batch size 2, context 65": reason}
     log = DecodedLog.open(tmp_path / "run")
-    assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in PLACES] == [6, 6, 3, 1]
+    assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in POINTS] == [6, 6, 3, 1]
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run", made_of)
     assert again == {}
-    assert Counter(place for place, _ in blocks_of(bench)) == {(2, 65): 2}
+    assert Counter(point for point, _ in blocks_of(bench)) == {(2, 65): 2}
 
 
 def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
@@ -226,18 +218,14 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
 ) -> None:
     with interrupted(bench, after=3 * len(ARMS) + 2):
         decode(tmp_path / "run")
-    assert len(pq.read_table(tmp_path / "run" / "requests.parquet").group_by(["batch_size", "start_context", "block"])
-               .aggregate([])) == 3  # fmt: skip
+    assert len(read_decoded(tmp_path / "run")[0].groupby(["batch_size", "start_context", "block"])) == 3
     first = list(bench.decoded[: 3 * len(ARMS)])
     bench.decoded.clear()
     _, heard = decode(tmp_path / "run")
     assert len(bench.decoded) == (12 - 3) * len(ARMS)
     assert not set(first) & set(bench.decoded)
     assert heard.steps == 12
-    assert len(heard.aside) == len(PLACES), "every cell is warmed up once"
-    bench.decoded.clear()
-    decode(tmp_path / "run")
-    assert bench.decoded == []
+    assert len(heard.aside) == len(POINTS), "every cell is warmed up once"
 
 
 def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
@@ -259,26 +247,19 @@ def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, ben
 def test_too_little_memory_for_all_caches_is_told_once(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = FakeEndToEnd.run
-
-    def run(self: FakeEndToEnd, *arguments: Any, **options: Any) -> dict[str, Any]:
-        object.__setattr__(self, "interleaves", False)
-        return whole(self, *arguments, **options)
-
-    monkeypatch.setattr(FakeEndToEnd, "run", run)
+    bench.before_decoding = lambda _: object.__setattr__(made_one, "interleaves", False)
+    made_one = bench.end_to_end(None, None, max_new_tokens=6)
+    monkeypatch.setattr(sys.modules["specgauge.bench.end_to_end.end_to_end"], "EndToEnd", lambda *_, **__: made_one)
     _, heard = decode(tmp_path / "run", config(batch_size=1, context=64))
-    assert heard.said == [
-        "greedy, batch size 1, context 64: no memory for the caches of all arms at once; they run one after another"
-    ]
+    (said,) = heard.said
+    assert said.startswith("greedy, batch size 1, context 64: no memory for the caches of all arms at once")
 
 
 def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path: Path, bench: FakeBench) -> None:
     bench.max_context = 70
     with pytest.raises(ValueError, match=r"at most 64, .* 6 tokens .*p target takes 70, got 65"):
         runner.run(config(), out=tmp_path / "run")
-    assert (bench.measured, bench.judged, bench.decoded) == ([], [], [])
-    assert runner.run(config(context=64), out=tmp_path / "run") == 0
-    assert {one.context for one in bench.decoded} == {64}
+    assert (bench.measured, bench.recorded, bench.decoded) == ([], [], [])
 
 
 def test_forced_rates_and_lengths_reach_the_decoder(
@@ -321,15 +302,24 @@ def test_epsilon_does_not_change_what_an_interrupted_run_decodes(tmp_path: Path,
     assert (entry["recommended_gamma"], entry["t_overhead_s"]) == (4, 8.0)
 
 
-def test_a_run_decodes_what_is_asked_for(tmp_path: Path, bench: FakeBench) -> None:
-    path = tmp_path / "run"
-    bench.overhead_s = 0.125
+def test_a_run_decodes_what_is_asked_for_and_tells_what_was_not(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(decoding: Decoding) -> None:
+        if decoding.point == (2, 65):
+            raise RuntimeError("odd")
+
+    path, bench.before_decoding, bench.overhead_s = tmp_path / "run", fail, 0.125
+    assert runner.run(config(), out=path) == 1
+    warnings = {warning["code"]: warning["message"] for warning in Run.open(path).warnings}
+    assert warnings["not_decoded"].endswith(f"first {LARGER}: failed: RuntimeError: odd")
+    assert "pair p: failed: RuntimeError: odd" in capsys.readouterr().err
+    bench.before_decoding = lambda _: None
     assert runner.run(config(), out=path) == 0
-    assert {"requests.parquet", "rounds.parquet", "validation.csv"} <= {entry.name for entry in path.iterdir()}
     run = Run.open(path)
-    assert [(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.validation()] == [
-        (*place, 2, 4 if place[0] == 1 else 2) for place in dict.fromkeys(one.place for one in bench.decoded)
-    ]
+    assert "not_decoded" not in {warning["code"] for warning in run.warnings}
+    found = {(row["batch_size"], row["context"], row["gamma"], row["blocks"]) for row in run.validation()}
+    assert found == {(*point, 2, 4 // point[0]) for point in POINTS}
     assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
     assert set(run.predictions()["label"]) == {""}
     kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "validation.csv", "predictions.csv")}
@@ -337,18 +327,3 @@ def test_a_run_decodes_what_is_asked_for(tmp_path: Path, bench: FakeBench) -> No
     assert runner.run(config(), out=path) == 0
     assert bench.decoded == []
     assert {name: (path / name).read_bytes() for name in kept} == kept
-
-
-def test_what_was_not_decoded_is_told(tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(decoding: Decoding) -> None:
-        if decoding.place == (2, 65):
-            raise RuntimeError("odd")
-
-    bench.before_decoding = fail
-    assert runner.run(config(), out=tmp_path / "run") == 1
-    warnings = {warning["code"]: warning["message"] for warning in Run.open(tmp_path / "run").warnings}
-    assert warnings["not_decoded"].endswith(f"first {LARGER}: failed: RuntimeError: odd")
-    assert "pair p: failed: RuntimeError: odd" in capsys.readouterr().err
-    bench.before_decoding = lambda _: None
-    assert runner.run(config(), out=tmp_path / "run") == 0
-    assert "not_decoded" not in {warning["code"] for warning in Run.open(tmp_path / "run").warnings}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
-from specgauge.sweeps.analysis.decoded import request_figures
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.validation import batches
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
@@ -22,7 +21,7 @@ from tests.sweeps.run.test_validation import (
     GRID,
     LARGER,
     ONE,
-    PLACES,
+    POINTS,
     blocks_of,
     config,
     decode,
@@ -49,17 +48,6 @@ def test_prompts_of_two_halves_never_share_a_batch_and_the_halves_are_interleave
     assert found[2].drawn_as == [14, 15 + 3]
 
 
-def test_halves_that_go_round_draw_other_numbers() -> None:
-    found = batches([0, 1], ROWS, [0, 1], batch_size=3, repetitions=2)
-    assert [(one.half, one.prompts, one.repetitions) for one in found] == [
-        (half, [half] * 3, [repetition, repetition + AGAIN, repetition + 2 * AGAIN])
-        for repetition in (0, 1)
-        for half in (0, 1)
-    ]
-    first, second = found[:2]
-    assert len({*first.drawn_as, *second.drawn_as}) == 6
-
-
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
 def test_more_repetitions_leave_earlier_batches_as_they_are(batch_size: int) -> None:
     few, more = (
@@ -68,22 +56,25 @@ def test_more_repetitions_leave_earlier_batches_as_they_are(batch_size: int) -> 
     )
     assert len(more) == 3 * len(few)
     assert more[: len(few)] == few
-    texts = [text for one in more for text in zip(one.prompts, one.repetitions, strict=True)]
-    assert len(set(texts)) == len(texts)
+    for text in (
+        [text for one in more for text in zip(one.prompts, one.repetitions, strict=True)],
+        [number for one in few for number in one.drawn_as],
+    ):
+        assert len(set(text)) == len(text)
 
 
 @pytest.mark.parametrize(("limit", "blocks"), [(99, 10), (None, 10), (2, 2)])
 def test_no_more_prompts_than_there_are_or_are_asked_for(
     tmp_path: Path, bench: FakeBench, limit: int | None, blocks: int
 ) -> None:
-    decode(tmp_path / "run", config(prompts=limit, batch_size=1, context=64))
-    assert len(blocks_of(bench)) == blocks
+    _, heard = decode(tmp_path / "run", config(prompts=limit, batch_size=1, context=64))
+    assert heard.steps == blocks
 
 
 def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: FakeBench) -> None:
     """A block takes over 15 s: after one of each of four cells 30 s are long gone."""
     reasons, heard = decode(tmp_path / "run", config(max_seconds=30))
-    assert Counter(place for place, _ in blocks_of(bench)) == dict.fromkeys(PLACES, 1)
+    assert Counter(point for point, _ in blocks_of(bench)) == dict.fromkeys(POINTS, 1)
     assert reasons == {
         f"greedy, batch size {batch_size}, context {context}": f"{left} blocks left out: validate.max_seconds is spent"
         for batch_size, left in ((1, "3 of 4"), (2, "1 of 2"))
@@ -110,106 +101,63 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     assert reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"}
 
 
-ALREADY = "out of memory already at batch size"
-
-
-def runs_out_at(bench: FakeBench, *places: tuple[int, int]) -> None:
+def runs_out_at(bench: FakeBench, *points: tuple[int, int]) -> None:
     def run_out(decoding: Decoding) -> None:
-        if decoding.place in places:
+        if decoding.point in points:
             raise OutOfMemoryError("full")
 
     bench.before_decoding = run_out
 
 
-def test_a_larger_cell_is_not_tried(tmp_path: Path, bench: FakeBench) -> None:
-    """The first turn is (2, 64), (1, 64), (1, 65), (2, 65)."""
-    runs_out_at(bench, (2, 64), (2, 65))
+@pytest.mark.parametrize(
+    ("full", "decoded"), [((2, 64), {(1, 64): 4, (1, 65): 4}), ((1, 65), {(1, 64): 4, (2, 64): 2})]
+)
+def test_a_cell_that_is_larger_in_every_way_is_not_tried(
+    tmp_path: Path, bench: FakeBench, full: tuple[int, int], decoded: dict[tuple[int, int], int]
+) -> None:
+    """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
+    runs_out_at(bench, full)
     reasons, _ = decode(tmp_path / "run")
-    assert reasons == {FULL: "oom: OutOfMemoryError: full", LARGER: f"skipped: {ALREADY} 2, context 64"}
-    assert Counter(place for place, _ in blocks_of(bench)) == {(1, 64): 4, (1, 65): 4}
+    where = f"batch size {full[0]}, context {full[1]}"
+    assert reasons == {
+        f"greedy, {where}": "oom: OutOfMemoryError: full",
+        LARGER: f"skipped: out of memory already at {where}",
+    }
+    assert Counter(point for point, _ in blocks_of(bench)) == decoded
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run")
     assert again == {}
-    assert Counter(place for place, _ in blocks_of(bench)) == {(2, 64): 2, (2, 65): 2}
-
-
-def test_one_that_is_larger_in_one_way_and_smaller_in_the_other_is_tried(tmp_path: Path, bench: FakeBench) -> None:
-    runs_out_at(bench, (1, 65))
-    reasons, _ = decode(tmp_path / "run")
-    assert reasons == {
-        "greedy, batch size 1, context 65": "oom: OutOfMemoryError: full",
-        LARGER: f"skipped: {ALREADY} 1, context 65",
-    }
-    assert Counter(place for place, _ in blocks_of(bench)) == {(1, 64): 4, (2, 64): 2}
+    assert {point for point, _ in blocks_of(bench)} == set(POINTS) - set(decoded)
 
 
 def test_another_sampling_setting_is_tried(tmp_path: Path, bench: FakeBench) -> None:
     """It may need less, as greedy decoding does; here it runs out by itself."""
     runs_out_at(bench, (2, 64))
     sampling = [{"name": "greedy", "temperature": 0}, {"name": "t1"}]
-    reasons, _ = decode(
-        tmp_path / "run",
-        made.config(grid=GRID, sampling=sampling, validate={"gamma": 2, "prompts": 4, "max_new_tokens": 6}),
-    )
-    assert {words for words, reason in reasons.items() if reason == "oom: OutOfMemoryError: full"} == {
-        FULL,
-        "t1, batch size 2, context 64",
-    }
+    verify = {"gamma": 2, "prompts": 4, "max_new_tokens": 6}
+    reasons, _ = decode(tmp_path / "run", made.config(grid=GRID, sampling=sampling, validate=verify))
+    full = {label for label, reason in reasons.items() if reason == "oom: OutOfMemoryError: full"}
+    assert full == {FULL, FULL.replace("greedy", "t1")}
 
 
 def test_one_that_has_shown_that_it_fits_is_resumed(tmp_path: Path, bench: FakeBench) -> None:
     made_of = config(prompts=6)
-
-    def fail(decoding: Decoding) -> None:
-        if decoding.place == (2, 64) or (decoding.place == (2, 65) and 12 in decoding.prompts):
-            raise RuntimeError("odd")
-
-    bench.before_decoding = fail
-    decode(tmp_path / "run", made_of)
-    log = DecodedLog.open(tmp_path / "run")
-    assert [log.blocks(key(batch_size=2, start_context=context)) for context in (64, 65)] == [0, 1]
+    with interrupted(bench, after=4 * len(ARMS)):  # a block of every cell
+        decode(tmp_path / "run", made_of)
     runs_out_at(bench, (2, 64))
     reasons, _ = decode(tmp_path / "run", made_of)
     assert reasons == {FULL: "oom: OutOfMemoryError: full"}
     assert DecodedLog.open(tmp_path / "run").blocks(key(batch_size=2, start_context=65)) == 3
 
 
-def arms_by_block(path: Path) -> dict[tuple[int, int], list[str]]:
-    """Context and block, and the arms that are kept of it."""
-    found: dict[tuple[int, int], list[str]] = defaultdict(list)
-    requests, _ = read_decoded(path)
-    for context, block, arm in zip(requests["start_context"], requests["block"], requests["arm"], strict=True):
-        found[context, block].append(arm)
-    return {place: sorted(arms) for place, arms in found.items()}
-
-
 @pytest.mark.parametrize("limit", [1, 2, 9])
 def test_the_first_blocks_of_every_cell_have_them(limit: int, tmp_path: Path, bench: FakeBench) -> None:
-    decode(tmp_path / "run", config(ONE, baseline_blocks=limit))
-    assert arms_by_block(tmp_path / "run") == {
-        (context, block): sorted(ARMS if block < limit else FEW) for context in (64, 65) for block in range(4)
-    }
-
-
-def test_an_interrupted_run_is_resumed_as_it_would_have_been(tmp_path: Path, bench: FakeBench) -> None:
-    asked = config(ONE, baseline_blocks=1)
-    decode(tmp_path / "whole", asked)
-    with interrupted(bench, after=len(bench.decoded) + 2 * len(ARMS) + 1):  # in the second block of the first cell
-        decode(tmp_path / "run", asked)
-    assert len(arms_by_block(tmp_path / "run")) == 2
+    with interrupted(bench, after=2 * len(ARMS) + 1):  # in the second block of the first cell
+        decode(tmp_path / "run", config(ONE, baseline_blocks=limit))
     bench.warmed_up.clear()
-    decode(tmp_path / "run", asked)
-    assert sorted(bench.warmed_up) == sorted(2 * FEW), "first blocks are kept, the others have no baselines"
-    assert arms_by_block(tmp_path / "run") == arms_by_block(tmp_path / "whole")
-
-
-def test_what_plain_decoding_makes_of_generate_is_read_off_those_blocks(tmp_path: Path, bench: FakeBench) -> None:
-    decode(tmp_path / "run", config(ONE, baseline_blocks=1))
+    decode(tmp_path / "run", config(ONE, baseline_blocks=limit))
+    assert set(bench.warmed_up) == set(FEW if limit == 1 else ARMS), "only what is still to be decoded is warmed up"
     requests, _ = read_decoded(tmp_path / "run")
-    cell = requests[requests["start_context"] == 64]
-    first = request_figures(cell[cell["block"] == 0])[2]
-    found = request_figures(cell)[2]
-    assert found["plain_over_generate"] == first["plain_over_generate"]
-    assert found["plain_over_loop"] == first["plain_over_loop"]
-    assert (found["tokens"], first["tokens"]) == (24, 6)
+    found = {point: sorted(rows["arm"]) for point, rows in requests.groupby(["start_context", "block"])}
+    assert found == {(s, block): sorted(ARMS if block < limit else FEW) for s in (64, 65) for block in range(4)}

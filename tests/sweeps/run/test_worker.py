@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections import Counter
@@ -26,16 +25,7 @@ from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_check
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
-from tests.sweeps.apart import (
-    ARMS,
-    CONFIG,
-    FIRST,
-    KILLED,
-    SECOND,
-    by_cell,
-    pairs,
-    specgauge,
-)
+from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs, specgauge
 from tests.sweeps.fake_bench import FakeBench
 
 SEGFAULT = "its process got SIGSEGV"
@@ -113,7 +103,7 @@ def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
     """A death at a checkpoint."""
 
     def step(run: Path) -> tuple[int, Sent]:
-        with Checkpoint(run).part(kind, name, stage=stage):
+        with Checkpoint(run).skippable(kind, name, stage=stage):
             content = (run / MARK).read_bytes()
         (run / MARK).write_bytes(content)
         return code, None
@@ -121,167 +111,104 @@ def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
     return step
 
 
-class TestTheLoop:
-    """`measure_apart` over workers that are no processes."""
-
-    def test_what_a_worker_found_is_handed_on(self, path: Path, script: Use) -> None:
-        outcome: dict[str, Any] = {"bad_input": "no such model", "acceptance_reasons": {"greedy": "oom: full"}}
-        script(ends(**outcome))
-        assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(**outcome)
-
-    def test_cells_it_died_in_are_skipped(self, path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
-        steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(validation_reasons={"a": "b"}))
-        assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, validation_reasons={"a": "b"})
-        assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
-        lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()]
-        code = "its process ended with code 1"
-        assert sorted(lines) == sorted(
-            [(FIRST.id, arm, 0, SEGFAULT) for arm in ARMS]
-            + [(SECOND.id, arm, int(arm == "verify:2"), code) for arm in ARMS]
-        )
-        assert capsys.readouterr().out == f"pair p: killed: {SEGFAULT}\npair p: killed: {code}\n"
-        assert not (path / MARK).exists()
-
-    def test_a_block_that_was_finished_stays(self, path: Path, script: Use) -> None:
-        """It died after a block was on the disk and before the next was begun."""
-        with made.begin(path, CONFIG) as run:
-            run.journal.append({"axes": FIRST.axes, "arm": "decode", "block": 0, "status": "ok", "samples_s": [[1.0]]})
-        script(dies(-9, FIRST, "decode", 0), ends())
-        assert measure_apart(path, CONFIG, "p", say=print).failed
-        lines = {(line.arm, line.block): line.status for line in Run.open(path).journal()}
-        assert lines == {("decode", 0): "ok"} | {(arm, 0): "killed" for arm in ARMS if arm != "decode"}
-
-    def test_samples_before_a_death_count_and_the_death_is_told(self, path: Path, script: Use) -> None:
-        with made.begin(path, CONFIG) as run:
-            for cell in (FIRST, SECOND):
-                for arm in ARMS:
-                    made.record_blocks(run.journal, cell, arm, 2, 1.0)
-        script(dies(-9, SECOND, "verify:1", 3), ends())
-        measure_apart(path, CONFIG, "p", say=print)
-        made.acceptance_frame(8, 16).to_parquet(path / "acceptance" / "p--greedy.parquet")
-        found = predict(Run.open(path))
-        assert {row["status"] for row in found.rows} == {"ok"}
-        (warning,) = [one for one in found.warnings if one["code"] == "killed"]
-        assert warning["message"].endswith(f"context 65, argmax, verify:1: {KILLED}")
-
-    def test_a_death_in_a_cell_that_is_skipped_ends_the_pair(self, path: Path, script: Use) -> None:
-        script(dies(-9, FIRST), dies(-9, FIRST))
-        reason = f"killed: {KILLED}, while timing decode"
-        assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(
-            failed=True, died=reason, acceptance_reasons={"greedy": reason}
-        )
-        assert by_cell(Run.open(path).journal()) == {FIRST.id: {"killed"}, SECOND.id: {"killed"}}
-        assert not (path / MARK).exists()
-
-    @pytest.mark.parametrize(
-        ("step", "error", "message"),
-        [
-            (ends(ValueError("run: measured with threads 2")), ValueError, "run: measured with threads 2"),
-            (ends(StorageError("cells.jsonl: cannot write")), StorageError, "cells.jsonl: cannot write"),
-            (ends(RuntimeError("pair p: KeyError: 'gone'")), RuntimeError, "pair p: KeyError: 'gone'"),
-            (dies(130, FIRST), KeyboardInterrupt, ""),
-            (dies(-2, FIRST), KeyboardInterrupt, ""),
-        ],
+def test_cells_it_died_in_are_skipped(path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
+    """A block that was on the disk before the next was begun stays."""
+    with made.begin(path, CONFIG) as run:
+        run.journal.append({"axes": FIRST.axes, "arm": "draft", "block": 0, "status": "ok", "samples_s": [[1.0]]})
+    found: dict[str, Any] = {"acceptance_reasons": {"greedy": "oom: full"}, "validation_reasons": {"a": "b"}}
+    steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(**found))
+    assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, **found)
+    assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
+    lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()[1:]]
+    code = "its process ended with code 1"
+    assert sorted(lines) == sorted(
+        [(FIRST.id, arm, 0, SEGFAULT) for arm in ARMS if arm != "draft"]
+        + [(SECOND.id, arm, int(arm == "verify:2"), code) for arm in ARMS]
     )
-    def test_what_ends_the_whole_run(
-        self, path: Path, script: Use, step: Step, error: type[BaseException], message: str
-    ) -> None:
-        script(step)
-        with pytest.raises(error) as caught:
-            measure_apart(path, CONFIG, "p", say=print)
-        assert str(caught.value) == message
-        assert not (path / MARK).exists()
-        assert Run.open(path).journal() == ()
-
-    def test_workers_that_never_live_long_enough_are_one_line(self, tmp_path: Path, script: Use) -> None:
-        """A torch that this processor cannot run, for instance."""
-        script(dies(-4), dies(-4))
-        with pytest.raises(ChildProcessError) as caught:
-            runner.run(made.config(pairs=pairs("p", "q")), out=tmp_path / "new", apart=True)
-        words = "killed: its process got SIGILL, while starting"
-        assert str(caught.value) == f"pair p: {words}; pair q: {words}"
+    assert capsys.readouterr().out == f"pair p: killed: {SEGFAULT}\npair p: killed: {code}\n"
+    assert not (path / MARK).exists()
 
 
-class TestCheckpoints:
-    """Deaths at what the rest of a pair can be measured without, over workers that are no processes."""
-
-    @pytest.fixture
-    def decoded(self, tmp_path: Path) -> Path:
-        made.write_run(tmp_path / "decoded", DECODED, {"greedy": made.acceptance_frame(8, 16)})
-        return tmp_path / "decoded"
-
-    def test_a_cell_it_died_decoding_is_left_out_and_the_rest_is_decoded(
-        self, decoded: Path, script: Use, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        before = (decoded / "cells.jsonl").read_bytes()
-        stage = f"decoding end to end, {FATAL}"
-        steps = script(dies_in(-9, "decoding", FATAL, stage), ends(validation_reasons={"another": "oom: full"}))
-        assert measure_apart(decoded, DECODED, "p", say=print) == PairOutcome(
-            failed=True, validation_reasons={FATAL: f"killed: {KILLED}", "another": "oom: full"}
-        )
-        assert steps.skipped == [[], [DECODING]]
-        assert (decoded / "cells.jsonl").read_bytes() == before
-        assert capsys.readouterr().out == f"pair p: killed: {KILLED}, while {stage}\n"
-        assert not (decoded / MARK).exists()
-
-    def test_a_sampling_setting_it_died_at_has_no_acceptance(self, tmp_path: Path, script: Use) -> None:
-        made.begin(tmp_path / "new", TWO).close()
-        steps = script(
-            dies_in(-9, "acceptance", "a", "writing texts, p, a"),
-            dies_in(-11, "rejected drafts", "b", "rejected drafts, p, b"),
-            ends(acceptance_reasons={"a": "left out: limits.run_seconds is spent"}),
-        )
-        assert measure_apart(tmp_path / "new", TWO, "p", say=print) == PairOutcome(
-            failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
-        )
-        assert steps.skipped == [[], ["acceptance: a"], ["acceptance: a", "rejected drafts: b"]]
-        assert Run.open(tmp_path / "new").journal() == ()
-
-    @pytest.mark.parametrize(
-        ("step", "died", "reasons"),
-        [
-            (dies(-9, stage="loading p"), f"{KILLED}, while loading p", {FATAL: f"killed: {SEGFAULT}"}),
-            (dies_in(-9, "decoding", FATAL, "decoding"), f"{KILLED}, while decoding", {FATAL: f"killed: {SEGFAULT}"}),
-        ],
-        ids=["anywhere else", "at a checkpoint that is skipped"],
-    )
-    def test_another_death_ends_the_pair_and_keeps_the_reason(
-        self, decoded: Path, script: Use, step: Step, died: str, reasons: dict[str, str]
-    ) -> None:
-        steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step)
-        assert measure_apart(decoded, DECODED, "p", say=print) == PairOutcome(
-            failed=True, died=f"killed: {died}", validation_reasons={**reasons, "every cell": f"killed: {died}"}
-        )
-        assert steps.steps == []
+def test_samples_before_a_death_count_and_the_death_is_told(path: Path, script: Use) -> None:
+    with made.begin(path, CONFIG) as run:
+        for cell in (FIRST, SECOND):
+            for arm in ARMS:
+                made.record_blocks(run.journal, cell, arm, 2, 1.0)
+    script(dies(-9, SECOND, "verify:1", 3), ends())
+    measure_apart(path, CONFIG, "p", say=print)
+    made.acceptance_frame(8, 16).to_parquet(path / "acceptance" / "p--greedy.parquet")
+    found = predict(Run.open(path))
+    assert {row["status"] for row in found.rows} == {"ok"}
+    (warning,) = [one for one in found.warnings if one["code"] == "killed"]
+    assert warning["message"].endswith(f"context 65, argmax, verify:1: {KILLED}")
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("step", "error", "message"),
     [
-        (-9, KILLED),
-        (-15, "its process got SIGTERM"),
-        (-200, "its process got signal 200"),
-        (0, "its process ended with code 0"),
+        (ends(StorageError("cells.jsonl: cannot write")), StorageError, "cells.jsonl: cannot write"),
+        (ends(RuntimeError("pair p: KeyError: 'gone'")), RuntimeError, "pair p: KeyError: 'gone'"),
+        (dies(130, FIRST), KeyboardInterrupt, ""),
+        (dies(-2, FIRST), KeyboardInterrupt, ""),
     ],
 )
-def test_how_a_worker_ended(code: int, words: str) -> None:
-    assert worker._death(code) == words
+def test_what_ends_the_whole_run(path: Path, script: Use, step: Step, error: type[BaseException], message: str) -> None:
+    script(step)
+    with pytest.raises(error) as caught:
+        measure_apart(path, CONFIG, "p", say=print)
+    assert str(caught.value) == message
+    assert not (path / MARK).exists()
+    assert Run.open(path).journal() == ()
 
 
-@pytest.mark.parametrize("stream", [None, io.StringIO()])
-def test_a_stderr_that_is_no_file_swallows_what_a_worker_prints(
-    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+def test_workers_that_never_live_long_enough_are_one_line(tmp_path: Path, script: Use) -> None:
+    """A torch that this processor cannot run, for instance."""
+    script(dies(-4), dies(-4))
+    with pytest.raises(ChildProcessError) as caught:
+        runner.run(made.config(pairs=pairs("p", "q")), out=tmp_path / "new", apart=True)
+    words = "killed: its process got SIGILL, while starting"
+    assert str(caught.value) == f"pair p: {words}; pair q: {words}"
+
+
+def test_a_sampling_setting_it_died_at_has_no_acceptance(tmp_path: Path, script: Use) -> None:
+    made.begin(tmp_path / "new", TWO).close()
+    steps = script(
+        dies_in(-9, "acceptance", "a", "writing texts, p, a"),
+        dies_in(-11, "rejected drafts", "b", "rejected drafts, p, b"),
+        ends(acceptance_reasons={"a": "left out: limits.run_seconds is spent"}),
+    )
+    assert measure_apart(tmp_path / "new", TWO, "p", say=print) == PairOutcome(
+        failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
+    )
+    assert steps.skipped == [[], ["acceptance: a"], ["acceptance: a", "rejected drafts: b"]]
+    assert Run.open(tmp_path / "new").journal() == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "stage", "killed"),
+    [
+        (ends(validation_reasons={"another": "oom: full"}), "", 0),
+        (dies(-9, stage="loading p"), "loading p", 4),
+        (dies(-9, FIRST), "timing decode", 4),
+        (dies_in(-9, "decoding", FATAL, "decoding"), "decoding", 4),
+    ],
+)
+def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pair(
+    tmp_path: Path, script: Use, capsys: pytest.CaptureFixture[str], step: Step, stage: str, killed: int
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", stream)
-    with worker._stderr() as shown:
-        assert Path(f"/proc/self/fd/{shown.fileno()}").readlink() == Path(os.devnull)
-
-
-@pytest.mark.parametrize("content", ["", '{"stage": "loa', "[1]", '{"stage": 3}'])
-def test_a_mark_that_is_damaged_is_none(tmp_path: Path, content: str) -> None:
-    assert read_checkpoint(tmp_path) is None
-    (tmp_path / MARK).write_text(content)
-    assert read_checkpoint(tmp_path) is None
+    path = tmp_path / "run"
+    made.write_run(path, DECODED, {"greedy": made.acceptance_frame(8, 16)}, only=set())
+    again = [dies(-9, FIRST)] if stage == "timing decode" else []
+    steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step, *again)
+    reasons, died = {FATAL: f"killed: {SEGFAULT}"}, f"killed: {KILLED}, while {stage}"
+    rest = {"every cell": died} if stage else {"another": "oom: full"}
+    assert measure_apart(path, DECODED, "p", say=print) == PairOutcome(
+        failed=True, died=died if stage else None, validation_reasons=reasons | rest
+    )
+    assert steps.skipped[:2] == [[], [DECODING]]
+    assert [line.status for line in Run.open(path).journal()] == ["killed"] * killed * len(ARMS)
+    assert capsys.readouterr().out.startswith(f"pair p: killed: {SEGFAULT}, while decoding\n")
+    assert not (path / MARK).exists()
 
 
 def marked(folder: Path) -> dict[str, Any]:
@@ -295,45 +222,64 @@ def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as mark:
         mark.block("c", "decode", 2)
         assert marked(tmp_path) == {"stage": "timing decode", "cell": "c", "arm": "decode", "block": 2}
-        with mark.part("decoding", FATAL, stage="decoding"):
+        with mark.skippable("decoding", FATAL, stage="decoding"):
             assert marked(tmp_path) == {"stage": "decoding", "part": DECODING}
             mark.stage("a stage of it")
             assert marked(tmp_path) == {"stage": "a stage of it", "part": DECODING}
         assert marked(tmp_path) == {"stage": "decoding"}
     assert list(tmp_path.iterdir()) == []
+    for damaged in ("", '{"stage": "loa', "[1]", '{"stage": 3}'):
+        assert read_checkpoint(tmp_path) is None
+        (tmp_path / MARK).write_text(damaged)
+    assert read_checkpoint(tmp_path) is None
 
 
-class TestTheWork:
-    """What a worker does, in this process and with the fake bench."""
+def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
+    tmp_path: Path, script: Use, bench: FakeBench
+) -> None:
+    path = tmp_path / "run"
+    three = made.config(pairs=pairs("loads", "writes", "fine"), grid=CONFIG.grid)
+    script(
+        dies(-9, stage="loading loads"),
+        dies_in(-11, "acceptance", "greedy", "writing texts, writes, greedy"),
+        lambda run: (0, work(run, "writes", ["acceptance: greedy"])),
+        lambda run: (0, work(run, "fine")),
+    )
+    assert runner.run(three, out=path, apart=True) == runner.FAILED
+    assert {(row["pair"], row["status"], row["reason"]) for row in Run.open(path).predictions().to_dict("records")} == {
+        ("loads", "killed", f"{KILLED}, while loading loads"),
+        ("writes", "unmeasured", f"killed: {SEGFAULT}, while writing texts, writes, greedy"),
+        ("fine", "ok", ""),
+    }
+    found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(path).warnings}
+    missing = {("acceptance_missing", f"pair {pair}, sampling greedy") for pair in ("loads", "writes")}
+    assert found >= {("killed", "pair loads")} | missing
+    bench.measured.clear()
+    assert [work(path, pair) for pair in ("loads", "writes")] == [PairOutcome()] * 2
+    assert len(bench.measured) == 2 * len(ARMS) * 3, "the cells of `loads` alone"
+    assert set().union(*by_cell(Run.open(path).journal()).values()) == {"ok"}
+    assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
 
-    def test_a_cell_that_is_skipped_is_measured_by_the_next_run(self, path: Path, bench: FakeBench) -> None:
-        worker._record(path, CONFIG, [FIRST], KILLED)
-        assert work(path, "p", [FIRST.id]) == PairOutcome()
-        assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
-        bench.measured.clear()
-        assert work(path, "p") == PairOutcome()
-        assert {context for _, context, _, _ in bench.measured} == {64}
 
-    def test_other_threads_are_refused(self, path: Path, bench: FakeBench) -> None:
-        work(path, "p")
-        bench.environment["threads"] = 3
-        refused = work(path, "p")
-        assert isinstance(refused, ValueError)
-        assert str(refused).startswith(f"{path}: measured with threads 2, here it is 3;")
+def test_a_cell_that_is_skipped_is_measured_by_the_next_run(path: Path, bench: FakeBench) -> None:
+    worker._record(path, CONFIG, [FIRST], KILLED)
+    assert work(path, "p", [FIRST.id]) == PairOutcome()
+    assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
+    bench.measured.clear()
+    assert work(path, "p") == PairOutcome()
+    assert {context for _, context, _, _ in bench.measured} == {64}
+    bench.environment["threads"] = 3
+    assert str(work(path, "p")).startswith(f"{path}: measured with threads 2, here it is 3;")
 
-    @pytest.mark.parametrize("debug", ["0", "1"])
-    def test_what_is_unforeseen_is_told_with_its_kind(
-        self,
-        path: Path,
-        bench: FakeBench,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        debug: str,
-    ) -> None:
-        def gone(threads: int | None) -> Mapping[str, Any]:
-            raise KeyError("gone")
 
-        monkeypatch.setattr(worker, "prepare_machine", gone)
+def test_what_is_unforeseen_is_told_with_its_kind(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(threads: int | None) -> Mapping[str, Any]:
+        raise KeyError("gone")
+
+    monkeypatch.setattr(worker, "prepare_machine", gone)
+    for debug in ("0", "1"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
         assert (type(crash), str(crash)) == (RuntimeError, "pair p: KeyError: 'gone'")
@@ -341,13 +287,18 @@ class TestTheWork:
 
 
 @pytest.fixture
-def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
+def new(tmp_path: Path) -> Path:
+    return tmp_path / "new"
+
+
+@pytest.fixture
+def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What was called in the run `new` while texts were recorded, and the mark at that time."""
     found: Calls = []
 
     def telling(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def told(*rest: Any, **options: Any) -> Any:
-            found.append((name, marked(path.with_name("new"))))
+            found.append((name, marked(new)))
             return call(*rest, **options)
 
         return told
@@ -355,7 +306,7 @@ def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls
     rollouts = ModuleType("specgauge.bench.acceptance.rollouts")
     rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: CHAINS
     monkeypatch.setitem(sys.modules, rollouts.__name__, rollouts)
-    for place in (
+    for called in (
         "models.pair.load_model",
         "models.pair.load_pair",
         "decoding.plain.generate_plain",
@@ -364,100 +315,70 @@ def seen(path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls
         "acceptance.rollouts.measure_rollouts",
         "timing.cell_timer.measure_cells",
     ):
-        module, _, name = place.rpartition(".")
+        module, _, name = called.rpartition(".")
         where = sys.modules[f"specgauge.bench.{module}"]
         monkeypatch.setattr(where, name, telling(name, getattr(where, name)))
     return found
 
 
-class TestAcceptance:
-    """With the fake bench, in this process: marks, and what is skipped."""
-
-    def run(self, tmp_path: Path, config: Config, *skipped: str) -> Path:
-        made.begin(tmp_path / "new", config).close()
-        assert work(tmp_path / "new", "p", skipped) == PairOutcome()
-        return tmp_path / "new"
-
-    def test_sampling_settings_are_marked(self, tmp_path: Path, seen: Calls) -> None:
-        self.run(tmp_path, TWO)
-        recorded = [
-            call
-            for name in ("a", "b")
-            for part in [{"part": f"acceptance: {name}"}]
-            for call in [
-                *[("generate_plain", {"stage": f"writing texts, p, {name}", **part})] * 2,
-                ("pair_acceptance", {"stage": f"acceptance, p, {name}", **part}),
-            ]
-        ]
-        followed = [
-            ("measure_rollouts", {"stage": f"rejected drafts, p, {name}", "part": f"rejected drafts: {name}"})
-            for name in ("a", "b")
-        ]
-        assert seen == [
-            ("load_pair", {"stage": "loading p"}), *recorded, *followed, ("measure_cells", {"stage": "timing p"}),
-        ]  # fmt: skip
-
-    def test_so_they_are_with_one_model_after_the_other(self, tmp_path: Path, seen: Calls) -> None:
-        self.run(tmp_path, made.config(acceptance={"sequential": True}))
-        part, loading = {"part": "acceptance: greedy"}, ("load_model", {"stage": "loading p"})
-        measuring = {"stage": "acceptance, p, greedy", **part}
-        assert seen == [
-            *[loading] * 2,
-            *[("generate_plain", {"stage": "writing texts, p, greedy", **part})] * 2,
-            ("measure_acceptance", measuring),
-            *[("load_model", measuring)] * 2,
-            ("load_pair", {"stage": "loading p"}),
-            ("measure_cells", {"stage": "timing p"}),
-        ]
-
-    def test_what_is_skipped_is_recorded_by_the_next_run(self, tmp_path: Path, seen: Calls, bench: FakeBench) -> None:
-        path = self.run(tmp_path, TWO, "acceptance: a", "rejected drafts: b")
-        assert [Run.open(path).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
-        assert [name for name, _ in seen].count("measure_rollouts") == 0
-        assert bench.measured != []
-        bench.measured.clear()
-        assert work(path, "p") == PairOutcome()
-        assert Run.open(path).has_acceptance("p", "a")
-        assert [name for name, _ in seen].count("measure_rollouts") == 2
-        assert bench.measured == []
-
-    def test_with_one_model_after_the_other_nothing_is_loaded_for_it(self, tmp_path: Path, seen: Calls) -> None:
-        self.run(tmp_path, made.config(acceptance={"sequential": True}), "acceptance: greedy")
-        assert [name for name, _ in seen] == ["load_pair", "measure_cells"]
+def run(path: Path, config: Config, *skipped: str) -> None:
+    made.begin(path, config).close()
+    assert work(path, "p", skipped) == PairOutcome()
 
 
-class TestBadInput:
-    """Told as it is where everything is measured in one process."""
+def test_sampling_settings_are_marked(new: Path, seen: Calls) -> None:
+    run(new, TWO)
+    expected: Calls = [("load_pair", {"stage": "loading p"})]
+    for name in "ab":
+        checkpoint = {"part": f"acceptance: {name}"}
+        expected += [("generate_plain", {"stage": f"writing texts, p, {name}", **checkpoint})] * 2
+        expected += [("pair_acceptance", {"stage": f"acceptance, p, {name}", **checkpoint})]
+    for name in "ab":
+        stage = f"rejected drafts, p, {name}"
+        expected += [("measure_rollouts", {"stage": stage, "part": f"rejected drafts: {name}"})]
+    assert seen == [*expected, ("measure_cells", {"stage": "timing p"})]
 
-    def start(self, run: Path, pair: str, skipped: Sequence[str], seconds: float | None) -> tuple[int, Sent]:
-        """A worker that is no process."""
-        return 0, work(run, pair, skipped)
 
-    def line(self, config: Config, folder: Path) -> tuple[int, str]:
-        """The exit code and the last line of `specgauge run`."""
-        (folder / "config.yaml").write_text(config_to_yaml(config))
-        code, _, errors = specgauge(folder / "stderr", "run", folder / "config.yaml", "--out", folder / "line")
-        return code, errors.splitlines()[-1]
+def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> None:
+    config = made.config(acceptance={"sequential": True})
+    run(new, config, "acceptance: greedy")
+    assert [name for name, _ in seen] == ["load_pair", "measure_cells"], "nothing is loaded for what is skipped"
+    seen.clear()
+    run(new, config)
+    writing, measuring = (
+        {"stage": f"{stage}, p, greedy", "part": "acceptance: greedy"} for stage in ("writing texts", "acceptance")
+    )
+    assert seen[:-2] == [
+        *[("load_model", {"stage": "loading p"})] * 2,
+        *[("generate_plain", writing)] * 2,
+        ("measure_acceptance", measuring),
+        *[("load_model", measuring)] * 2,
+    ]
 
-    def test_weights_that_are_not_there_are_the_same_line(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 
-        monkeypatch.setattr(worker, "_start", self.start)
-        target = save(tmp_path / "target", llama(), word_tokenizer())
-        (target / "model.safetensors").unlink()
-        config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
-        with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
-            runner.run(config, out=tmp_path / "here")
-        assert self.line(config, tmp_path) == (2, f"specgauge: {here.value}")
+def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, bench: FakeBench) -> None:
+    run(new, TWO, "acceptance: a", "rejected drafts: b")
+    assert [Run.open(new).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
+    assert [name for name, _ in seen].count("measure_rollouts") == 0
+    assert bench.measured != []
+    bench.measured.clear()
+    assert work(new, "p") == PairOutcome()
+    assert Run.open(new).has_acceptance("p", "a")
+    assert [name for name, _ in seen].count("measure_rollouts") == 2
+    assert bench.measured == []
 
-    def test_a_directory_that_is_no_model_needs_no_worker(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.delattr(worker, "_start")
-        (tmp_path / "empty").mkdir()
-        config = made.config(pairs=[{"name": "p", "target": str(tmp_path / "empty"), "draft": "embedded"}])
-        code, line = self.line(config, tmp_path)
-        assert code == 2
-        assert line.startswith(f"specgauge: pair 'p': target '{tmp_path / 'empty'}' is not a model directory")
+
+def test_weights_that_are_not_there_are_the_same_line_in_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
+
+    monkeypatch.setattr(worker, "_start", lambda run, pair, skipped, seconds: (0, work(run, pair, skipped)))
+    target = save(tmp_path / "target", llama(), word_tokenizer())
+    (target / "model.safetensors").unlink()
+    config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
+    with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
+        runner.run(config, out=tmp_path / "here")
+    (tmp_path / "config.yaml").write_text(config_to_yaml(config))
+    code, _, errors = specgauge(tmp_path / "stderr", "run", tmp_path / "config.yaml", "--out", tmp_path / "line")
+    assert (code, errors.splitlines()[-1]) == (2, f"specgauge: {here.value}")

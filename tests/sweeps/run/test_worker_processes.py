@@ -17,7 +17,6 @@ import pytest
 
 from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
-from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner, worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
@@ -36,14 +35,11 @@ from tests.sweeps.apart import (
     by_cell,
     is_alive,
     measured,
-    pairs,
     wait_for,
     worker_of,
 )  # fmt: skip
 from tests.sweeps.fake_bench import Decoding, FakeBench
-from tests.sweeps.run.test_worker import DECODED, DECODING, FATAL, SEGFAULT, marked
-
-THREE = made.config(pairs=pairs("loads", "writes", "fine"), grid={"batch_size": 1, "context": [64, 65], "gamma": "1:2"})
+from tests.sweeps.run.test_worker import DECODED, DECODING, FATAL, marked
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,85 +65,30 @@ def run_apart(path: Path, config: Config, *accidents: str) -> tuple[int, Path, s
         return runner.run(config, out=path, apart=True), path, out.getvalue()
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
-    return run_apart(tmp_path_factory.mktemp("pairs") / "run", THREE, "fake deaths")
+def test_of_four_cells_it_is_killed_decoding_one(tmp_path: Path, bench: FakeBench) -> None:
+    code, path, out = run_apart(tmp_path / "run", DECODED, "fake decoding dies in 1x65")
+    assert code == 1
+    points = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
+    assert points == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
+    assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
+    assert not (path / MARK).exists()
+    (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
+    assert message.endswith(f"first {FATAL}: killed: {KILLED}")
+    assert message in out
 
+    seen = set()
 
-class TestOnePairOfSeveral:
-    """With the fake bench, in real processes: one pair dies loading, one writing its only texts, one is fine."""
+    def look(decoding: Decoding) -> None:
+        assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
+        seen.add(decoding.point)
 
-    LOADING = f"{KILLED}, while loading loads"
-    WRITING = f"killed: {SEGFAULT}, while writing texts, writes, greedy"
-
-    def test_the_others_are_measured(self, three: tuple[int, Path, str]) -> None:
-        code, path, _ = three
-        assert code == 1
-        rows = Run.open(path).predictions().to_dict("records")
-        assert {(row["pair"], row["status"], row["reason"]) for row in rows} == {
-            ("loads", "killed", self.LOADING),
-            ("writes", "unmeasured", self.WRITING),
-            ("fine", "ok", ""),
-        }
-        assert not (path / MARK).exists()
-
-    def test_the_warnings_say_so(self, three: tuple[int, Path, str]) -> None:
-        found = {(warning["code"], warning["message"].partition(":")[0]) for warning in Run.open(three[1]).warnings}
-        assert found >= {
-            ("killed", "pair loads"),
-            ("acceptance_missing", "pair writes, sampling greedy"),
-            ("acceptance_missing", "pair loads, sampling greedy"),
-        }
-        assert "not_decoded" not in {code for code, _ in found}
-
-    def test_the_next_run_measures_them(self, three: tuple[int, Path, str], bench: FakeBench) -> None:
-        path = three[1]
-        lines = Run.open(path).journal()
-        cells = {pair: [cell.id for cell in plan_cells(THREE) if cell.pair == pair] for pair in ("loads", "writes")}
-        statuses = by_cell(lines)
-        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"killed"}] * 2 + [{"ok"}] * 2
-        assert not Run.open(path).has_acceptance("writes", "greedy")
-
-        assert [work(path, pair) for pair in cells] == [PairOutcome()] * 2
-        statuses = by_cell(Run.open(path).journal())
-        assert [statuses[cell] for cell in cells["loads"] + cells["writes"]] == [{"ok"}] * 4
-        assert {line.cell for line in Run.open(path).journal()[len(lines) :]} == set(cells["loads"])
-        assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in cells)
-
-
-@pytest.fixture(scope="module")
-def undecoded(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
-    return run_apart(tmp_path_factory.mktemp("decoding") / "run", DECODED, "fake decoding dies in 1x65")
-
-
-class TestDecoding:
-    """A real process that is killed whenever it decodes one cell of four."""
-
-    def test_the_other_cells_are_decoded(self, undecoded: tuple[int, Path, str]) -> None:
-        code, path, out = undecoded
-        assert code == 1
-        places = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
-        assert places == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
-        assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
-        assert not (path / MARK).exists()
-        (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
-        assert message.endswith(f"first {FATAL}: killed: {KILLED}")
-        assert message in out
-
-    def test_the_next_run_decodes_that_cell_only(self, undecoded: tuple[int, Path, str], bench: FakeBench) -> None:
-        path, seen = undecoded[1], set()
-
-        def look(decoding: Decoding) -> None:
-            assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
-            seen.add(decoding.place)
-
-        bench.before_decoding = look
-        assert work(path, "p", [DECODING]) == PairOutcome()
-        assert bench.decoded == []
-        assert work(path, "p") == PairOutcome()
-        assert seen == {(1, 65)}
-        requests, _ = read_decoded(path)
-        assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
+    bench.before_decoding = look
+    assert work(path, "p", [DECODING]) == PairOutcome()
+    assert bench.decoded == []
+    assert work(path, "p") == PairOutcome()
+    assert seen == {(1, 65)}
+    requests, _ = read_decoded(path)
+    assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,11 +114,7 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
     accidents = ",".join(["fake", *getattr(request, "param", ()), f"pause in {SECOND.id}"])
     command = [sys.executable, "-P", "-m", "tests.sweeps.odd_workers", accidents, "run", str(config)]
     with subprocess.Popen(
-        [*command, "--out", str(run)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        [*command, "--out", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             worker_or_end = wait_for(lambda: worker_of(run, SECOND) or process.poll() is not None)
@@ -188,13 +125,13 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("to_whom", ["everybody", "the parent alone", "the parent, by a scheduler"])
+@pytest.mark.parametrize("to_whom", ["everybody", "the parent, by a scheduler"])
 def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, paused: Paused, bench: FakeBench) -> None:
     if to_whom == "everybody":
         for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGINT):  # Ctrl-Z, fg, Ctrl-C
             os.killpg(paused.process.pid, number)
     else:
-        paused.process.send_signal(signal.SIGINT if to_whom == "the parent alone" else signal.SIGTERM)
+        paused.process.send_signal(signal.SIGTERM)
     errors, run = paused.wait(), paused.run
     assert paused.process.returncode == 130
     assert errors.splitlines()[-1].startswith(f"specgauge: interrupted; every finished block is kept in {run}, ")
@@ -212,7 +149,7 @@ def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, pause
     assert len(measured(after)) == len(set(measured(after)))
 
 
-@pytest.mark.parametrize("paused", [(), ("deaf",)], indirect=True, ids=["at a terminal", "in the background"])
+@pytest.mark.parametrize("paused", [("deaf",)], indirect=True, ids=["in the background"])
 def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
     paused.process.kill()
     paused.wait()
@@ -222,17 +159,22 @@ def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
         assert {line.cell for line in opened.journal.lines} == {FIRST.id}
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line_and_the_run_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: FakeBench
+) -> None:
     path = tmp_path / "run"
     config = made.config(grid={"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"})
     made.begin(path, config).close()
-    monkeypatch.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
-    with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
-        measure_apart(path, config, "p", say=print)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
+        with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
+            measure_apart(path, config, "p", say=print)
     content = (path / "cells.jsonl").read_bytes()
     assert content.endswith(b"\n")
     assert odd_workers.JOURNAL_BYTES - 1000 < len(content) <= odd_workers.JOURNAL_BYTES
     assert not (path / MARK).exists()
+    assert work(path, "p") == PairOutcome()
+    assert (path / "cells.jsonl").read_bytes().startswith(content)
 
 
 SCRIPT = """
@@ -248,18 +190,10 @@ sys.exit(specgauge.run(CONFIG, out=Path("run"), apart=True) or "torch" in sys.mo
 """
 
 
-@pytest.mark.parametrize("how", ["a file", "standard input"])
-def test_a_script_without_a_guard_runs_once_and_its_folder_is_not_the_workers(tmp_path: Path, how: str) -> None:
+def test_a_script_without_a_guard_runs_once_and_its_folder_is_not_the_workers(tmp_path: Path) -> None:
     (tmp_path / "left_behind.py").write_text("")
     (tmp_path / "script.py").write_text(SCRIPT)
-    ended = subprocess.run(
-        [sys.executable, "script.py" if how == "a file" else "-"],
-        input=SCRIPT,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("the script runs") == 1
     assert "timing p …" in ended.stderr.splitlines()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +17,6 @@ from specgauge.sweeps.store.rows import columns, frame_of, plain, read_csv, read
 from specgauge.sweeps.store.rundir import Run, read_environment
 from specgauge.sweeps.store.schema import (
     AcceptanceRow,
-    CellRow,
     Interval,
     PredictionRow,
     PromptRow,
@@ -92,6 +89,8 @@ def test_csv_rows_come_back_exactly(path: Path) -> None:
     typed = read_csv(path / "validation.csv", ValidationRow)
     write_csv(path / "again.csv", ValidationRow, typed)
     assert (path / "again.csv").read_bytes() == (path / "validation.csv").read_bytes()
+    (path / "validation.csv").unlink()
+    assert run.rows(ValidationRow) == ()
 
 
 def test_predictions_are_a_table_too(path: Path) -> None:
@@ -153,10 +152,15 @@ def test_prompts_are_rows_too() -> None:
         read_jsonl(Path("prompts.jsonl"), PromptRow, line.replace(b'"schema":1', b'"schema":2'), "again")
 
 
-def test_what_makes_a_cell_comes_first_everywhere() -> None:
-    names = [one.name for one in fields(CellRow)]
-    for row_type in (PredictionRow, ValidationRow, RecommendationRow):
-        assert list(columns(row_type))[: len(names)] == names
+def test_what_is_no_run_is_refused_with_what_is_there(path: Path, tmp_path: Path) -> None:
+    for name, found in (
+        ("mode", r"mode: no such run; did you mean .*/made\?"),
+        ("quick", r"quick: no such run; runs in .*: made; make one with `specgauge run`"),
+        ("made/config.yaml", r"config.yaml: is a file, a run directory is expected \(for example .*made\)"),
+        ("", r"not a run directory: it has no config.yaml"),
+    ):
+        with pytest.raises(ValueError, match=found):
+            Run.open(tmp_path / name)
 
 
 def replaced(old: str, new: str) -> Callable[[Path], object]:
@@ -286,16 +290,3 @@ def test_damage_is_one_line_that_names_file_and_place(
             (path / name).write_bytes(kept[name])
             (path / "verification.csv").unlink(missing_ok=True)
     snapshot("store_errors", "".join(f"{line}\n" for line in told))
-
-
-def test_nothing_decoded_is_no_rows(path: Path) -> None:
-    (path / "validation.csv").unlink()
-    assert Run.open(path).rows(ValidationRow) == ()
-
-
-def test_a_table_of_pandas_keeps_its_columns(tmp_path: Path) -> None:
-    write_table(tmp_path / "t", AcceptanceRow, made.acceptance_frame(1, 2).assign(mine=1, match_length=3))
-    table = pq.read_table(tmp_path / "t")
-    assert "mine" not in table.column_names
-    assert table.schema.metadata == {b"specgauge_schema": b"1"}
-    assert isinstance(table.to_pandas(), pd.DataFrame)

@@ -28,8 +28,7 @@ from specgauge.sweeps.store.tables import (
     read_tuned,
 )
 from tests.model.policy_cases import POLICIES as EVERY_KIND
-from tests.sweeps.decoded import PREFILL_S, Batch, key, write_blocks
-from tests.sweeps.store.test_journal import start
+from tests.sweeps.decoded import PREFILL_S, Batch, key
 
 SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
 GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
@@ -55,51 +54,45 @@ def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
     requests, rounds = content(tmp_path)
     assert requests[4:] == [where | row for arm in arms for row in SHORT.requests(arm)]
     assert rounds[len(rounds) // 2 :] == [where | row for row in SHORT.rounds("speculate:3")]
-    assert (list(requests[0]), list(rounds[0])) == (list(columns(RequestRow)), list(columns(RoundRow)))
-    schema = pq.read_schema(tmp_path / REQUESTS)
-    assert [str(schema.field(name).type) for name in ("pair", "block", "tokens", "seconds", "lossless")] == [
-        "string", "int32", "list<element: int32>", "double", "bool",
-    ]  # fmt: skip
-    assert str(pq.read_schema(tmp_path / ROUNDS).field("top_probs").type) == "list<element: double>"
+    types = {
+        (REQUESTS, "pair"): "string", (REQUESTS, "block"): "int32", (REQUESTS, "tokens"): "list<element: int32>",
+        (REQUESTS, "lossless"): "bool", (ROUNDS, "t_round_s"): "double", (ROUNDS, "top_probs"): "list<element: double>",
+    }  # fmt: skip
+    assert {(file, name): str(pq.read_schema(tmp_path / file).field(name).type) for file, name in types} == types
     frames = read_decoded(tmp_path)
     assert [len(frame) for frame in frames] == [8, len(rounds)]
-    assert frames[0]["tokens"].map(len).tolist() == [5] * 8
     assert frames[0]["rounds"].isna().tolist() == [True, True, False, False] * 2
 
 
-def test_texts_of_one_token_have_no_round(tmp_path: Path) -> None:
-    one = Batch(max_new_tokens=1)
-    DecodedLog.open(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
-    requests, rounds = read_decoded(tmp_path)
-    assert requests["tokens"].map(len).tolist() == [1]
-    assert (rounds.empty, list(rounds.columns)) == (True, list(columns(RoundRow)))
-    assert DecodedLog.open(tmp_path).has(key(), 0)
-
-
-def test_a_kept_block_is_known_when_opened_again(tmp_path: Path) -> None:
-    other = key(batch_size=4, start_context=128, sampling="t1")
+def test_a_kept_block_is_found_again_with_its_gammas_and_seconds(tmp_path: Path) -> None:
+    """Two rows of 5 tokens under plain (4 steps of 1 s) and generate (the same), with a prefill of 1/2 s each."""
+    third = key(pair="q", batch_size=4, start_context=128, sampling="t1")
     log = DecodedLog.open(tmp_path)
-    keep(log, 0)
-    keep(log, 2)
-    keep(log, 0, other)
+    assert log.spent_s("p") == 0.0
+    keep(log, 0, arms=("plain", "generate"))
+    keep(log, 2, arms=("speculate:3", "speculate:1"))
+    speculating_s = sum(SHORT.requests(f"speculate:{gamma}")[0]["seconds"] for gamma in (1, 3))
+    keep(log, 0, third)
     for found in (log, DecodedLog.open(tmp_path)):
         assert [found.has(key(), block) for block in range(4)] == [True, False, True, False]
-        assert found.has(other, 0)
-        assert [found.blocks(key()), found.blocks(other), found.blocks(key(pair="q"))] == [2, 1, 0]
+        assert [found.blocks(place) for place in (key(), third, key(pair="r"))] == [2, 1, 0]
+        assert (found.gammas(key()), found.gammas(third), found.gammas(key(pair="r"))) == ((1, 3), (), ())
+        assert (found.spent_s("q"), found.spent_s("r")) == (4 + PREFILL_S, 0.0)
+        assert found.spent_s("p") == 2 * (4 + PREFILL_S) + speculating_s
     with pytest.raises(AssertionError):
         keep(log, 2)
 
 
-def test_the_gammas_of_kept_blocks(tmp_path: Path) -> None:
-    write_blocks(tmp_path, {key(): [SHORT]})
-    assert DecodedLog.open(tmp_path).gammas(key()) == (1, 2, 3)
-    assert DecodedLog.open(tmp_path).gammas(key(batch_size=2)) == ()
-
-
-def test_nothing_decoded_is_two_empty_tables(tmp_path: Path) -> None:
+def test_without_rounds_the_tables_have_their_columns(tmp_path: Path) -> None:
+    """Nothing is decoded; then texts of one token, which have no round."""
     requests, rounds = read_decoded(tmp_path)
     assert (list(requests.columns), list(rounds.columns)) == (list(columns(RequestRow)), list(columns(RoundRow)))
     assert (requests.empty, rounds.empty, list(tmp_path.iterdir())) == (True, True, [])
+    one = Batch(max_new_tokens=1)
+    DecodedLog.open(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
+    requests, rounds = read_decoded(tmp_path)
+    assert (requests["tokens"].map(len).tolist(), rounds.empty) == ([1], True)
+    assert list(rounds.columns) == list(columns(RoundRow))
 
 
 def test_killed_between_the_two_writes_the_block_is_decoded_again(
@@ -126,23 +119,9 @@ def test_killed_between_the_two_writes_the_block_is_decoded_again(
     requests, rounds = content(tmp_path)
     assert [(row["block"], row["arm"]) for row in requests] == [(0, "plain")] * 2 + [(1, "plain")] * 2
     assert {(row["block"], row["arm"]) for row in rounds} == {(0, "plain"), (1, "plain")}
-
-
-def test_killed_before_the_first_requests_nothing_is_decoded(tmp_path: Path) -> None:
-    keep(DecodedLog.open(tmp_path), 0)
-    (tmp_path / REQUESTS).unlink()
+    (tmp_path / REQUESTS).unlink()  # as if killed before the first
     assert not DecodedLog.open(tmp_path).has(key(), 0)
     assert all(frame.empty for frame in read_decoded(tmp_path))
-
-
-def test_seconds_count_once_a_batch(tmp_path: Path) -> None:
-    """Two rows of 5 tokens under plain (4 steps of 1 s) and generate (the same), with a prefill of 1/2 s each."""
-    log = DecodedLog.open(tmp_path)
-    assert log.spent_s("p") == 0.0
-    keep(log, 0, arms=("plain", "generate"))
-    keep(log, 0, key(pair="q"))
-    assert (log.spent_s("p"), log.spent_s("q"), log.spent_s("r")) == (2 * (4 + PREFILL_S), 4 + PREFILL_S, 0.0)
-    assert DecodedLog.open(tmp_path).spent_s("p") == 2 * (4 + PREFILL_S)
 
 
 @pytest.mark.parametrize("full", [ROUNDS, REQUESTS])
@@ -170,32 +149,6 @@ def test_a_full_disk_keeps_the_older_tables(tmp_path: Path, monkeypatch: pytest.
     assert DecodedLog.open(tmp_path).blocks(key()) == 2
 
 
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from specgauge.sweeps.store.files import StorageError
-from specgauge.sweeps.store.tables import DecodedLog
-from tests.sweeps.decoded import Batch, key
-log = DecodedLog.open(Path(sys.argv[1]))
-small, large = Batch(max_new_tokens=3), Batch(max_new_tokens=20_000)
-log.append(key(), 0, small.requests("plain"), small.rounds("plain"))
-resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-try:
-    log.append(key(), 1, large.requests("plain"), large.rounds("plain"))
-except StorageError as error:
-    print(error)
-"""
-
-
-def test_a_file_size_limit_is_the_same_line(tmp_path: Path) -> None:
-    with start(LIMITED, tmp_path) as process:
-        out, err = process.communicate()
-    assert err == ""
-    assert out.startswith(f"{tmp_path / ROUNDS}: cannot write, File too large: what was measured before is kept")
-    assert DecodedLog.open(tmp_path).blocks(key()) == 1
-    assert len(read_decoded(tmp_path)[1]) == 2
-
-
 def chains(start: int) -> pd.DataFrame:
     return pd.DataFrame(
         {
@@ -208,6 +161,8 @@ def chains(start: int) -> pd.DataFrame:
 def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.parquet"
     assert not has_rollouts(path, GREEDY)
+    add_rollouts(path, GREEDY, chains(3).iloc[:0])
+    assert read_rollouts(path).empty
     add_rollouts(path, GREEDY, chains(3))
     add_rollouts(path, DRAWN, chains(7))
     assert (has_rollouts(path, GREEDY), has_rollouts(path, DRAWN)) == (True, True)
@@ -216,11 +171,6 @@ def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> N
     assert frame["sampling"].tolist() == ["greedy", "greedy", "t1", "t1"]
     assert frame["start"].tolist() == [3, 3, 7, 7]
     assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
-
-
-def test_where_no_draft_is_rejected_there_is_no_chain(tmp_path: Path) -> None:
-    add_rollouts(tmp_path / "rollouts.parquet", GREEDY, chains(3).iloc[:0])
-    assert read_rollouts(tmp_path / "rollouts.parquet").empty
 
 
 def tuned_cell(**changes: Any) -> TunedCell:

@@ -4,16 +4,15 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specgauge.configs.loader import load_config
-from specgauge.sweeps.store import writer
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import read_journal
+from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 
@@ -57,11 +56,11 @@ def test_the_same_config_resumes_the_run_whatever_its_name(path: Path, name: str
         ({"grid": {"batch_size": 1, "context": 64, "gamma": "1:2"}}, r"grid.gamma was \[1, 2, 3\], is now \[1, 2\]"),
         (
             {"pairs": [{"name": "p", "target": "embedded", "draft": "org/other"}]},
-            r'pairs\[0\].draft.model was "embedded", is now "org/other"',
+            r"pairs\[0\].draft.model was 'embedded', is now 'org/other'",
         ),
         (
             {"sampling": [{"name": "greedy", "temperature": 0}, {"name": "t1"}]},
-            r'sampling was \[\{"name": "greedy".*…, is now ',
+            r"sampling\[1\].name was None, is now 't1'",
         ),
     ],
 )
@@ -87,24 +86,13 @@ def test_other_effort_is_taken_over(path: Path) -> None:
     assert load_config(path / "config.yaml").precision.max_seconds == 999.0
 
 
-def test_a_run_of_a_release_without_a_field_is_resumed(tmp_path: Path) -> None:
-    """Its config.yaml lacks `validate.baseline_blocks`, which is as good as null, and no other."""
-    path = tmp_path / "made"
-    with made.begin(path, made.config(validate={"gamma": 2})) as run:
-        run.journal.append(made.line("decode", [[0.5]]))
-    whole = (path / "config.yaml").read_text(encoding="utf-8")
-    older = re.sub(r"(, )?baseline_blocks: null|^ *baseline_blocks: null\n", "", whole, flags=re.MULTILINE)
-    assert len(older) < len(whole)
-    (path / "config.yaml").write_text(older, encoding="utf-8")
-    opened(path, validate={"gamma": 2})
-    with pytest.raises(ValueError, match=r"validate\.baseline_blocks was absent, is now 1"):
-        opened(path, validate={"gamma": 2, "baseline_blocks": 1})
-
-
-def test_only_a_run_with_results_keeps_its_config(tmp_path: Path) -> None:
+def test_only_a_run_with_results_keeps_its_config_and_machine(tmp_path: Path) -> None:
     opened(tmp_path / "made")
     opened(tmp_path / "made", seed=7)
     assert load_config(tmp_path / "made" / "config.yaml").seed == 7
+    with OpenRun.open(tmp_path / "made", made.config(seed=7), fresh=False) as run:
+        run.check_environment({**made.ENVIRONMENT, "device": "H200"})
+    assert json.loads((tmp_path / "made" / "environment.json").read_text())["device"] == "H200"
     (tmp_path / "made" / "acceptance" / "p--greedy.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match="seed was 7, is now 0"):
         opened(tmp_path / "made")
@@ -129,70 +117,44 @@ def test_a_damaged_run_is_refused_and_can_be_put_aside(path: Path, damage: str) 
     opened(path, fresh=True)
 
 
-def test_results_without_a_config_are_refused(path: Path) -> None:
+def test_a_second_writer_and_results_without_a_config_are_refused(path: Path, tmp_path: Path) -> None:
+    with made.begin(path):
+        assert len(Run.open(path).journal()) == 1
+        for fresh in (False, True):
+            with pytest.raises(ValueError, match="another specgauge process is writing this run"):
+                made.begin(path, fresh=fresh)
+        assert names(tmp_path) == ["made"]
     (path / "config.yaml").unlink()
     with pytest.raises(ValueError, match=r"there are results but config.yaml is missing; start anew with --fresh"):
         opened(path)
 
 
-def a_file(path: Path) -> Path:
-    path.write_text("mine")
-    return path
-
-
-def below_a_file(path: Path) -> Path:
-    return a_file(path) / "below"
-
-
-def foreign(name: str) -> Callable[[Path], Path]:
-    def folder(path: Path) -> Path:
-        path.mkdir()
-        a_file(path / name)
-        return path
-
-    return folder
-
-
-def read_only(path: Path) -> Path:
-    path.mkdir(mode=0o500)
-    if os.access(path, os.W_OK):
-        pytest.skip("this user can write anywhere")
-    return path
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize(
-    ("there", "found"),
+    ("file", "out", "found"),
     [
-        (a_file, "is a file, a run needs a directory; give another --out"),
-        (below_a_file, "cannot write there: .*; give another --out"),
-        (foreign("thesis.tex"), r"holds files that are no run of specgauge \(thesis.tex\); give another --out"),
-        (foreign("config.yaml"), r"holds files that are no run of specgauge \(config.yaml\); give another --out"),
-        (read_only, "this directory is not writable; change its permissions, or give another --out"),
-        (lambda path: path / ("x" * 300), r"[^\n]+"),
-        (lambda path: path / "a\0b", r"[^\n]+"),
+        ("made", "made", "is a file, a run needs a directory; give another --out"),
+        ("made", "made/below", "cannot write there: .*; give another --out"),
+        ("made/thesis.tex", "made", r"holds files that are no run of specgauge \(thesis.tex\); give another --out"),
+        ("made/config.yaml", "made", r"holds files that are no run of specgauge \(config.yaml\); give another --out"),
+        ("", "made", "this directory is not writable; change its permissions, or give another --out"),
+        ("other", "x" * 300, r"[^\n]+"),
     ],
 )
 def test_what_cannot_be_a_run_is_refused_and_left_alone(
-    tmp_path: Path, there: Callable[[Path], Path], found: str, fresh: bool
+    tmp_path: Path, file: str, out: str, found: str, fresh: bool
 ) -> None:
-    path = there(tmp_path / "made")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    if file:
+        (tmp_path / file).write_text("mine")
+    else:
+        (tmp_path / out).mkdir(mode=0o500)
+        if os.access(tmp_path / out, os.W_OK):
+            pytest.skip("this user can write anywhere")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: {found}$|^embedded null byte$"):
-        OpenRun.open(path, made.config(), fresh=fresh)
-    assert [entry for entry in sorted(tmp_path.rglob("*")) if entry.name != "made"] == [
-        entry for entry in before if entry.name != "made"
-    ]
-
-
-def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
-    path = tmp_path / "made"
-    with made.begin(path):
-        for fresh in (False, True):
-            with pytest.raises(ValueError, match="another specgauge process is writing this run"):
-                made.begin(path, fresh=fresh)
-        assert names(tmp_path) == ["made"]
-    opened(path)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path / out))}: {found}$"):
+        OpenRun.open(tmp_path / out, made.config(), fresh=fresh)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -201,8 +163,7 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
         ({"device": "H200"}, "device 'cpu', here it is 'H200'"),
         ({"cpu": None}, "cpu 'Some CPU', here it is None"),
         ({"cuda": "13.0"}, "cuda None, here it is '13.0'"),
-        ({"threads": 4}, "threads 2, here it is 4"),
-        ({"packages": {**made.ENVIRONMENT["packages"], "torch": "3"}}, "packages.torch '2.13.0', here it is '3'"),  # type: ignore[dict-item]
+        ({"packages": {"torch": "3"}}, "packages.torch '2.13.0', here it is '3'"),
     ],
 )
 def test_another_machine_is_refused(path: Path, changes: dict[str, Any], found: str) -> None:
@@ -210,13 +171,6 @@ def test_another_machine_is_refused(path: Path, changes: dict[str, Any], found: 
         run.check_environment({**made.ENVIRONMENT, "commit": "another", "temperature_c": 50})
         with pytest.raises(ValueError, match=f"measured with {found}; start anew with --fresh"):
             run.check_environment({**made.ENVIRONMENT, **changes})
-
-
-def test_a_machine_may_change_before_anything_is_measured(tmp_path: Path) -> None:
-    opened(tmp_path / "made")
-    with OpenRun.open(tmp_path / "made", made.config(), fresh=False) as run:
-        run.check_environment({**made.ENVIRONMENT, "device": "H200"})
-    assert json.loads((tmp_path / "made" / "environment.json").read_text())["device"] == "H200"
 
 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,12 +184,3 @@ def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(StorageError, match=r"predictions.csv: cannot write, No space left on device: .* run the same"):
         write_text_atomically(path, "new\n")
     assert (path.read_text(), names(tmp_path)) == ("old\n", ["predictions.csv"])
-
-
-def test_a_full_disk_at_the_start_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, text: str) -> None:
-        raise StorageError(f"{path}: cannot write, No space left on device")
-
-    monkeypatch.setattr(writer, "write_text_atomically", full)
-    with pytest.raises(StorageError, match=r"config.yaml: cannot write, No space left on device$"):
-        opened(tmp_path / "made")
