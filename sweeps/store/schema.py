@@ -411,9 +411,8 @@ class ValidationRow(CellRow):
     speedup_predicted: Positive | None
     speedup_from_counts: Positive | None
     speedup_measured: Positive | None
-    speedup_measured_low: Number | None
-    """An interval from few, noisy blocks may reach below 0."""
-    speedup_measured_high: Number | None
+    speedup_measured_low: Positive | None
+    speedup_measured_high: Positive | None
     cost_error: Number | None
     error: Number | None
     speedup_whole: Positive | None

@@ -24,7 +24,7 @@ from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import a_forced_record, a_forced_row, a_policy, a_policy_row, a_record, a_row, decode
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
-from tests.sweeps.verification_rows import FORCED
+from tests.sweeps.validation_rows import FORCED
 
 COLUMNS = [
     "γ", "S predicted", "S from counts", "S measured", "interval", "cost error", "Ω predicted", "Ω counted",
