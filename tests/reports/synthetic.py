@@ -40,7 +40,7 @@ class Shape:
     """What a made-up run looks like; the defaults are a small version of the shipped quickstart."""
 
     name: str = "quickstart"
-    pairs: Sequence[str] = ("embedded",)
+    pairs: Sequence[str] = ("p",)
     alphas: Mapping[str, float] = field(default_factory=lambda: {"greedy": 0.82, "t1": 0.7})
     draft_sampling: Sequence[str] = ("same",)
     acceptance_rule: Sequence[str] = ("ratio",)
