@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.figures import (
+    DASHED,
     NO_DATA,
     HeatCell,
     SeriesStyle,
@@ -312,7 +313,7 @@ def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> l
     return [
         LegendEntry(
             words=name,
-            kind="curve dashed" if styles[name].dashed else "curve",
+            kind="curve dashed" if styles[name].line == DASHED else "curve",
             role=styles[name].role,
             glyph=GLYPHS[styles[name].marker][0],
         )

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 
 from specgauge.model.settings import Point
 from specgauge.reports.figures import (
+    DASHED,
     HeatCell,
     ScatterPoint,
     break_even_lines,
@@ -58,7 +59,7 @@ def test_styles_go_round_and_dash_lines_once_the_colours_are_used_up() -> None:
     styles = list(series_styles([f"s{index}" for index in range(7)]).values())
     assert [style.marker for style in styles[:5]] == ["o", "s", "^", "D", "o"]
     assert len({style.colour for style in styles[:6]}) == 6
-    assert [style.dashed for style in styles] == [False] * 6 + [True]
+    assert [style.line == DASHED for style in styles] == [False] * 6 + [True]
     assert styles[6].role == styles[0].role
 
 
