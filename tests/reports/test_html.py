@@ -130,14 +130,6 @@ def _spoil(run: Path, **texts: str) -> None:
     (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
 
 
-def test_a_run_that_stopped_before_acceptance_says_what_is_missing(tmp_path: Path) -> None:
-    _, page = report(tmp_path, Shape(with_acceptance=False, with_predictions=False))
-    assert page.text.count("No answer yet") == 1
-    for sampling in ("greedy", "t1"):
-        assert f"sampling {sampling}: no acceptance:" in page.text
-    assert "T_decode 10.1" in page.text, "what was timed is shown all the same"
-
-
 def test_arms_not_yet_timed_are_listed(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", replace(ONE, batch_sizes=(4,), contexts=(64, 256)))
     lines = (run / "cells.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)

@@ -26,11 +26,6 @@ def warn(run: Path, *warnings: dict[str, Any]) -> Path:
     return run
 
 
-def test_a_clean_run_is_only_called_optimistic(tmp_path: Path) -> None:
-    found = found_in(read_report_data(build_run(tmp_path / "run", Shape(prompts=30, contexts=(64,)))))
-    assert list(found) == ["optimistic"]
-
-
 def test_a_measured_overhead_takes_the_label_away(tmp_path: Path) -> None:
     data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005)))
     assert "optimistic" not in found_in(data)
