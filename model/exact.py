@@ -6,7 +6,7 @@
     output       = accepted + sum(draft - accepted) * residual  =  target
 
 A greedy draft proposes its argmax, so its proposal distribution is one-hot at the lowest index of the maximum.
-Nothing is floored and nothing divides by zero: where nothing can be rejected the residual is all zeros.
+Where nothing can be rejected the residual is all zeros.
 Leviathan et al., arXiv 2211.17192, section 2.3 and appendix A.1; Chen et al., arXiv 2302.01318, algorithm 2.
 
     >>> here = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])

@@ -32,7 +32,7 @@ n blocks, G gammas.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,8 +109,6 @@ def _reach(influence: FloatArray, inside: BoolArray, confidence: float) -> float
 
 REPLICATES = 2000
 CONFIDENCE = 0.95
-_Shares = Callable[[FloatArray], FloatArray]
-"""The share of the best under weights (R, n) of blocks, (R,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +164,22 @@ class PairedSpeeds:
             return np.asarray(speeds[:, own] / speeds.max(axis=1), dtype=np.float64)
 
         value = float(shares(np.ones((1, self.prompts.size)))[0])
+
+        def half_width(drawn: tuple[FloatArray, float] | None) -> float | None:
+            """Half the central interval, its spread on the log scale widened by the factor."""
+            if drawn is None:
+                return None
+            low, high = percentile_interval(value * (shares(drawn[0]) / value) ** drawn[1], CONFIDENCE)
+            return (min(1.0, float(high)) - float(low)) / 2
+
         return ShareOfBest(
-            value=value, half_width=self._again(shares, value), half_width_of_others=self._others(shares, value)
+            value=value,
+            half_width=half_width(self._same_prompts()),
+            half_width_of_others=half_width(self._other_prompts()),
         )
 
-    def _again(self, shares: _Shares, value: float) -> float | None:
-        """Half the interval of replicates that draw each prompt's blocks anew."""
+    def _same_prompts(self) -> tuple[FloatArray, float] | None:
+        """Weights (R, n) of replicates that draw each prompt's blocks anew, and the factor that widens them."""
         clusters = [np.flatnonzero(self.prompts == prompt) for prompt in np.unique(self.prompts)]
         fewest = min(cluster.size for cluster in clusters)
         if fewest < 2:
@@ -182,23 +190,17 @@ class PairedSpeeds:
             weights[:, cluster] = generator.multinomial(
                 cluster.size, np.full(cluster.size, 1 / cluster.size), REPLICATES
             )
-        factor = math.sqrt(fewest / (fewest - 1)) * student_over_normal(self.prompts.size - len(clusters), CONFIDENCE)
-        return _half_width(shares(weights), value, factor)
+        freedom = self.prompts.size - len(clusters)
+        return weights, math.sqrt(fewest / (fewest - 1)) * student_over_normal(freedom, CONFIDENCE)
 
-    def _others(self, shares: _Shares, value: float) -> float | None:
-        """Half the interval of replicates that draw prompts with all their blocks."""
+    def _other_prompts(self) -> tuple[FloatArray, float] | None:
+        """The same of replicates that draw prompts with all their blocks."""
         _, prompt_of = np.unique(self.prompts, return_inverse=True)
         count = int(prompt_of.max()) + 1
         if count < 2:
             return None
         drawn = draw_prompts(count, REPLICATES, 0)
-        return _half_width(shares(drawn[:, prompt_of].astype(np.float64)), value, expansion(count, CONFIDENCE))
-
-
-def _half_width(replicates: FloatArray, value: float, factor: float) -> float:
-    """Half the central interval, its spread on the log scale widened by the factor."""
-    low, high = percentile_interval(value * (replicates / value) ** factor, CONFIDENCE)
-    return (min(1.0, float(high)) - float(low)) / 2
+        return drawn[:, prompt_of].astype(np.float64), expansion(count, CONFIDENCE)
 
 
 LEAST_P_VALUE = math.erfc(4.0 / math.sqrt(2.0))

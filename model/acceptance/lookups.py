@@ -97,8 +97,7 @@ def lookup_survival(
 def confidence(agreeing: ArrayLike) -> FloatArray:
     """M / (m + 1) for m tokens of agreement before a draft, (…): what a lookup shows where a model has a probability.
 
-    The agreement of a round's draft number d >= 1 is the match that was looked up and the d - 1 drafts before it. Any
-    rising function would do, as it is calibrated; this one is 0 without a match and below 1 for any length.
+    The agreement of a round's draft number d >= 1 is the match that was looked up and the d - 1 drafts before it.
     """
     tokens = np.asarray(agreeing, dtype=np.float64)
     return np.asarray(tokens / (tokens + 1.0), dtype=np.float64)

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray, IntArray, numbers, positive_times_s, probabilities
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_cap
+from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_rounds
 from specgauge.model.sampling import inverse_cdf, uniforms
 from specgauge.model.speedup import speedup, tokens_per_round_by_gamma
 
@@ -132,8 +132,7 @@ class GoodputPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0, rates outside [0, 1] and weights below 0."""
-        check_cap("goodput", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("goodput", self.t_round_s)
         probabilities("goodput: prior_rate", self.prior_rate)
         probabilities("goodput: memory", self.memory)
         if self.prior_weight <= 0 or self.margin < 0 or self.probe_every < 0:
@@ -202,8 +201,7 @@ class UcbPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and a width below 0."""
-        check_cap("ucb", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("ucb", self.t_round_s)
         if numbers("ucb: width", self.width) < 0:
             raise ValueError(f"ucb: found width {self.width:g}; allowed is 0 or more")
 
@@ -251,8 +249,7 @@ class Exp3Policy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0."""
-        check_cap("exp3", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("exp3", self.t_round_s)
 
     def begin_many(self, calls: int) -> GammaChoices:
         """All arms alike."""

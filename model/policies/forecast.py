@@ -271,8 +271,8 @@ def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecas
             this += zip(features, hits, strict=True)
             following += zip(features[:-1], hits[1:], strict=True)
             history = flat.after(history, z[:, None], accepted[:, None], np.ones((z.size, 1)))
-    weights = {"first_weights": _weights(first), "this_weights": _weights(this)}
-    return replace(flat, **weights, next_weights=_weights(following or this))
+    next_weights = _weights(following or this)
+    return replace(flat, first_weights=_weights(first), this_weights=_weights(this), next_weights=next_weights)
 
 
 def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[tuple[IntArray, FloatArray]]:

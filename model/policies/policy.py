@@ -26,7 +26,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray
+from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray, positive_times_s
 
 
 class GammaChoice(Protocol):
@@ -150,6 +150,12 @@ def check_cap(name: str, cap: int, *, lowest: int = 0) -> None:
     """Raise ValueError for a largest γ outside `lowest` … LARGEST_GAMMA."""
     if not lowest <= cap <= LARGEST_GAMMA:
         raise ValueError(f"{name}: found a largest gamma of {cap}; allowed is {lowest} to {LARGEST_GAMMA}")
+
+
+def check_rounds(name: str, t_round_s: tuple[float, ...]) -> None:
+    """Raise ValueError for seconds of rounds of 0 … γ_max drafts that are not above 0, or too many of them."""
+    check_cap(name, len(t_round_s) - 1)
+    positive_times_s("t_round_s", t_round_s)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ import numpy as np
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, positive_times_s, probabilities, times_s
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap, check_rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +154,7 @@ class RenewalStoppingPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
-        check_cap("renewal", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("renewal", self.t_round_s)
         positive_times_s("token_worth_s", self.token_worth_s)
         times_s("t_look_s", self.t_look_s)
         if not 0 <= self.fewest < len(self.t_round_s):

@@ -231,9 +231,8 @@ class _Search:
 
     def _rivals(self) -> list[str]:
         """What dominates the uncertainty between each leader and its strongest challenger."""
-        return [
-            arm for bounds in self.bounds if bounds.rival is not None for arm in self._dominating(bounds, bounds.rival)
-        ]
+        raced = [(bounds, bounds.rival) for bounds in self.bounds if bounds.rival is not None]
+        return [arm for bounds, rival in raced for arm in self._dominating(bounds, rival)]
 
     def _imprecise(self) -> list[str]:
         """What dominates the uncertainty of S of a leader that is not known well enough."""
