@@ -12,8 +12,7 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
                   on average, and in no cell is the interval of that error wholly beyond ± 3 %
 
 Speeds of two γ are compared over the texts that all γ wrote in a block: each text is the target's, whatever γ wrote it,
-so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
-timed.
+so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as timed.
 
 Where acceptance was forced by coin the texts are not the target's: such cells prove the cost alone, and say so.
 
@@ -99,7 +98,7 @@ class CellProof:
     why_not_lossless: str = ""
     """Empty where the texts are the target's."""
     policies: tuple[PolicyProof, ...] = ()
-    """Those decoded."""
+    """Those decoded whose texts are the target's and whose prompts were recorded."""
 
 
 def prove(run: Run) -> Iterator[CellProof]:
@@ -110,9 +109,8 @@ def prove(run: Run) -> Iterator[CellProof]:
     """
     predictions = predict(run)
     if not predictions.validation:
-        remedy = (
-            "give the configuration a validate section" if run.config.validation is None else "run it again, it goes on"
-        )
+        no_section = run.config.validation is None
+        remedy = "give the configuration a validate section" if no_section else "run it again, it goes on"
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
     decoded = AnalysedRun.read(run).decoded
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
@@ -122,8 +120,18 @@ def prove(run: Run) -> Iterator[CellProof]:
         rows = [row for row in predictions.validation if cell_of(row) == cell]
         if blocks and rows:
             proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[cell])
-            policies = [row for row in predictions.policies if cell_of(row) == cell]
-            yield replace(proof, policies=tuple(_policy_proofs(policies)))
+            policies = [
+                PolicyProof(
+                    policy=row["policy"],
+                    speedup_measured=row["speedup_measured"],
+                    error=row["error"],
+                    low=row["error_low"],
+                    high=row["error_high"],
+                )
+                for row in predictions.policies
+                if cell_of(row) == cell and row["lossless"] and row["error"] is not None
+            ]
+            yield replace(proof, policies=tuple(policies))
 
 
 def _cell(
@@ -158,19 +166,6 @@ def _cell(
     )
 
 
-def _policy_proofs(rows: Iterable[Mapping[str, Any]]) -> Iterator[PolicyProof]:
-    """Of those whose texts are the target's and whose prompts were recorded."""
-    for row in rows:
-        if row["lossless"] and row["error"] is not None:
-            yield PolicyProof(
-                policy=row["policy"],
-                speedup_measured=row["speedup_measured"],
-                error=row["error"],
-                low=row["error_low"],
-                high=row["error_high"],
-            )
-
-
 def _no_choice(gamma: int | None, why_not_lossless: str, *, is_decoded: bool, is_compared: bool) -> str:
     if why_not_lossless:
         return f"not lossless: {why_not_lossless}"
@@ -187,14 +182,14 @@ def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> P
     blocks: its rounds with all rows active, as counted and timed; requests: its rows of requests.parquet. Where a
     block's texts say what to expect of every γ, that is used in place of what was counted.
     """
-    by_place = {(block.block, block.gamma): block for block in blocks}
+    by_block = {(block.block, block.gamma): block for block in blocks}
     gammas = sorted({block.gamma for block in blocks})
     numbers = sorted({block.block for block in blocks})
-    shared = [number for number in numbers if all((number, gamma) in by_place for gamma in gammas)]
+    shared = [number for number in numbers if all((number, gamma) in by_block for gamma in gammas)]
     committed, seconds, prompts = [], [], []
     for number in shared:
         own = requests[requests["block"] == number]
-        counted = [by_place[number, gamma] for gamma in gammas]
+        counted = [by_block[number, gamma] for gamma in gammas]
         tokens = np.array([block.tokens_per_round * block.rounds for block in counted])
         rounds = np.array([block.rounds for block in counted], dtype=np.float64)
         speculating = own[own["gamma"] > 0]
@@ -282,11 +277,10 @@ def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:
 
 
 def _choice_text(cell: CellProof, choice: ShareOfBest) -> str:
-    widths = (
+    here, elsewhere = (
         "an unknown error" if width is None else f"± {100 * width:.1f}"
         for width in (choice.half_width, choice.half_width_of_others)
     )
-    here, elsewhere = widths
     return (
         f"γ = {cell.recommended_gamma} has {100 * choice.value:.1f} % of γ = {cell.best_gamma} ({here} on these "
         f"prompts, {elsewhere} on others like them)"
@@ -313,10 +307,8 @@ def proof_text(cells: Sequence[CellProof]) -> str:
 
 def main(arguments: Iterable[str]) -> int:
     """Check the runs named and print what was found."""
-    parser = argparse.ArgumentParser(
-        prog="python -m specgauge.sweeps.proof",
-        description=(__doc__ or "").partition("\n")[0],
-    )
+    description = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m specgauge.sweeps.proof", description=description)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run directory")
     paths: list[Path] = parser.parse_args([*arguments]).runs
     try:

@@ -7,6 +7,7 @@ interpolation between cells, a speed-up) applies to all rows alike:
     prompt draws   weights (R, P): how often each prompt was drawn, the same for all γ, rules and cells
     median         m · (m* / m)^f,          m* the median of the drawn blocks' samples,  f = √(n / (n - 1))
     pooled ratio   r + f · (r* - r),        r* = Σ num / Σ den over the drawn prompts,   f = √(P / (P - 1)) · t / z
+    pooled rate    r · (r* / r)^f,          the same where both sums are above 0: no replicate of it is 0 or less
 
 The factors f are those of the expanded percentile interval (Hesterberg, Am. Stat. 69 (2015), 371), without t for
 medians, whose bootstrap spread is already wide with few blocks. With them nominal 90 % intervals of S covered the truth
@@ -87,12 +88,17 @@ def median_replicates(blocks: Blocks, draws: FloatArray, name: str = "samples_s"
 
 
 def ratio_replicates(
-    numerators: ArrayLike, denominators: ArrayLike, weights: IntArray, *, confidence: float = 0.9
+    numerators: ArrayLike,
+    denominators: ArrayLike,
+    weights: IntArray,
+    *,
+    confidence: float = 0.9,
+    log_scale: bool = False,
 ) -> FloatArray:
     """Pooled ratios by γ, over all prompts and over drawn prompts: (1 + R, G) from (P, G) sums by prompt.
 
     NaN where no prompt has a denominator; replicates are NaN where fewer than two have one, and equal the estimate in
-    the rare draw that hits none of those.
+    the rare draw that hits none of those. log_scale: widened there, as rates are, whose numerators are above 0.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -111,7 +117,11 @@ def ratio_replicates(
     drawn_total = counts @ bottom
     np.divide(counts @ top, drawn_total, out=drawn, where=drawn_total > 0)
     factors = np.array([expansion(int(units), confidence) for units in (bottom > 0).sum(axis=0)])
-    return np.concatenate([estimate[None], estimate + factors * (drawn - estimate)])
+    if log_scale:  # not by **, for which 1 to the power of NaN is 1
+        widened = estimate * np.exp(factors * np.log(drawn / estimate))
+    else:
+        widened = estimate + factors * (drawn - estimate)
+    return np.concatenate([estimate[None], widened])
 
 
 def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
@@ -124,6 +134,13 @@ def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[Float
         raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
     low, high = np.quantile(np.asarray(replicates), [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0)
     return low, high
+
+
+def interval_around(replicates: ArrayLike, confidence: float) -> tuple[float, float, float]:
+    """(estimate, low, high) from (1 + R,), the estimate first; its interval holds it. NaN ends where a replicate is."""
+    values = np.asarray(replicates, dtype=np.float64)
+    low, high = percentile_interval(values[1:], confidence)
+    return float(values[0]), float(np.minimum(low, values[0])), float(np.maximum(high, values[0]))
 
 
 def expansion(units: int, confidence: float) -> float:

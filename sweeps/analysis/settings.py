@@ -100,12 +100,10 @@ def run_settings(
         if pairs is not None and pair.name not in pairs:
             continue
         for sampling in run.config.sampling:
-            frame = None
-            if run.has_acceptance(pair.name, sampling.name):
-                frame = run.acceptance_of(pair.name, sampling.name)
-            yield from _settings_of_pair(
-                run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
-            )
+            is_there = run.has_acceptance(pair.name, sampling.name)
+            frame = run.acceptance_of(pair.name, sampling.name) if is_there else None
+            reason = reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
+            yield from _settings_of_pair(run.config, pair, sampling, frame, reason)
 
 
 def _settings_of_pair(
@@ -118,25 +116,21 @@ def _settings_of_pair(
     drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
+            key = Setting(
+                pair=pair.name,
+                mode=config.mode_of(pair),
+                sampling=sampling.name,
+                draft_sampling=draft_sampling,
+                acceptance_rule=rule,
+            )
             yield RunSetting(
-                key=Setting(
-                    pair=pair.name,
-                    mode=config.mode_of(pair),
-                    sampling=sampling.name,
-                    draft_sampling=draft_sampling,
-                    acceptance_rule=rule,
-                ),
+                key=key,
                 chain=chain_name(settings),
                 draft_chain=chain_name(drafts[draft_sampling]),
                 texts=texts,
-                rounds=None
-                if texts is None
-                else recorded_acceptance(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
+                rounds=None if texts is None else recorded_acceptance(config, texts, key),
                 reason="" if texts is not None else reason,
-                starting_at={
-                    context: recorded_acceptance(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
-                    for context, own in starting.items()
-                },
+                starting_at={context: recorded_acceptance(config, own, key) for context, own in starting.items()},
             )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from specgauge.sweeps.store.rows import row_of, write_csv
 from specgauge.sweeps.store.schema import ValidationRow
-from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
+from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 PAIR = "embedded"
 
 
 def a_row(**changes: Any) -> dict[str, Any]:
     """A row of pair `embedded`: S 1.65 predicted, 1.53 from counts, 1.5 (1.4 to 1.6) measured at γ = 2."""
-    return verification_row(**({"pair": PAIR} | changes))
+    return validation_row(**({"pair": PAIR} | changes))
 
 
 def a_forced_row(**changes: Any) -> dict[str, Any]:

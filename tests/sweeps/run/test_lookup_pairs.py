@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 from specgauge.configs.schema import Config
+from specgauge.model.settings import Setting
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
@@ -36,6 +37,7 @@ from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
 POSITIONS = 17
+SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
 def config(draft: Any = "ngram", **changes: Any) -> Config:
@@ -126,9 +128,10 @@ def test_every_rule_and_draft_sampling_is_the_same_to_a_lookup(tmp_path: Path) -
 def test_lookups_are_held_against_their_round() -> None:
     """Microseconds that double and scatter matter little in rounds of a second; a draft model's do."""
     samples = {"decode": [1.0] * 10, "verify:1": [1.5] * 10, "draft": [1e-6] * 5 + [2e-6] * 5}
+    blocks = {arm: dict(enumerate(np.reshape(taken, (2, 5, 1)))) for arm, taken in samples.items()}
     arms = {
-        arm: ArmTimings(arm=arm, status="ok", reason="", blocks=dict(enumerate(np.reshape(taken, (2, 5, 1)))))
-        for arm, taken in samples.items()
+        arm: ArmTimings(arm=arm, status="ok", reason="", blocks=own, blocks_as_taken_s=own)
+        for arm, own in blocks.items()
     }
     for catches_up, expected in ((False, set()), (True, {"not_converged", "drift"})):
         cell = Cell(pair="p", mode="eager", chain="argmax", batch_size=1, context=64, catches_up=catches_up)
@@ -141,8 +144,8 @@ def test_lookups_of_another_chain_are_noticed() -> None:
 
     def check(frame: pd.DataFrame) -> tuple[float | None, bool]:
         texts = recorded_texts(frame)
-        rounds = texts.rounds("ratio", "same", gammas=[1, 3], max_new_tokens=POSITIONS + 1)
-        found = texts.chain_check(rounds, acceptance_rule="ratio", draft_sampling="same")
+        rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
+        found = texts.chain_check(rounds, SETTING)
         return found.deviation_per_position, found.consistent
 
     frame = lookup_frame()

@@ -29,7 +29,7 @@ from specgauge.sweeps.store.tables import add_rollouts, keep_tuned, read_decoded
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.store.test_tables import chains, tuned_cell
-from tests.sweeps.verification_rows import forced_row, policy_row, verification_row
+from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 CELL: dict[str, Any] = {
     "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
@@ -65,7 +65,7 @@ def path(tmp_path: Path) -> Path:
     with made.begin(path) as run:
         run.journal.append(made.line("decode", [[0.5]]))
     write_csv(path / "predictions.csv", PredictionRow, [prediction()])
-    write_csv(path / "validation.csv", ValidationRow, [verification_row(), policy_row()])
+    write_csv(path / "validation.csv", ValidationRow, [validation_row(), policy_row()])
     (path / "recommendation.yaml").write_text(answers([recommendation()]))
     write_table(path / ACCEPTANCE, AcceptanceRow, made.acceptance_frame(2, 3))
     add_rollouts(path / "rollouts.parquet", RolloutKey("p", "greedy", "same", "ratio"), chains(3))
@@ -79,7 +79,7 @@ def test_csv_rows_come_back_exactly(path: Path) -> None:
         name: None for name in columns(ValidationRow) if name.startswith(("speedup", "rounds", "overhead"))
     }
     rows = (
-        verification_row(error=0.1 + 0.2), forced_row(), verification_row(**unknown | {"rounds_counted": 7}),
+        validation_row(error=0.1 + 0.2), forced_row(), validation_row(**unknown | {"rounds_counted": 7}),
         policy_row(policy="renewal", error=None, off_path=None),
     )  # fmt: skip
     write_csv(path / "validation.csv", ValidationRow, rows)
@@ -229,7 +229,7 @@ CASES: dict[str, tuple[Callable[[Path], object], Damages]] = {
     "validation.csv": (
         lambda run: Run.open(run).validation(),
         [holding(""), holding("a,b\n1,2\n"), shortened, replaced(",looks,", ",glances,"),
-         *(rows_of(ValidationRow, verification_row(**change)) for change in (
+         *(rows_of(ValidationRow, validation_row(**change)) for change in (
              {"gamma": "four"}, {"gamma": None}, {"gamma": -3}, {"blocks": 1.5}, {"cost_error": "nan"},
              {"speedup_measured": -1.0}, {"lossless": "yes"}, {"lossless": None}, {"rounds_agree": 1},
              {"policy": "svip"})),
