@@ -8,10 +8,9 @@ with its tie rules: top-k keeps every token that ties with the k-th; top-p sorts
 at its boundary the higher ids stay; an argmax is the lowest index of the maximum. `logits (..., V)` have any leading
 axes.
 
-A uniform number is a function of what it decides, (seed, prompt, repetition, position, purpose), so a row draws the
-same tokens alone and in any batch, and a resumed run repeats what it did. Each field is absorbed into a 64-bit state by
-the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014; Stafford's Mix13); its top 53 bits make a double in
-[0, 1).
+A uniform number is a function of (seed, prompt, repetition, position, purpose), so a row draws the same tokens alone,
+in any batch and in a resumed run. Each field is absorbed into a 64-bit state by the finaliser of SplitMix64 (Steele,
+Lea and Flood, OOPSLA 2014; Stafford's Mix13); its top 53 bits make a double in [0, 1).
 
     processed_probs([2.0, 1.0, 0.0], SamplingSettings(top_k=2))                         # (0.731, 0.269, 0)
     uniforms(seed=0, prompt=3, repetition=0, position=np.arange(8), purpose="accept")   # float64 (8,)
@@ -174,23 +173,19 @@ def disguised_greedy(settings: SamplingSettings, probs: ArrayLike) -> str | None
         before = scores
         scores = _apply(name, scores, settings, None)
         if _only_argmax_left(original, scores):
-            return _greedy_reason(name, settings, float(softmax(before).max(axis=-1).min()))
+            lowest_top = float(softmax(before).max(axis=-1).min())
+            return {
+                "temperature": f"temperature {settings.temperature:g} leaves the maximum all the probability",
+                "top_k": f"top_k {settings.top_k} keeps only the maximum",
+                "top_p": f"top_p {settings.top_p} is at or below the top probability ({lowest_top:.4g}) "
+                f"and min_tokens_to_keep is {settings.min_tokens_to_keep}",
+                "min_p": f"min_p {settings.min_p} removes every token but the maximum",
+            }[name]
     return None
 
 
 def _only_argmax_left(original: NDArray[Any], scores: NDArray[Any]) -> bool:
     return bool((softmax(scores) == one_hot_argmax(original)).all())
-
-
-def _greedy_reason(name: str, settings: SamplingSettings, lowest_top: float) -> str:
-    reasons = {
-        "temperature": f"temperature {settings.temperature:g} leaves the maximum all the probability",
-        "top_k": f"top_k {settings.top_k} keeps only the maximum",
-        "top_p": f"top_p {settings.top_p} is at or below the top probability ({lowest_top:.4g}) "
-        f"and min_tokens_to_keep is {settings.min_tokens_to_keep}",
-        "min_p": f"min_p {settings.min_p} removes every token but the maximum",
-    }
-    return reasons[name]
 
 
 def _checked_logits(logits: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
@@ -297,8 +292,12 @@ def uniforms(
         ValueError: negative or non-integer arguments, or an unknown purpose.
     """
     fields = {"seed": seed, "prompt": prompt, "repetition": repetition, "position": position}
+    if isinstance(purpose, str) and purpose not in PURPOSES:
+        nearest = difflib.get_close_matches(purpose, PURPOSES, n=1)
+        hint = f" (nearest: {nearest[0]})" if nearest else ""
+        raise ValueError(f"purpose: expected one of {', '.join(PURPOSES)}, got {purpose!r}{hint}")
+    fields["purpose"] = PURPOSES[purpose] if isinstance(purpose, str) else purpose
     counters = [_counter(name, value) for name, value in fields.items()]
-    counters.append(_counter("purpose", _purpose_number(purpose) if isinstance(purpose, str) else purpose))
     state = np.zeros((1,) * max(counter.ndim for counter in counters), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for counter in counters:
@@ -336,14 +335,6 @@ def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
     if masses.ndim == 1:
         return np.asarray(np.searchsorted(cumulative, threshold, side="right"), dtype=np.int64)
     return np.asarray((cumulative > threshold[..., None]).argmax(axis=-1), dtype=np.int64)
-
-
-def _purpose_number(purpose: str) -> int:
-    if purpose not in PURPOSES:
-        nearest = difflib.get_close_matches(purpose, PURPOSES, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"purpose: found {purpose!r}; allowed are {', '.join(PURPOSES)}{hint}")
-    return PURPOSES[purpose]
 
 
 def _counter(name: str, value: ArrayLike) -> NDArray[np.uint64]:

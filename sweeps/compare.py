@@ -30,7 +30,6 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
-from specgauge.model.text_table import text_table
 from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
 from specgauge.sweeps.analysis.settings import RunSetting
@@ -38,6 +37,7 @@ from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.store.rundir import PROMPTS, Run
 from specgauge.sweeps.store.schema import machine_of
+from specgauge.sweeps.text_table import text_table
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig

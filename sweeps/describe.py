@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from specgauge.configs.pairs import ModelConfig, NgramDraft
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
 from specgauge.model.search.candidates import CONFIDENCE, INDIFFERENCE
-from specgauge.model.text_table import text_table
 from specgauge.sweeps.estimate import (
     check_contexts,
     interleaved_bytes,
@@ -24,6 +23,7 @@ from specgauge.sweeps.estimate import (
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
+from specgauge.sweeps.text_table import text_table
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig

@@ -18,13 +18,13 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
 from specgauge.model.replay.rounds import ReplayCosts
-from specgauge.model.text_table import printable, rounded, text_table
 from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_tuned
+from specgauge.sweeps.text_table import printable, rounded, text_table
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""

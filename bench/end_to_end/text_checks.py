@@ -1,8 +1,8 @@
 """What decoded texts show: where greedy ones leave the plain loop's, and the rounds that each should have taken.
 
-At float64 greedy speculative text equals plain text, token for token.  In a lower precision a block of γ + 1 tokens and
-one token at a time round differently, so two nearly equal logits may change places.  The first divergence of every text
-is listed with its margin; a margin above the threshold of the dtype (`TIE_THRESHOLDS`) is a failure, not a tie:
+At float64 greedy speculative text equals plain text.  In a lower precision a block of γ + 1 tokens rounds differently
+from one token at a time, so two nearly equal logits may change places.  A margin above the dtype's threshold
+(`TIE_THRESHOLDS`) at a text's first divergence is a failure, not a tie:
 
     margin = largest logit − smaller logit of the two tokens        numeric tie: margin <= threshold · max |logit|
 

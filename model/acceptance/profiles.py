@@ -12,7 +12,7 @@ below and extrapolate those above with the last conditional rate.  Accepted / dr
 One alpha is held against one rate a position by the likelihood ratio G = 2 sum n ln(n / expected).
 
     >>> profile = profile_from_histogram([1, 1, 1, 1])
-    >>> profile.survival.tolist(), profile.tokens_per_round([3]).tolist()
+    >>> profile.survival.tolist(), profile.at([3]).tokens_per_round.tolist()
     ([0.75, 0.5, 0.25], [2.5])
 """
 
@@ -108,27 +108,19 @@ class AcceptanceProfile:
 
     def survival_at(self, gamma: int) -> FloatArray:
         """A_1 … A_gamma of rounds that draft `gamma`, shape (gamma,)."""
-        g = int(whole_numbers("gamma", gamma, minimum=1))
-        if g <= self.gamma_drafted:
-            return self.by_gamma[g - 1, :g]
-        beyond = self.survival[-1] * self.tail_rate ** np.arange(1, g - self.gamma_drafted + 1)
+        if gamma <= self.gamma_drafted:
+            return self.by_gamma[gamma - 1, :gamma]
+        beyond = self.survival[-1] * self.tail_rate ** np.arange(1, gamma - self.gamma_drafted + 1)
         return np.concatenate([self.survival, beyond])
-
-    def full_acceptance(self, gammas: ArrayLike) -> FloatArray:
-        """A_gamma, the probability that a round accepts everything: (G,) -> (G,)."""
-        return np.array([self.survival_at(g)[-1] for g in _gammas(gammas)])
-
-    def tokens_per_round(self, gammas: ArrayLike) -> FloatArray:
-        """Omega(gamma) of each gamma: (G,) -> (G,)."""
-        return np.array([1.0 + self.survival_at(g).sum() for g in _gammas(gammas)])
 
     def at(self, gammas: ArrayLike) -> Acceptance:
         """What rounds of these gammas yield, (G,)."""
         drafts = _gammas(gammas)
+        survival = [self.survival_at(g) for g in drafts]
         return Acceptance(
             gammas=np.array(drafts),
-            tokens_per_round=self.tokens_per_round(drafts),
-            full_acceptance=self.full_acceptance(drafts),
+            tokens_per_round=np.array([1.0 + own.sum() for own in survival]),
+            full_acceptance=np.array([own[-1] for own in survival]),
             provenance=np.array([int(self._provenance(g)) for g in drafts]),
         )
 
@@ -149,7 +141,7 @@ def profile_from_alpha(alpha: float) -> AcceptanceProfile:
 def profile_from_conditional(rates: ArrayLike) -> AcceptanceProfile:
     """From P(draft i accepted given that those before it were), i = 1 … gamma; these may rise and fall."""
     given = _one_list("conditional rates", probabilities("conditional rates", rates))
-    return _from_survival("conditional", _cumulative(given), tail_rate=float(given[-1]))
+    return _from_survival("conditional", np.cumprod(given, dtype=np.float64), tail_rate=float(given[-1]))
 
 
 def profile_from_marginal(rates: ArrayLike) -> AcceptanceProfile:
@@ -179,7 +171,7 @@ def profile_from_counts(accepted: ArrayLike, *, rounds: int) -> AcceptanceProfil
     conditional = passed / np.maximum(tested, 1)
     return _from_survival(
         "counts",
-        _cumulative(conditional),
+        np.cumprod(conditional, dtype=np.float64),
         tail_rate=float(conditional[np.flatnonzero(tested)[-1]]),
         fit=one_alpha_from_counts(passed, tested),
     )
@@ -273,17 +265,11 @@ def _gammas(gammas: ArrayLike) -> list[int]:
 
 
 def one_alpha_from_counts(accepted: IntArray, tested: IntArray) -> OneAlpha:
-    """Fit one alpha to counts per position: accepted (gamma,) of tested (gamma,).
-
-    Raises:
-        ValueError: no draft was tested.
-    """
+    """Fit one alpha to counts per position: accepted (gamma,) of tested (gamma,), of which there is one at least."""
     total = int(tested.sum())
-    if total == 0:
-        raise ValueError("accepted: found no tested draft, allowed: at least one; without one no rate is known")
     rate = float(accepted.sum()) / total
     low, high = wilson_interval(rate, total, CONFIDENCE)
-    survival = np.asarray(np.cumprod(accepted / np.maximum(tested, 1)), dtype=np.float64)
+    survival = np.cumprod(accepted / np.maximum(tested, 1), dtype=np.float64)
     return _one_alpha(survival, rate, low=low, high=high, p_value=_uneven_p_value(accepted, tested, rate))
 
 
@@ -361,10 +347,6 @@ def _profile(
         tail_rate=tail_rate,
         fit=fit,
     )
-
-
-def _cumulative(conditional: FloatArray) -> FloatArray:
-    return np.asarray(np.cumprod(conditional), dtype=np.float64)
 
 
 def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:

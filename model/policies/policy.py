@@ -11,8 +11,8 @@ decoder asks for `gamma`, the most drafts it may make; after each draft of the r
 
 Policies that fix γ before the round (`specgauge.model.policies.feedback`) go on until they have it. Those that stop
 while drafting (`specgauge.model.policies.stopping`) read the confidence of the draft just made; it is verified like the
-others. A replay runs thousands of calls of one policy side by side, so each is written once, for many calls
-(`GammaChoices`); a decoder's single call is a view of that (`OneCall`).
+others. Each is written for many calls side by side (`GammaChoices`), as a replay runs them; a decoder's single call is
+a view of that (`OneCall`).
 
 L calls side by side, B rows of each.
 """
@@ -89,17 +89,17 @@ class RoundSeen:
         return np.asarray((self.drafted == self.accepted).all(axis=1), dtype=np.bool_)
 
 
-class GammaChoices(ABC):
-    """A policy at work in L calls at once, which know nothing of each other."""
+class GammaChoices:
+    """A policy at work in L calls at once, which know nothing of each other; this one keeps to its γ."""
 
-    gammas: IntArray
-    """(L,) the most drafts of each call's next round."""
+    def __init__(self, gammas: IntArray) -> None:
+        self.gammas = gammas
+        """(L,) the most drafts of each call's next round."""
 
-    def goes_on(self, depth: int, signals: Signals) -> BoolArray:  # noqa: ARG002 (who fixes γ before does not look)
+    def goes_on(self, depth: int, signals: Signals) -> BoolArray:  # noqa: ARG002 (a γ fixed before reads no signals)
         """(L,) as in `GammaChoice`; calls whose rows are all NaN are not asked, and learn nothing."""
         return np.asarray(depth < self.gammas, dtype=np.bool_)
 
-    @abstractmethod
     def observe(self, seen: RoundSeen) -> None:
         """Learn from a round."""
 
@@ -163,21 +163,11 @@ class FixedPolicy(RoundPolicy):
         if self.gamma < 0:
             raise ValueError(f"gamma: found {self.gamma}; allowed is 0 (plain decoding) or more")
 
-    def begin_many(self, calls: int) -> FixedChoices:
-        """There is nothing to forget."""
-        return FixedChoices(np.full(calls, self.gamma))
+    def begin_many(self, calls: int) -> GammaChoices:
+        """Each at γ, whatever they see."""
+        return GammaChoices(np.full(calls, self.gamma))
 
 
 def decodes_plainly(policy: object) -> bool:
     """Whether a policy never drafts: who knows that before the first round needs no speculative loop, nor its ε."""
     return isinstance(policy, FixedPolicy) and policy.gamma == 0
-
-
-class FixedChoices(GammaChoices):
-    """Calls of one γ."""
-
-    def __init__(self, gammas: IntArray) -> None:
-        self.gammas = gammas
-
-    def observe(self, seen: RoundSeen) -> None:
-        """Learn nothing."""

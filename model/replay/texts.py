@@ -1,12 +1,11 @@
 """Recorded texts as a replay needs them: acceptance and the draft's signals along each, and signals off the path.
 
-A policy that stops while drafting sees the draft's confidence of every draft it makes. Where all drafts before it were
-accepted, that is what the teacher-forced pass recorded at its position. After a rejection, which the policy does not
-know of, the drafter goes on from its own rejected token; those signals come from `Rollouts`: chains that begin with a
-rejected draft. A start that was not rolled out takes the chain of the sampled start nearest in the draft's top
-probability, in its own text where that has any, else in all texts (`off_path` is "measured"; chains that ended early
-keep their last signals). Without any rollouts it takes what was recorded on the path after a random other position of
-all texts, which is a guess (`off_path` is "assumed").
+A policy that stops while drafting sees the draft's confidence of every draft it makes. Up to the first rejection that
+is what the teacher-forced pass recorded at its position. After it, unknown to the policy, the drafter goes on from its
+own rejected token; those signals come from `Rollouts`. A start that was not rolled out takes the chain of the sampled
+start nearest in the draft's top probability, in its own text where that has any, else in all texts (`off_path` is
+"measured"; chains that ended early keep their last signals). Without rollouts it takes what was recorded after a random
+other position of all texts (`off_path` is "assumed").
 
     texts = replay_texts(acceptance, ends, prompts=…, repetitions=…, top_probs=…, entropies_nats=…, gamma_max=6)
 
@@ -146,18 +145,11 @@ def replay_texts(
     entropies = np.where(ends.inside(shape[1]), np.asarray(entropies_nats, dtype=np.float64), 0.0)
     if not bool((np.isfinite(entropies) & (entropies >= 0)).all()):
         raise ValueError("draft_entropy_nats: found a value below 0 or unknown; allowed are nats of 0 or more")
-    texts = _on_path(
-        ends,
-        within_texts("acceptance", acceptance, ends.lengths),
-        tops,
-        entropies,
-        prompts=prompts,
-        repetitions=repetitions,
-    )
+    a = within_texts("acceptance", acceptance, ends.lengths)
+    texts = _on_path(ends, a, tops, entropies, prompts=prompts, repetitions=repetitions)
     steps = max(gamma_max - 1, 1)
-    return replace(
-        texts, chains=_assumed(texts, steps, seed) if rollouts is None else _measured(texts, rollouts, steps)
-    )
+    chains = _assumed(texts, steps, seed) if rollouts is None else _measured(texts, rollouts, steps)
+    return replace(texts, chains=chains)
 
 
 def lookup_texts(
@@ -205,7 +197,7 @@ def _on_path(
     """Texts whose rejections lead nowhere: one chain of no confidence."""
     if not bool(ends.lengths.any()):
         raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
-    nothing = np.zeros((1, 1))
+    nothing, first = np.zeros((1, 1)), np.zeros(tops.shape, dtype=np.int64)
     return ReplayTexts(
         ends=ends,
         acceptance=acceptance,
@@ -213,12 +205,7 @@ def _on_path(
         repetitions=np.asarray(repetitions, dtype=np.int64),
         top_probs=tops,
         entropies_nats=entropies,
-        chains=Chains(
-            top_probs=nothing,
-            entropies_nats=nothing,
-            chain_of=np.zeros(tops.shape, dtype=np.int64),
-            off_path="measured",
-        ),
+        chains=Chains(top_probs=nothing, entropies_nats=nothing, chain_of=first, off_path="measured"),
     )
 
 
@@ -228,9 +215,8 @@ def _assumed(texts: ReplayTexts, steps: int, seed: int) -> Chains:
     rows, places = np.nonzero(texts.inside)
     last = texts.ends.lengths[rows] - 1
     ahead = np.minimum(places[:, None] + np.arange(steps), last[:, None])
-    draws = uniforms(
-        seed, texts.prompts[:, None], texts.repetitions[:, None], np.arange(longest)[None, :], OTHER_POSITION
-    )
+    keys = (texts.prompts[:, None], texts.repetitions[:, None], np.arange(longest))
+    draws = uniforms(seed, *keys, OTHER_POSITION)
     own = np.zeros((count, longest), dtype=np.int64)
     own[rows, places] = np.arange(rows.size)
     others = max(rows.size - 1, 1)

@@ -1,21 +1,20 @@
 """The joint bootstrap's replicates: blocks of timings and prompts of acceptance, drawn once for everything compared.
 
-Every array here has the estimate in row 0 and R replicates in rows 1 … R, so that any formula of parts (sums,
+Every array here has the estimate in row 0 and R replicates in rows 1 … R, so that any formula of them (sums,
 interpolation between cells, a speed-up) applies to all rows alike:
 
     block draws    u (R, blocks):  arm with n blocks takes blocks floor(n u), the same ones in every arm of the cell
     prompt draws   weights (R, P): how often each prompt was drawn, the same for all γ, rules and cells
-    part           m · (m* / m)^f,          m* the median of the drawn blocks' samples,  f = √(n / (n - 1))
+    median         m · (m* / m)^f,          m* the median of the drawn blocks' samples,  f = √(n / (n - 1))
     pooled ratio   r + f · (r* - r),        r* = Σ num / Σ den over the drawn prompts,   f = √(P / (P - 1)) · t / z
     pooled rate    r · (r* / r)^f,          the same where both sums are above 0: no replicate of it is 0 or less
 
-With the factors f, nominal 90 % percentile intervals of S covered the truth in 88.7 to 92.3 % of 1,500 simulated
-experiments each, from 3 blocks and 8 prompts to 8 blocks and 32 prompts, 5 samples a block; without them in down to
-83 % (3 and 8). Resampling n units understates a variance by (n - 1) / n; with few units the quantiles are Student's, t
-with P - 1 degrees of freedom over the normal z (the expanded percentile interval of Hesterberg, Am. Stat. 69 (2015),
-371). A median's bootstrap spread is already wide with few blocks: with t on top of it up to 96 % were covered.
+The factors f are those of the expanded percentile interval (Hesterberg, Am. Stat. 69 (2015), 371), without t for
+medians, whose bootstrap spread is already wide with few blocks. With them nominal 90 % intervals of S covered the truth
+in 88.7 to 92.3 % of 1,500 simulated experiments each, from 3 blocks and 8 prompts to 8 and 32, 5 samples a block;
+without them in down to 83 % (3 and 8).
 
-    parts = median_replicates(blocks, block_draws)                      # (1 + R,) seconds
+    times_s = median_replicates(blocks, block_draws)                    # (1 + R,) seconds
     omega = ratio_replicates(committed, starts, prompt_draws)           # (1 + R, G)
 
 R replicates, P prompts, G gammas.

@@ -47,19 +47,15 @@ def median_interval(samples: ArrayLike, confidence: float = 0.9) -> tuple[float,
 def relative_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
     """Half the interval of the median as a fraction of the median; infinite where it is not known at all."""
     interval = median_interval(samples, confidence)
-    if interval is None:
-        return math.inf
-    middle = float(np.median(np.asarray(samples, dtype=np.float64)))
-    if middle <= 0.0:
-        return math.inf
-    return (interval[1] - interval[0]) / 2.0 / middle
+    middle = 0.0 if interval is None else float(np.median(np.asarray(samples, dtype=np.float64)))
+    return (interval[1] - interval[0]) / 2.0 / middle if interval is not None and middle > 0.0 else math.inf
 
 
 def worst_half_width(samples: ArrayLike, confidence: float = 0.9, *, round_s: float | None = None) -> float:
     """`relative_half_width` of the mark that is known worst, of samples (n, marks).
 
-    With `round_s` it is a fraction of a round of so many seconds instead of the mark's own median: what matters of a
-    part far shorter than its round, whose own noise no number of samples overcomes.
+    With `round_s` it is a fraction of a round of so many seconds instead of the mark's own median: what matters of an
+    arm far shorter than its round.
     """
     marks = np.asarray(samples, dtype=np.float64).T
     if round_s is None:

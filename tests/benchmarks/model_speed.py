@@ -20,7 +20,7 @@ import numpy as np
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import IntArray
 from specgauge.model.speedup import best_gamma, round_time_s, speedup, tokens_per_round_iid
-from specgauge.model.text_table import text_table
+from specgauge.sweeps.text_table import text_table
 
 RUNS = 3
 _IMPORT = "import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"

@@ -86,9 +86,9 @@ def test_each_acceptance_option_gives_its_profile_and_its_gammas() -> None:
     assert conditional.gammas == [2, 4]
     assert conditional.profile.survival.tolist() == [0.5, 0.5]
     measured = given_by("tokens_per_round", "1.5,2.5", "1,4")
-    np.testing.assert_allclose(measured.profile.tokens_per_round([1, 4]), [1.5, 2.5], rtol=1e-12)
+    np.testing.assert_allclose(measured.profile.at([1, 4]).tokens_per_round, [1.5, 2.5], rtol=1e-12)
     totals = given_by("counts", "208/260/52", "5")
-    assert totals.profile.tokens_per_round([5]) == pytest.approx([5.0])
+    assert totals.profile.at([5]).tokens_per_round == pytest.approx([5.0])
     assert totals.inputs == {"accepted": 208, "drafted": 260, "rounds": 52}
 
 

@@ -19,11 +19,7 @@ def test_good_numbers_keep_their_shape_as_float64() -> None:
     assert times_s("t", 0).shape == ()
     assert whole_numbers("n", [1.0, 2.0], minimum=1).dtype == np.int64
     assert survival_rates("rates", [0.5, 0.5, 0.0]).tolist() == [0.5, 0.5, 0.0]
-
-
-def test_a_distribution_within_rounding_of_one_sums_to_one() -> None:
-    probs = distribution("probs", [[0.3333333, 0.6666666], [0.5, 0.5]])
-    assert probs.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-15)
+    assert distribution("probs", [[0.3333333, 0.6666666], [0.5, 0.5]]).sum(axis=1).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from specgauge.model.exact import PositionDistribution
 from specgauge.model.explain import Explanation, tree
 from specgauge.model.explain_logits import LogitsExplanation
 from specgauge.model.sampling import chain_name
-from specgauge.model.text_table import printable, text_table
+from specgauge.sweeps.text_table import printable, text_table
 
 ACCEPTED, DEFICIT, SURPLUS = "#4477aa", "#228833", "#ee6677"
 _LONGEST_NAME = 12

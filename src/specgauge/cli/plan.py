@@ -41,9 +41,9 @@ from specgauge.model.roofline.calibration import (
 from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
 from specgauge.model.roofline.step_time import roofline_bounds_s, step_time_s, step_work
 from specgauge.model.speedup import round_times_s
-from specgauge.model.text_table import milliseconds, text_table
 from specgauge.sweeps.sources import cost_source
 from specgauge.sweeps.store.schema import OPEN, Count, Positive, Text, Whole
+from specgauge.sweeps.text_table import milliseconds, text_table
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
 FEWEST_ROWS = 8

@@ -45,8 +45,8 @@ from specgauge.model.speedup import (
     with_overhead_s,
     within_limits,
 )
-from specgauge.model.text_table import cell_text, milliseconds, text_table
 from specgauge.sweeps.store.schema import OPEN, Count, Positive, expected
+from specgauge.sweeps.text_table import cell_text, milliseconds, text_table
 
 ASSUMED_FLAT = "assumed flat"
 GIVEN = "given"

@@ -25,17 +25,12 @@ COMMON = {
     "eos_token_id": 2,
 }
 MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 20}
+SHARED = {"shared_expert_intermediate_size": 24, "use_sliding_window": True}
 OWN: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen2": {"use_sliding_window": True},
-    "qwen2_moe": {
-        **MOE,
-        "num_experts": 4,
-        "shared_expert_intermediate_size": 24,
-        "mlp_only_layers": [1],
-        "use_sliding_window": True,
-    },
+    "qwen2_moe": {**MOE, **SHARED, "num_experts": 4, "mlp_only_layers": [1]},
     "qwen3": {"head_dim": 10},
     "qwen3_moe": {**MOE, "num_experts": 4, "decoder_sparse_step": 2, "head_dim": 10},
     "gemma": {"head_dim": 10},

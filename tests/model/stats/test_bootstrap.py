@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from specgauge.model.stats.bootstrap import (
@@ -22,26 +23,21 @@ def test_draws_repeat_with_the_seed_and_differ_between_cells_and_sources() -> No
     assert (draw_prompts(6, 10, 0).sum(axis=1) == 6).all()
 
 
-def test_median_replicates_are_medians_of_the_drawn_blocks_spread_by_the_factor() -> None:
-    generator = np.random.default_rng(0)
-    blocks = generator.lognormal(0, 0.1, (6, 5))
-    draws = draw_blocks(6, 200, 1)
+RAGGED = [np.array([1.0, 5.0, 6.0]), np.array([2.0]), np.array([3.0, 4.0])]
+
+
+@pytest.mark.parametrize("blocks", [RAGGED, list(np.random.default_rng(0).lognormal(0, 0.1, (6, 5)))])
+def test_median_replicates_are_medians_of_the_drawn_samples_spread_by_the_factor(
+    blocks: list[NDArray[np.float64]],
+) -> None:
+    count, draws = len(blocks), draw_blocks(len(blocks), 200, 1)
     found = median_replicates(blocks, draws)
     assert found.shape == (201,)
-    assert found[0] == np.median(blocks)
+    assert found[0] == np.median(np.concatenate(blocks))
     for replicate in range(200):
-        drawn = np.median(blocks[(draws[replicate] * 6).astype(int)])
-        assert found[1 + replicate] == pytest.approx(found[0] * (drawn / found[0]) ** math.sqrt(6 / 5), rel=1e-12)
-
-
-def test_ragged_blocks_count_every_drawn_sample() -> None:
-    blocks = [np.array([1.0, 5.0, 6.0]), np.array([2.0]), np.array([3.0, 4.0])]
-    draws = draw_blocks(3, 300, 2)
-    found = median_replicates(blocks, draws)
-    assert found[0] == 3.5
-    for replicate in range(300):
-        drawn = float(np.median(np.concatenate([blocks[int(u * 3)] for u in draws[replicate]])))
-        assert found[1 + replicate] == pytest.approx(3.5 * (drawn / 3.5) ** math.sqrt(1.5), rel=1e-12)
+        drawn = float(np.median(np.concatenate([blocks[int(u * count)] for u in draws[replicate]])))
+        spread = (drawn / found[0]) ** math.sqrt(count / (count - 1))
+        assert found[1 + replicate] == pytest.approx(found[0] * spread, rel=1e-12)
 
 
 def test_marks_of_a_chain_share_their_blocks() -> None:
@@ -73,13 +69,15 @@ def test_a_single_block_or_prompt_says_nothing_about_others() -> None:
     assert np.isnan(ratio[1:]).all()
 
 
-def test_bad_blocks_are_refused() -> None:
+def test_bad_blocks_and_shapes_are_refused() -> None:
     draws = draw_blocks(3, 5, 0)
     for blocks in ([], [[1.0], []], [[[1.0, 2.0]], [[1.0]]]):
         with pytest.raises(ValueError, match="verify:2: found"):
             median_replicates(blocks, draws, "verify:2")
     with pytest.raises(ValueError, match="seconds, above 0"):
         median_replicates([[1.0], [-1.0]], draws)
+    with pytest.raises(ValueError, match="numerators: found shapes"):
+        ratio_replicates([[1.0]], [[1.0]], draw_prompts(2, 5, 0))
 
 
 def test_ratio_replicates_pool_and_spread_by_the_factor() -> None:
@@ -104,11 +102,6 @@ def test_prompts_without_a_start_neither_count_nor_divide() -> None:
     factor = math.sqrt(2) * student.ppf(0.95, 1) / 1.6448536269514722
     assert found[2] == pytest.approx(2.0 + factor * (1.5 - 2.0), rel=1e-12)
     assert np.isnan(ratio_replicates(np.zeros((3, 1)), np.zeros((3, 1)), weights)).all()
-
-
-def test_ratio_shapes_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"allowed are \(P, G\), \(P, G\) and \(R, P\)"):
-        ratio_replicates([[1.0]], [[1.0]], draw_prompts(2, 5, 0))
 
 
 def test_a_percentile_interval_is_central() -> None:

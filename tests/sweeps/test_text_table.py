@@ -2,7 +2,7 @@
 
 import pytest
 
-from specgauge.model.text_table import cell_text, milliseconds, rounded, text_table
+from specgauge.sweeps.text_table import cell_text, milliseconds, rounded, text_table
 
 
 def test_numbers_stand_right_and_text_left() -> None:
