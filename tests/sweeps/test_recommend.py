@@ -178,4 +178,4 @@ def test_points_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None
         ({"pair": "q"}, "pair 'q' is not in this run, allowed: p"),
     ):
         with pytest.raises(ValueError, match=message):
-            recommend(found, **wanted)  # type: ignore[arg-type]
+            recommend(found, **wanted)
