@@ -79,12 +79,12 @@ def position_distribution(
         ValueError: probabilities outside [0, 1] or that do not sum to 1, or an unknown rule.
     """
     if rule not in get_args(AcceptanceRule):
-        raise ValueError(f"rule: found {rule!r}, allowed: ratio, match")
+        raise ValueError(f"rule: expected ratio, match, got {rule!r}")
     target = distribution("target_probs", target_probs)
     draft = proposal_probs(draft_probs, draft_sampling)
     if target.shape[-1] != draft.shape[-1]:
         raise ValueError(
-            f"draft_probs: found {draft.shape[-1]} tokens for {target.shape[-1]} in target_probs, allowed: one for each"
+            f"draft_probs: expected one for each, got {draft.shape[-1]} tokens for {target.shape[-1]} in target_probs"
         )
     target, draft = np.broadcast_arrays(target, draft)
     if rule == "match":
@@ -115,5 +115,5 @@ def proposal_probs(draft_probs: ArrayLike, draft_sampling: DraftSampling = "same
     if draft_sampling == "same":
         return draft
     if draft_sampling != "greedy":
-        raise ValueError(f"draft_sampling: found {draft_sampling!r}, allowed: same, greedy")
+        raise ValueError(f"draft_sampling: expected same, greedy, got {draft_sampling!r}")
     return np.asarray(np.arange(draft.shape[-1]) == np.argmax(draft, axis=-1)[..., np.newaxis], dtype=np.float64)

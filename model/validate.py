@@ -70,7 +70,7 @@ def ratio_error(
         ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
+        raise ValueError(f"confidence: expected above 0 and below 1, got {confidence:g}")
     clusters = sorted(first.keys() | second.keys())
     sums = np.array([[*first.get(c, (0.0, 0.0)), *second.get(c, (0.0, 0.0))] for c in clusters]).reshape(-1, 4)
     total = sums.sum(axis=0)
@@ -140,12 +140,12 @@ class PairedSpeeds:
         shape = (self.prompts.size, len(self.gammas))
         if self.committed.shape != shape or self.seconds.shape != shape or 0 in shape:
             raise ValueError(
-                f"committed: found shapes {self.committed.shape} and {self.seconds.shape} of {self.prompts.size} "
-                f"blocks and {len(self.gammas)} gammas; allowed are (blocks, gammas), one of each at least"
+                f"committed: expected (blocks, gammas), one of each at least, got shapes {self.committed.shape} and "
+                f"{self.seconds.shape} of {self.prompts.size} blocks and {len(self.gammas)} gammas"
             )
         for name, values in (("committed", self.committed), ("seconds", self.seconds)):
             if not (values > 0).all():
-                raise ValueError(f"{name}: found {values.min():g}, allowed: values above 0")
+                raise ValueError(f"{name}: expected values above 0, got {values.min():g}")
 
     def best(self) -> int:
         """The fastest γ, the smaller one of two that are equal."""
@@ -244,7 +244,7 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
     counts, means = whole_numbers("counted", counted, minimum=0), numbers("expected", expected)
     if counts.ndim != 1 or counts.shape != means.shape or counts.size == 0:
         raise ValueError(
-            f"rounds: found shapes {counts.shape} and {means.shape}; allowed are equal ones, of at least one prompt"
+            f"rounds: expected equal ones, of at least one prompt, got shapes {counts.shape} and {means.shape}"
         )
     differences = counts - means
     total, expected_rounds, prompts = float(differences.sum()), float(means.sum()), int(counts.size)

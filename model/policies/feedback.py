@@ -137,8 +137,8 @@ class GoodputPolicy(RoundPolicy):
         probabilities("goodput: memory", self.memory)
         if self.prior_weight <= 0 or self.margin < 0 or self.probe_every < 0:
             raise ValueError(
-                f"goodput: found prior_weight {self.prior_weight:g}, margin {self.margin:g}, probe_every "
-                f"{self.probe_every}; allowed are a weight above 0, a margin and a number of rounds of 0 or more"
+                "goodput: expected a weight above 0, a margin and a number of rounds of 0 or more, got prior_weight "
+                f"{self.prior_weight:g}, margin {self.margin:g}, probe_every {self.probe_every}"
             )
 
     def begin_many(self, calls: int) -> GoodputChoices:
@@ -203,7 +203,7 @@ class UcbPolicy(RoundPolicy):
         """Raise ValueError for times that are not above 0 and a width below 0."""
         check_rounds("ucb", self.t_round_s)
         if numbers("ucb: width", self.width) < 0:
-            raise ValueError(f"ucb: found width {self.width:g}; allowed is 0 or more")
+            raise ValueError(f"ucb: expected 0 or more, got width {self.width:g}")
 
     def begin_many(self, calls: int) -> GammaChoices:
         """Knowing nothing of any arm but 0."""

@@ -91,7 +91,7 @@ class AdaEdlPolicy(RoundPolicy):
             probabilities(f"adaedl: {name}", getattr(self, name))
         if self.step < 0 or self.entropy_weight < 0:
             raise ValueError(
-                f"adaedl: found step {self.step:g}, entropy_weight {self.entropy_weight:g}; allowed is 0 or more"
+                f"adaedl: expected 0 or more, got step {self.step:g}, entropy_weight {self.entropy_weight:g}"
             )
         check_cap("adaedl", self.cap, lowest=1)
 
@@ -158,7 +158,7 @@ class RenewalStoppingPolicy(RoundPolicy):
         positive_times_s("token_worth_s", self.token_worth_s)
         times_s("t_look_s", self.t_look_s)
         if not 0 <= self.fewest < len(self.t_round_s):
-            raise ValueError(f"renewal: found fewest {self.fewest}; allowed is 0 to {len(self.t_round_s) - 1}")
+            raise ValueError(f"renewal: expected 0 to {len(self.t_round_s) - 1}, got fewest {self.fewest}")
 
     def further_prices_s(self, depth: int) -> FloatArray:
         """Seconds of 1, 2, … further drafts after `depth`, the checks after each of them but the last of all."""

@@ -84,7 +84,7 @@ def next_step(
         ValueError: there is no question.
     """
     if not questions:
-        raise ValueError("questions: found none; allowed is at least one setting to search for")
+        raise ValueError("questions: expected at least one setting to search for, got none")
     first = (*settings.base_arms, verify_arm(settings.gammas[0]))
     if expected is not None:
         first = (*settings.base_arms, *_check_arms(settings, questions, expected))
