@@ -76,11 +76,6 @@ class Block:
     columns: int
     """Panels in a row where there is room: 2 or 3."""
 
-    @property
-    def size(self) -> int:
-        """Number of panels."""
-        return len(self.panels)
-
 
 def setting_titles(settings: Iterable[Setting]) -> dict[Setting, str]:
     """The block of every setting, alike for those that differ by sampling only: a title of what differs otherwise."""
