@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specgauge.configs.errors import ConfigError
-from specgauge.configs.hardware import Count, Quantity, hardware_names, load_hardware, load_shape, shape_names
+from specgauge.configs.hardware import HARDWARE, SHAPES, Count, Quantity, load_hardware, load_shape
 from tests.configs.texts import write
 
 GOOD = """\
@@ -21,7 +21,7 @@ peak_flops_per_s:
 """
 
 
-@pytest.mark.parametrize("name", hardware_names())
+@pytest.mark.parametrize("name", HARDWARE)
 def test_every_number_says_where_it_is_from(name: str, tmp_path: Path) -> None:
     entry = load_hardware(name)
     assert entry.name == name
@@ -96,7 +96,7 @@ def test_unknown_names_get_the_nearest(load: Callable[[str], object], name: str,
         load(name)
 
 
-@pytest.mark.parametrize("name", shape_names())
+@pytest.mark.parametrize("name", SHAPES)
 def test_shapes_are_small_files_of_facts(name: str) -> None:
     config = load_shape(name.upper())
     assert {"model_type", "hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"} <= set(config)

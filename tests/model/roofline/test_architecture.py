@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.configs.hardware import load_shape, shape_names
+from specgauge.configs.hardware import SHAPES, load_shape
 from specgauge.model.roofline.architecture import architecture_from_config
 from tests.model.roofline_cases import shape, tiny, tiny_config
 
@@ -36,7 +36,7 @@ def tiny4(**changes: Any) -> dict[str, Any]:
 
 
 def test_every_shipped_shape_has_its_published_number_of_parameters() -> None:
-    assert {name: shape(name).parameters for name in shape_names()} == PUBLISHED_PARAMETERS
+    assert {name: shape(name).parameters for name in SHAPES} == PUBLISHED_PARAMETERS
 
 
 def test_llama_2_7b_by_hand() -> None:
