@@ -158,13 +158,6 @@ def test_cost_parts_are_stacked_to_the_round() -> None:
     assert hover["dots s0"][0] == "t1, γ = 1: plain decoding of the same tokens takes 17.1 ms"
 
 
-def test_a_known_overhead_is_a_part_of_its_own() -> None:
-    axes, hover = cost_axes([replace(curve()[1], t_overhead_s=0.002)])
-    (bar,) = found(axes, "bar overhead")
-    assert bar.get_height() == pytest.approx(2.0)
-    assert hover["bar overhead"][0].startswith("γ = 2, ε: 2.00 ms of")
-
-
 # -------------------------------------------------------------------------------------------------- acceptance
 
 
