@@ -22,16 +22,15 @@ from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.made import acceptance_frame
-from tests.sweeps.run.test_validation import interrupted, use
+from tests.sweeps.run.test_validation import interrupted
 
 ARMS = ["plain", "loop", "generate", "speculate:2", "adaptive:heuristic", "adaptive:goodput"]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = use(FakeBench(), monkeypatch)
-    fake.overhead_s, fake.look_s = 0.125, 0.5
-    return fake
+def bench(bench: FakeBench) -> FakeBench:
+    bench.overhead_s, bench.look_s = 0.125, 0.5
+    return bench
 
 
 def config(batch_size: int = 1, **verify: Any) -> Config:

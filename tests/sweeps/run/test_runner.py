@@ -10,7 +10,6 @@ import pytest
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from tests.sweeps import made
@@ -19,20 +18,7 @@ from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
 
 NINE = {"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"}
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
-UNKNOWN = PairSizes(target=None, draft=None)
 CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench()
-    use(fake, monkeypatch)
-    return fake
-
-
-def use(fake: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: UNKNOWN for pair in config.pairs})
-    fake.take_over(monkeypatch)
 
 
 def run(path: Path, config: Config | None = None, **options: Any) -> int:

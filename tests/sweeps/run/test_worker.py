@@ -46,12 +46,6 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    """In this process, for the run that is resumed."""
-    return FakeBench().take_over(monkeypatch)
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     made.begin(tmp_path / "run", CONFIG).close()
     return tmp_path / "run"

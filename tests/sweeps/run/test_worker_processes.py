@@ -51,12 +51,6 @@ def paths() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    """In this process, for the run that is resumed."""
-    return FakeBench().take_over(monkeypatch)
-
-
 def run_apart(path: Path, config: Config, *accidents: str) -> tuple[int, Path, str]:
     """The exit code, the run and what it answered."""
     out = io.StringIO()
