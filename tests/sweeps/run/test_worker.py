@@ -24,9 +24,10 @@ from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made
 from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs, specgauge
-from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.fake_bench import Decoding, FakeBench
 
 SEGFAULT = "its process got SIGSEGV"
 DECODED = made.config(
@@ -203,6 +204,25 @@ def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pai
     assert [line.status for line in Run.open(path).journal()] == ["killed"] * killed * len(ARMS)
     assert capsys.readouterr().out.startswith(f"pair p: killed: {SEGFAULT}, while decoding\n")
     assert not (path / MARK).exists()
+
+
+def test_a_cell_it_died_decoding_is_decoded_by_the_next_run(tmp_path: Path, bench: FakeBench) -> None:
+    made.begin(tmp_path, DECODED).close()
+    seen = []
+
+    def look(decoding: Decoding) -> None:
+        label = f"greedy, batch size {decoding.batch_size}, context {decoding.context}"
+        assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "part": f"decoding: {label}"}
+        seen.append(decoding.point)
+
+    bench.before_decoding = look
+    assert work(tmp_path, "p", [DECODING]) == PairOutcome()
+    assert set(seen) == {(1, 64), (2, 64), (2, 65)}
+    seen.clear()
+    assert work(tmp_path, "p") == PairOutcome()
+    assert set(seen) == {(1, 65)}
+    requests, _ = read_decoded(tmp_path)
+    assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
 
 
 def marked(folder: Path) -> dict[str, Any]:

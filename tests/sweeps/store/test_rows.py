@@ -85,7 +85,7 @@ def test_csv_rows_come_back_exactly(path: Path) -> None:
     write_csv(path / "validation.csv", ValidationRow, rows)
     run = Run.open(path)
     assert tuple(plain(row) for row in run.rows(ValidationRow)) == rows
-    assert (run.validation(), run.validated_policies()) == (rows[:3], rows[3:])
+    assert run.validation() == rows[:3]
     typed = read_csv(path / "validation.csv", ValidationRow)
     write_csv(path / "again.csv", ValidationRow, typed)
     assert (path / "again.csv").read_bytes() == (path / "validation.csv").read_bytes()
@@ -123,22 +123,14 @@ def test_recommendations_and_warnings(path: Path) -> None:
     assert run.rows(WarningRow)[0].code == "x"
 
 
-def test_acceptance_comes_back_with_pair_and_sampling(path: Path) -> None:
+def test_acceptance_comes_back_with_the_columns_it_has(path: Path) -> None:
     frame = made.acceptance_frame(1, 2).assign(target_prob=np.float32(0.1), draft_argmax=[np.nan, 3.0], mine=1)
     frame.to_parquet(path / ACCEPTANCE)
-    found = Run.open(path).acceptance()
+    found = Run.open(path).acceptance_of("p", "greedy")
     lookups = {"proposed_length", "match_length", "lookup_match", "rejected_target_prob"}
-    assert list(found.columns) == [
-        "pair",
-        "sampling",
-        *(name for name in columns(AcceptanceRow) if name not in lookups),
-    ]
-    assert found["sampling"].tolist() == ["greedy"] * 2
+    assert list(found.columns) == [name for name in columns(AcceptanceRow) if name not in lookups]
     assert found["target_prob"].tolist() == [float(np.float32(0.1))] * 2
     assert found["draft_argmax"].isna().tolist() == [True, False]
-    (path / ACCEPTANCE).unlink()
-    with pytest.raises(ValueError, match="acceptance: no acceptance recorded yet; finish it with `specgauge run`"):
-        Run.open(path).acceptance()
 
 
 def test_prompts_are_rows_too() -> None:
