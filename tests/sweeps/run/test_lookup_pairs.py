@@ -34,6 +34,7 @@ from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.test_estimate import with_models
 from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
 POSITIONS = 17
@@ -155,21 +156,11 @@ def test_lookups_of_another_chain_are_noticed() -> None:
     assert check(frame) == (-1.0, False)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}\n' * 20)
-    return made.model_folder(tmp_path / "model", SHAPE, TENSORS)
-
-
-def described(folder: Path, draft: Any) -> Config:
-    prompts = {"prompts": str(folder.parent / "prompts.jsonl"), "max_new_tokens": 16}
-    return config(pairs=[{"name": "p", "target": str(folder), "draft": draft}], workload=prompts)
-
-
-def test_what_drafts_without_a_model_of_its_own_needs_little(folder: Path) -> None:
+def test_what_drafts_without_a_model_of_its_own_needs_little(tmp_path: Path) -> None:
     """The first layers share the target's weights but for their cache; lookups need no memory and little time."""
+    folder, grid = made.model_folder(tmp_path / "model", SHAPE, TENSORS), config().grid
     drafts = {"layers": {"layers": 1}, "lookups": "ngram", "model": str(folder)}
-    asked = {name: described(folder, draft) for name, draft in drafts.items()}
+    asked = {name: with_models(folder, draft, grid=grid) for name, draft in drafts.items()}
     sizes = {name: read_sizes(one)["p"] for name, one in asked.items()}
     weights, layer = 4224 * 4, 2 * 2 * 8 * 68 * 2 * 4
     # keys and values of a layer: 2 · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 4 bytes
@@ -182,7 +173,7 @@ def test_what_drafts_without_a_model_of_its_own_needs_little(folder: Path) -> No
     seconds = {name: one and one.acceptance_s for name, one in times.items()}
     assert 0 < (seconds["lookups"] or 0) < (seconds["model"] or 0)
     with pytest.raises(ValueError, match=r"pair 'p': draft layers: expected 1 to 1 of the target's 2, got 2"):
-        read_sizes(described(folder, {"layers": 2}))
+        read_sizes(with_models(folder, {"layers": 2}))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.run.progress import NO_LIMITS, Limits, Progress
+from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells, validation_keys
 from specgauge.sweeps.store.rundir import Run
@@ -37,21 +37,12 @@ class Heard(Progress):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stages: list[tuple[str, int]] = []
         self.said: list[str] = []
         self.aside: list[float] = []
 
     @property
-    def limits(self) -> Limits:
-        return self._stage.limits
-
-    @property
-    def steps(self) -> int:
-        return self._stage.done
-
-    def start(self, stage: str, total: int, done: int = 0, limits: Limits = NO_LIMITS) -> None:
-        super().start(stage, total, done, limits)
-        self.stages.append((stage, total))
+    def stage(self) -> Stage:
+        return self._stage
 
     def set_aside(self, seconds: float) -> None:
         self.aside.append(seconds)
@@ -140,7 +131,8 @@ def test_every_block_of_every_cell_under_every_arm_interleaved(tmp_path: Path, b
     """4 prompts are 4 blocks at batch size 1 and 2 at batch size 2: 12 blocks."""
     reasons, heard = decode(tmp_path / "run")
     assert reasons == {}
-    assert (heard.stages, heard.steps, heard.said) == ([("decoding end to end, p", 12)], 12, [])
+    assert (heard.stage.name, heard.stage.total, heard.stage.done) == ("decoding end to end, p", 12, 12)
+    assert heard.said == []
     blocks = blocks_of(bench)
     points = [point for point, _ in blocks]
     assert [sorted(points[first:last]) for first, last in ((0, 4), (4, 8), (8, 10), (10, 12))] == [
@@ -212,7 +204,7 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
     _, heard = decode(tmp_path / "run")
     assert len(bench.decoded) == (12 - 3) * len(ARMS)
     assert not set(first) & set(bench.decoded)
-    assert heard.steps == 12
+    assert heard.stage.done == 12
     assert len(heard.aside) == len(POINTS), "every cell is warmed up once"
 
 
@@ -350,7 +342,7 @@ def test_no_more_prompts_than_there_are_or_are_asked_for(
     tmp_path: Path, bench: FakeBench, limit: int | None, blocks: int
 ) -> None:
     _, heard = decode(tmp_path / "run", config(prompts=limit, batch_size=1, context=64))
-    assert heard.steps == blocks
+    assert heard.stage.done == blocks
 
 
 def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: FakeBench) -> None:
@@ -363,7 +355,7 @@ def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: 
         for context in (64, 65)
     }
     assert heard.said == ["pair p: validate.max_seconds is spent, 8 of 12 blocks left out"]
-    assert heard.limits.least == 4
+    assert heard.stage.limits.least == 4
     bench.decoded.clear()
     again, _ = decode(tmp_path / "run", config(max_seconds=30))
     assert bench.decoded == []
@@ -376,7 +368,7 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     with interrupted(bench, after=len(ARMS)):
         decode(tmp_path / "run", made_of)
     reasons, heard = decode(tmp_path / "run", made_of)
-    assert (DecodedLog.open(tmp_path / "run").blocks(key()), heard.limits) == (
+    assert (DecodedLog.open(tmp_path / "run").blocks(key()), heard.stage.limits) == (
         3,
         Limits(work_s=42 - 41.875 / 2, least=1),
     )
