@@ -362,24 +362,20 @@ def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> N
     writing, measuring = (
         {"stage": f"{stage}, p, greedy", "part": "acceptance: greedy"} for stage in ("writing texts", "acceptance")
     )
-    assert seen[:-2] == [
-        *[("load_model", {"stage": "loading p"})] * 2,
-        *[("generate_plain", writing)] * 2,
-        ("measure_acceptance", measuring),
-        *[("load_model", measuring)] * 2,
-    ]
+    loading: Calls = [("load_model", {"stage": "loading p"})]
+    recording: Calls = [*[("generate_plain", writing)] * 2, ("measure_acceptance", measuring)]
+    assert seen[:-2] == loading * 2 + recording + [("load_model", measuring)] * 2
 
 
 def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, bench: FakeBench) -> None:
     run(new, TWO, "acceptance: a", "rejected drafts: b")
     assert [Run.open(new).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
     assert [name for name, _ in seen].count("measure_rollouts") == 0
-    assert bench.measured != []
-    bench.measured.clear()
+    timed = len(bench.measured)
     assert work(new, "p") == PairOutcome()
     assert Run.open(new).has_acceptance("p", "a")
     assert [name for name, _ in seen].count("measure_rollouts") == 2
-    assert bench.measured == []
+    assert len(bench.measured) == timed > 0
 
 
 def test_weights_that_are_not_there_are_the_same_line_in_a_worker(

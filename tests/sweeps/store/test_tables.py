@@ -34,10 +34,9 @@ SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
 GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
 
 
-def keep(log: DecodedLog, block: int, place: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
-    log.append(
-        place or key(), block, [r for a in arms for r in SHORT.requests(a)], [r for a in arms for r in SHORT.rounds(a)]
-    )
+def keep(log: DecodedLog, block: int, where: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
+    requests = [row for arm in arms for row in SHORT.requests(arm)]
+    log.append(where or key(), block, requests, [row for arm in arms for row in SHORT.rounds(arm)])
 
 
 def content(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
