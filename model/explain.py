@@ -59,11 +59,11 @@ def explain(
             that do not sum to 1.
     """
     if len(draft_probs) > MOST_POSITIONS:
-        raise ValueError(f"draft_probs: found {len(draft_probs)} positions, allowed: at most {MOST_POSITIONS}")
+        raise ValueError(f"draft_probs: expected at most {MOST_POSITIONS}, got {len(draft_probs)} positions")
     if not draft_probs or len(target_probs) - len(draft_probs) not in (0, 1):
         raise ValueError(
-            f"target_probs: found {len(target_probs)} positions for {len(draft_probs)} in draft_probs, allowed: at "
-            "least one, as many of both, or one more of target_probs for the bonus"
+            "target_probs: expected at least one, as many of both, or one more of target_probs for the bonus, got "
+            f"{len(target_probs)} positions for {len(draft_probs)} in draft_probs"
         )
     size = np.size(target_probs[0])
     labels = token_names(names, size)
@@ -72,7 +72,7 @@ def explain(
         for i, probs in enumerate(positions):
             where = kind if len(draft_probs) == 1 and i == 0 else f"{kind}, position {i + 1}"
             if np.size(probs) != size:
-                raise ValueError(f"{where}: found {np.size(probs)} probabilities, allowed: {size}, as in target_probs")
+                raise ValueError(f"{where}: expected {size}, as in target_probs, got {np.size(probs)} probabilities")
             checked.append(distribution(where, probs))
     target, draft = checked[: len(target_probs)], checked[len(target_probs) :]
     explained = [

@@ -87,8 +87,8 @@ def fit_overhead(
     without = speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=costs)
     if labels.size == 0 or not costs.shape == measured.shape == without.shape == labels.shape:
         raise ValueError(
-            f"groups: found {labels.size} for {without.size} predicted and {measured.size} measured speed-ups, "
-            "allowed: one of each for every row, and at least one row"
+            f"groups: expected one of each for every row, and at least one row, got {labels.size} for {without.size} "
+            f"predicted and {measured.size} measured speed-ups"
         )
     round_s = without * costs / measured
     overhead, left_out = np.empty(labels.size), np.full(labels.size, np.nan)

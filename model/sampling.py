@@ -73,12 +73,12 @@ def _check_number(
 ) -> None:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not (is_number and math.isfinite(float(value)) and low <= value <= high and value > above):  # type: ignore[arg-type, operator]
-        raise ValueError(f"sampling.{name}: found {value!r}; allowed is {allowed}")
+        raise ValueError(f"sampling.{name}: expected {allowed}, got {value!r}")
 
 
 def _check_integer(name: str, value: object, low: int, allowed: str) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-        raise ValueError(f"sampling.{name}: found {value!r}; allowed is {allowed}")
+        raise ValueError(f"sampling.{name}: expected {allowed}, got {value!r}")
 
 
 def active_processors(settings: SamplingSettings) -> tuple[str, ...]:
@@ -190,12 +190,12 @@ def _only_argmax_left(original: NDArray[Any], scores: NDArray[Any]) -> bool:
 
 def _checked_logits(logits: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype: found {np.dtype(dtype)}; allowed are float32 and float64")
+        raise ValueError(f"dtype: expected float32 and float64, got {np.dtype(dtype)}")
     scores = np.asarray(logits, dtype=dtype)
     if scores.ndim == 0 or scores.shape[-1] == 0:
-        raise ValueError(f"logits: found shape {scores.shape}; allowed is (..., V) with V >= 1")
+        raise ValueError(f"logits: expected (..., V) with V >= 1, got shape {scores.shape}")
     if not np.isfinite(scores.max(axis=-1)).all():
-        raise ValueError("logits: found a row that has NaN, +inf or only -inf; every row needs a finite maximum")
+        raise ValueError("logits: expected a finite maximum in every row, got a row that has NaN, +inf or only -inf")
     return scores
 
 
@@ -217,12 +217,13 @@ def _apply(name: str, scores: NDArray[Any], settings: SamplingSettings, history:
 def _repetition_penalty(scores: NDArray[Any], penalty: float, history: ArrayLike | None) -> NDArray[Any]:
     if history is None:
         raise ValueError(
-            "history: found none; repetition_penalty needs the token ids before each position (an empty array if none)"
+            "history: expected the token ids before each position (an empty array if none), since repetition_penalty "
+            "needs them, got none"
         )
     vocabulary = scores.shape[-1]
     ids = np.asarray(history)
     if ids.size and not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"history: found dtype {ids.dtype}; allowed are integer token ids")
+        raise ValueError(f"history: expected integer token ids, got dtype {ids.dtype}")
     ids = np.where((ids < 0) | (ids >= vocabulary), vocabulary, ids).astype(np.int64)
     ids = np.broadcast_to(ids, (*scores.shape[:-1], ids.shape[-1]))
     seen = np.zeros((*scores.shape[:-1], vocabulary + 1), dtype=bool)
@@ -324,13 +325,13 @@ def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
     masses = np.asarray(probs, dtype=np.float64)
     draws = np.asarray(u, dtype=np.float64)
     if not (masses >= 0).all() or not np.isfinite(masses).all():
-        raise ValueError("probs: found a negative, infinite or NaN mass; allowed are finite masses >= 0")
+        raise ValueError("probs: expected finite masses >= 0, got a negative, infinite or NaN mass")
     if not ((draws >= 0) & (draws < 1)).all():
-        raise ValueError("u: found a value outside [0, 1); allowed are uniform numbers in [0, 1)")
+        raise ValueError("u: expected uniform numbers in [0, 1), got a value outside [0, 1)")
     cumulative = np.cumsum(masses, axis=-1)
     total = cumulative[..., -1]
     if not ((total > 0) & np.isfinite(total)).all():
-        raise ValueError("probs: found a row whose total mass is 0 or overflows; there is nothing to draw from")
+        raise ValueError("probs: expected rows with a finite mass above 0, got one whose total is 0 or overflows")
     threshold = np.minimum(draws * total, np.nextafter(total, 0.0))  # u * total rounds up to a subnormal total
     if masses.ndim == 1:
         return np.asarray(np.searchsorted(cumulative, threshold, side="right"), dtype=np.int64)
@@ -340,7 +341,7 @@ def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
 def _counter(name: str, value: ArrayLike) -> NDArray[np.uint64]:
     array = np.asarray(value)
     if not np.issubdtype(array.dtype, np.integer) or bool((array < 0).any()):
-        raise ValueError(f"{name}: found {value!r}; allowed are integers from 0 to 2**64 - 1")
+        raise ValueError(f"{name}: expected integers from 0 to 2**64 - 1, got {value!r}")
     return array.astype(np.uint64)
 
 

@@ -32,7 +32,7 @@ n blocks, G gammas.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +70,7 @@ def ratio_error(
         ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
+        raise ValueError(f"confidence: expected above 0 and below 1, got {confidence:g}")
     clusters = sorted(first.keys() | second.keys())
     sums = np.array([[*first.get(c, (0.0, 0.0)), *second.get(c, (0.0, 0.0))] for c in clusters]).reshape(-1, 4)
     total = sums.sum(axis=0)
@@ -109,8 +109,6 @@ def _reach(influence: FloatArray, inside: BoolArray, confidence: float) -> float
 
 REPLICATES = 2000
 CONFIDENCE = 0.95
-_Shares = Callable[[FloatArray], FloatArray]
-"""The share of the best under weights (R, n) of blocks, (R,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +140,12 @@ class PairedSpeeds:
         shape = (self.prompts.size, len(self.gammas))
         if self.committed.shape != shape or self.seconds.shape != shape or 0 in shape:
             raise ValueError(
-                f"committed: found shapes {self.committed.shape} and {self.seconds.shape} of {self.prompts.size} "
-                f"blocks and {len(self.gammas)} gammas; allowed are (blocks, gammas), one of each at least"
+                f"committed: expected (blocks, gammas), one of each at least, got shapes {self.committed.shape} and "
+                f"{self.seconds.shape} of {self.prompts.size} blocks and {len(self.gammas)} gammas"
             )
         for name, values in (("committed", self.committed), ("seconds", self.seconds)):
             if not (values > 0).all():
-                raise ValueError(f"{name}: found {values.min():g}, allowed: values above 0")
+                raise ValueError(f"{name}: expected values above 0, got {values.min():g}")
 
     def best(self) -> int:
         """The fastest γ, the smaller one of two that are equal."""
@@ -166,12 +164,22 @@ class PairedSpeeds:
             return np.asarray(speeds[:, own] / speeds.max(axis=1), dtype=np.float64)
 
         value = float(shares(np.ones((1, self.prompts.size)))[0])
+
+        def half_width(drawn: tuple[FloatArray, float] | None) -> float | None:
+            """Half the central interval, its spread on the log scale widened by the factor."""
+            if drawn is None:
+                return None
+            low, high = percentile_interval(value * (shares(drawn[0]) / value) ** drawn[1], CONFIDENCE)
+            return (min(1.0, float(high)) - float(low)) / 2
+
         return ShareOfBest(
-            value=value, half_width=self._again(shares, value), half_width_of_others=self._others(shares, value)
+            value=value,
+            half_width=half_width(self._same_prompts()),
+            half_width_of_others=half_width(self._other_prompts()),
         )
 
-    def _again(self, shares: _Shares, value: float) -> float | None:
-        """Half the interval of replicates that draw each prompt's blocks anew."""
+    def _same_prompts(self) -> tuple[FloatArray, float] | None:
+        """Weights (R, n) of replicates that draw each prompt's blocks anew, and the factor that widens them."""
         clusters = [np.flatnonzero(self.prompts == prompt) for prompt in np.unique(self.prompts)]
         fewest = min(cluster.size for cluster in clusters)
         if fewest < 2:
@@ -182,23 +190,17 @@ class PairedSpeeds:
             weights[:, cluster] = generator.multinomial(
                 cluster.size, np.full(cluster.size, 1 / cluster.size), REPLICATES
             )
-        factor = math.sqrt(fewest / (fewest - 1)) * student_over_normal(self.prompts.size - len(clusters), CONFIDENCE)
-        return _half_width(shares(weights), value, factor)
+        freedom = self.prompts.size - len(clusters)
+        return weights, math.sqrt(fewest / (fewest - 1)) * student_over_normal(freedom, CONFIDENCE)
 
-    def _others(self, shares: _Shares, value: float) -> float | None:
-        """Half the interval of replicates that draw prompts with all their blocks."""
+    def _other_prompts(self) -> tuple[FloatArray, float] | None:
+        """The same of replicates that draw prompts with all their blocks."""
         _, prompt_of = np.unique(self.prompts, return_inverse=True)
         count = int(prompt_of.max()) + 1
         if count < 2:
             return None
         drawn = draw_prompts(count, REPLICATES, 0)
-        return _half_width(shares(drawn[:, prompt_of].astype(np.float64)), value, expansion(count, CONFIDENCE))
-
-
-def _half_width(replicates: FloatArray, value: float, factor: float) -> float:
-    """Half the central interval, its spread on the log scale widened by the factor."""
-    low, high = percentile_interval(value * (replicates / value) ** factor, CONFIDENCE)
-    return (min(1.0, float(high)) - float(low)) / 2
+        return drawn[:, prompt_of].astype(np.float64), expansion(count, CONFIDENCE)
 
 
 LEAST_P_VALUE = math.erfc(4.0 / math.sqrt(2.0))
@@ -242,7 +244,7 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
     counts, means = whole_numbers("counted", counted, minimum=0), numbers("expected", expected)
     if counts.ndim != 1 or counts.shape != means.shape or counts.size == 0:
         raise ValueError(
-            f"rounds: found shapes {counts.shape} and {means.shape}; allowed are equal ones, of at least one prompt"
+            f"rounds: expected equal ones, of at least one prompt, got shapes {counts.shape} and {means.shape}"
         )
     differences = counts - means
     total, expected_rounds, prompts = float(differences.sum()), float(means.sum()), int(counts.size)

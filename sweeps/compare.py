@@ -192,10 +192,10 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     confidence = min(run.config.precision.confidence for run in (first, second))
     cells = []
     for key in shared:
-        pair = [own[key] for own in figures]
-        if key.pair in other_texts or key in one_sided:
-            pair = [replace(own, speculative=None) for own in pair]
-        cells.append(CellRatios(**asdict(key), ratios=tuple(_ratios(*pair, tolerance, confidence))))
+        first_own, second_own = (own[key] for own in figures)
+        is_plain_alone = key.pair in other_texts or key in one_sided
+        ratios = _ratios(first_own, second_own, tolerance, confidence, is_plain_alone=is_plain_alone)
+        cells.append(CellRatios(**asdict(key), ratios=tuple(ratios)))
     return Comparison(
         first=str(first.path),
         second=str(second.path),
@@ -279,7 +279,9 @@ def _count(keys: Sequence[SettingPoint]) -> str:
     return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
-def _ratios(first: _Figures, second: _Figures, tolerance: float, confidence: float) -> Iterator[Ratio]:
+def _ratios(
+    first: _Figures, second: _Figures, tolerance: float, confidence: float, *, is_plain_alone: bool
+) -> Iterator[Ratio]:
     def ratio(figure: str, one: FloatArray, two: FloatArray, gammas: tuple[int | None, int | None]) -> Ratio:
         count = min(one.size, two.size)
         low, high = map(finite_or_none, percentile_interval(two[1:count] / one[1:count], confidence))
@@ -296,7 +298,7 @@ def _ratios(first: _Figures, second: _Figures, tolerance: float, confidence: flo
         )
 
     yield ratio(PLAIN, first.plain, second.plain, (None, None))
-    if first.speculative is not None and second.speculative is not None:
+    if not is_plain_alone and first.speculative is not None and second.speculative is not None:
         gammas = first.gamma, second.gamma
         yield ratio(SPECULATIVE, first.speculative, second.speculative, gammas)
         yield ratio(SPEEDUP, first.speculative / first.plain, second.speculative / second.plain, gammas)

@@ -92,7 +92,6 @@ class CellProof:
     choice: ShareOfBest | None
     """Measured speed at the recommended γ over that at the best measured one; None with the reason below."""
     no_choice: str
-    """Why nothing can be said of the choice; empty where it can."""
     tokens: int
     """Fewest tokens of any arm."""
     why_not_lossless: str = ""
@@ -149,6 +148,15 @@ def _cell(
     chosen = next((row for row in rows if row["gamma"] == gamma), None)
     row = chosen if chosen is not None else best
     lossy = next((row["why_not_lossless"] or "no reason is known" for row in rows if not row["lossless"]), "")
+    no_choice = ""
+    if lossy:
+        no_choice = f"not lossless: {lossy}"
+    elif gamma is None:
+        no_choice = "nothing recommended"
+    elif chosen is None:
+        no_choice = f"γ = {gamma} is recommended and was not decoded"
+    elif speeds is None:
+        no_choice = "no block has every γ"
     low, high = row["acceptance_error_low"], row["acceptance_error_high"]
     return CellProof(
         label=f"{run.path.name}: {key.pair}, {key.sampling}, batch {key.batch_size}, context {key.start_context}",
@@ -160,20 +168,10 @@ def _cell(
         recommended_gamma=gamma,
         best_gamma=best["gamma"],
         choice=None if chosen is None or speeds is None or lossy else speeds.share_of_best(chosen["gamma"]),
-        no_choice=_no_choice(gamma, lossy, is_decoded=chosen is not None, is_compared=speeds is not None),
+        no_choice=no_choice,
         tokens=min(row["tokens"] for row in rows),
         why_not_lossless=lossy,
     )
-
-
-def _no_choice(gamma: int | None, why_not_lossless: str, *, is_decoded: bool, is_compared: bool) -> str:
-    if why_not_lossless:
-        return f"not lossless: {why_not_lossless}"
-    if gamma is None:
-        return "nothing recommended"
-    if not is_decoded:
-        return f"γ = {gamma} is recommended and was not decoded"
-    return "" if is_compared else "no block has every γ"
 
 
 def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> PairedSpeeds | None:
@@ -230,6 +228,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     if not cells:
         return [cost]
     inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
+    policies = [one for cell in cells for one in cell.policies]
     return [
         cost,
         Verdict(
@@ -238,7 +237,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
             holds=bool(inside) and sum(inside) >= LEAST_SHARE_INSIDE * len(inside),
         ),
         _of_choices(cells),
-        *_of_policies([one for cell in cells for one in cell.policies]),
+        *([_of_policies(policies)] if policies else []),
     ]
 
 
@@ -263,12 +262,10 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     )
 
 
-def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:
-    if not policies:
-        return
+def _of_policies(policies: Sequence[PolicyProof]) -> Verdict:
     errors = np.abs([one.error for one in policies])
     beyond = sum(one.is_beyond for one in policies)
-    yield Verdict(
+    return Verdict(
         label=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
         f"{100 * MOST_POLICY_ERROR:g}), {100 * errors.max():.2f} % at worst; beyond {100 * MOST_POLICY_ERROR:g} % with "
         f"the whole interval in {beyond} of {len(policies)} (in none)",

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "sweeps": {"sweeps", "bench", "model", "configs"},
     "reports": {"reports", "model", "configs", "sweeps"},
 }
-ONLY_IN_BENCH = {"torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf"}
+ONLY_IN_BENCH = {"torch", "transformers", "tokenizers", "accelerate", "gguf"}
 HEAVY = {"torch", "transformers", "pandas", "pyarrow", "scipy", "matplotlib", "pydantic", "numpy", "jinja2", "rich"}
 LATE = {"pandas", "pyarrow", "scipy", "matplotlib"}
 IMPURE = {

@@ -134,7 +134,7 @@ def profile_from_alpha(alpha: float) -> AcceptanceProfile:
     """The i.i.d. profile A_i = alpha^i, assumed at every gamma."""
     survival = survival_iid(alpha, 1)
     if survival.ndim != 1:
-        raise ValueError(f"alpha: found {survival[..., 0].size} values, allowed: one number")
+        raise ValueError(f"alpha: expected one number, got {survival[..., 0].size} values")
     return _profile("alpha", survival, Provenance.ASSUMED, Provenance.ASSUMED, tail_rate=float(survival[0]), fit=None)
 
 
@@ -165,8 +165,8 @@ def profile_from_counts(accepted: ArrayLike, *, rounds: int) -> AcceptanceProfil
         i = int(rises[0])
         before = "rounds" if i == 0 else f"accepted at position {i}"
         raise ValueError(
-            f"accepted (position {i + 1}): found {passed[i]} for {tested[i]} {before}, allowed: counts that never "
-            "increase; a draft tree or a sum over positions is not a count per position"
+            f"accepted (position {i + 1}): expected counts that never increase, got {passed[i]} for {tested[i]} "
+            f"{before}; a draft tree or a sum over positions is not a count per position"
         )
     conditional = passed / np.maximum(tested, 1)
     return _from_survival(
@@ -188,11 +188,11 @@ def profile_from_histogram(rounds_by_accepted: ArrayLike, *, gamma: int | None =
     counts = _one_list("histogram", whole_numbers("histogram", rounds_by_accepted, minimum=0))
     drafted = counts.size - 1 if gamma is None else int(whole_numbers("gamma", gamma, minimum=1))
     if drafted < 1:
-        raise ValueError("histogram: found one entry, allowed: rounds that accepted 0, 1, … gamma drafts")
+        raise ValueError("histogram: expected rounds that accepted 0, 1, … gamma drafts, got one entry")
     if np.any(counts[drafted + 1 :]):
         longest = int(np.flatnonzero(counts)[-1])
         raise ValueError(
-            f"histogram: found rounds with {longest} accepted at gamma {drafted}, allowed: at most gamma; the bonus "
+            f"histogram: expected at most gamma, got rounds with {longest} accepted at gamma {drafted}; the bonus "
             "token is left out, and draft trees are not covered"
         )
     at_least = np.zeros(drafted + 1, dtype=np.int64)
@@ -214,8 +214,8 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
     passed = int(whole_numbers("accepted", accepted, minimum=0))
     if proposed % n:
         raise ValueError(
-            f"drafted: found {proposed} in {n} rounds, allowed: a whole gamma times rounds; where gamma varied, "
-            "give counts per position or single rounds"
+            f"drafted: expected a whole gamma times rounds, got {proposed} in {n} rounds; where gamma varied, give "
+            "counts per position or single rounds"
         )
     gamma = proposed // n
     refuse_more_than_a_chain("1 + accepted / rounds", 1 + passed / n, gamma)
@@ -237,8 +237,8 @@ def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike
     omega = _one_list("tokens_per_round", numbers("tokens_per_round", tokens_per_round))
     if omega.shape != drafts.shape or np.any(np.diff(drafts) <= 0):
         raise ValueError(
-            f"tokens_per_round: found {omega.size} values for gammas {drafts.tolist()}, allowed: one for each of "
-            "gammas that rise"
+            f"tokens_per_round: expected one for each of gammas that rise, got {omega.size} values for gammas "
+            f"{drafts.tolist()}"
         )
     alphas = np.atleast_1d(alpha_from_tokens_per_round(omega, drafts))
     every = np.arange(1, drafts[-1] + 1)
@@ -352,5 +352,5 @@ def _profile(
 def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:
     flat = np.atleast_1d(values)
     if flat.ndim != 1 or flat.size == 0:
-        raise ValueError(f"{name}: found shape {values.shape}, allowed: one list with a number for each position")
+        raise ValueError(f"{name}: expected one list with a number for each position, got shape {values.shape}")
     return flat

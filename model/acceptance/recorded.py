@@ -89,13 +89,11 @@ def pad_texts(
     values = {name: np.asarray(column) for name, column in columns.items()}
     rows = prompts.size
     if rows == 0:
-        raise ValueError("acceptance table: found no recorded position; allowed is at least one text of one position")
+        raise ValueError("acceptance table: expected at least one text of one position, got no recorded position")
     sized = {"repetition": repetitions, "position": positions, "end_reason": reasons, **values}
     for name, column in sized.items():
         if column.shape != (rows,):
-            raise ValueError(
-                f"acceptance column {name}: found shape {column.shape}; allowed is ({rows},) as prompt has"
-            )
+            raise ValueError(f"acceptance column {name}: expected ({rows},) as prompt has, got shape {column.shape}")
     order = np.lexsort((positions, repetitions, prompts))
     prompts, repetitions, positions, reasons = prompts[order], repetitions[order], positions[order], reasons[order]
     opens = np.ones(rows, dtype=np.bool_)
@@ -218,7 +216,7 @@ def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         nearest = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"{name}: found {value!r}; allowed are {', '.join(allowed)}{hint}")
+        raise ValueError(f"{name}: expected {', '.join(allowed)}{hint}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,9 +278,7 @@ def repeated_ngram_share(tokens: ArrayLike, lengths: ArrayLike, n: int = 4) -> F
     ids: NDArray[Any] = np.asarray(tokens)
     counts = whole_numbers("lengths", lengths, minimum=0)
     if ids.ndim != 2 or counts.shape != ids.shape[:1] or bool((counts > ids.shape[1]).any()):
-        raise ValueError(
-            f"lengths: found shape {counts.shape} or a length over T for tokens {ids.shape}; allowed is (N,)"
-        )
+        raise ValueError(f"lengths: expected (N,), got shape {counts.shape} or a length over T for tokens {ids.shape}")
     grams = np.maximum(counts - size + 1, 0)
     share = np.full(counts.shape, np.nan)
     if not grams.any():

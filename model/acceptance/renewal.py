@@ -79,11 +79,13 @@ def text_ends(
     eos = np.asarray(ended_by_eos, dtype=np.bool_)
     if len(shape) != 2 or size.shape != shape[:1] or eos.shape != shape[:1]:
         raise ValueError(
-            f"acceptance: found shapes acceptance {shape}, lengths {size.shape}, ended_by_eos {eos.shape}; "
-            "allowed are (N, T), (N,), (N,)"
+            f"acceptance: expected (N, T), (N,), (N,), got shapes acceptance {shape}, lengths {size.shape}, "
+            f"ended_by_eos {eos.shape}"
         )
     if bool((size > shape[1]).any()):
-        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {shape[1]}; allowed is at most that")
+        raise ValueError(
+            f"lengths: expected at most the width of the texts, got {int(size.max())} for texts padded to {shape[1]}"
+        )
     limits = size.copy()
     if length_limits is None:
         limits[eos] = NO_LIMIT
@@ -92,8 +94,8 @@ def text_ends(
         if bool((given < size).any()):
             place = int(np.flatnonzero(given < size)[0])
             raise ValueError(
-                f"length_limits (item {place + 1}): found {given[place]} for a text of {size[place]} positions; "
-                "allowed is at least its length"
+                f"length_limits (item {place + 1}): expected at least its length, got {given[place]} for a text of "
+                f"{size[place]} positions"
             )
         limits[eos] = given[eos]
     return TextEnds(lengths=size, ended_by_eos=eos, limits=limits)
@@ -104,7 +106,7 @@ def gamma_axis(gammas: ArrayLike, gamma_max: int) -> tuple[IntArray, int]:
     depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
     drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
     if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
-        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+        raise ValueError(f"gammas: expected a list of numbers from 0 to gamma_max = {depth}, got {drafts.tolist()}")
     return drafts, depth
 
 
@@ -236,7 +238,7 @@ def renewal(
     shape_of_texts = np.shape(acceptance)
     ends = text_ends(shape_of_texts, lengths, ended_by_eos, length_limits)
     if np.shape(overlap) != shape_of_texts:
-        raise ValueError(f"overlap: found shape {np.shape(overlap)}; allowed is {shape_of_texts} as acceptance")
+        raise ValueError(f"overlap: expected {shape_of_texts} as acceptance, got shape {np.shape(overlap)}")
     costs = None if costs_s is None else numbers("costs_s", costs_s)
     if costs is not None and costs.shape != (depth + 1,):
         raise ValueError(f"costs_s: expected {depth + 1} seconds, of 0 … gamma_max drafts, got shape {costs.shape}")

@@ -95,20 +95,20 @@ def _starts(
     better = np.asarray(ahead, dtype=np.float64)
     if given.ndim != 3 or given.shape[2] != depth or better.shape != given.shape:
         raise ValueError(
-            f"survival: found shapes survival {given.shape} and ahead {better.shape}; allowed are two of "
-            f"(N, T, {depth}), one entry for each of 1 … gamma_max drafts"
+            f"survival: expected two of (N, T, {depth}), one entry for each of 1 … gamma_max drafts, got shapes "
+            f"survival {given.shape} and ahead {better.shape}"
         )
     ends = text_ends(given.shape[:2], lengths, ended_by_eos, length_limits)
     place = np.arange(given.shape[1])[:, None] + np.arange(1, depth + 1)
     within = place <= ends.lengths[:, None, None]
     runs = probabilities("survival", np.where(within, given, 0.0))
     if bool((np.diff(runs, axis=2) > 0).any()):
-        raise ValueError("survival: found rates that rise with the number of drafts; allowed are rates that never do")
+        raise ValueError("survival: expected rates that never do, got rates that rise with the number of drafts")
     found = whole_numbers("offered", offered, minimum=0)
     if found.shape != given.shape[:2] or bool((found > depth).any()):
         raise ValueError(
-            f"offered: found shape {found.shape}, up to {found.max(initial=0)} drafts; allowed are {given.shape[:2]} "
-            f"numbers from 0 to gamma_max = {depth}"
+            f"offered: expected {given.shape[:2]} numbers from 0 to gamma_max = {depth}, got shape {found.shape}, up "
+            f"to {found.max(initial=0)} drafts"
         )
     return _Starts(
         ends=ends,

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray, IntArray, numbers, positive_times_s, probabilities
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_cap
+from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_rounds
 from specgauge.model.sampling import inverse_cdf, uniforms
 from specgauge.model.speedup import speedup, tokens_per_round_by_gamma
 
@@ -132,14 +132,13 @@ class GoodputPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0, rates outside [0, 1] and weights below 0."""
-        check_cap("goodput", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("goodput", self.t_round_s)
         probabilities("goodput: prior_rate", self.prior_rate)
         probabilities("goodput: memory", self.memory)
         if self.prior_weight <= 0 or self.margin < 0 or self.probe_every < 0:
             raise ValueError(
-                f"goodput: found prior_weight {self.prior_weight:g}, margin {self.margin:g}, probe_every "
-                f"{self.probe_every}; allowed are a weight above 0, a margin and a number of rounds of 0 or more"
+                "goodput: expected a weight above 0, a margin and a number of rounds of 0 or more, got prior_weight "
+                f"{self.prior_weight:g}, margin {self.margin:g}, probe_every {self.probe_every}"
             )
 
     def begin_many(self, calls: int) -> GoodputChoices:
@@ -202,10 +201,9 @@ class UcbPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and a width below 0."""
-        check_cap("ucb", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("ucb", self.t_round_s)
         if numbers("ucb: width", self.width) < 0:
-            raise ValueError(f"ucb: found width {self.width:g}; allowed is 0 or more")
+            raise ValueError(f"ucb: expected 0 or more, got width {self.width:g}")
 
     def begin_many(self, calls: int) -> GammaChoices:
         """Knowing nothing of any arm but 0."""
@@ -251,8 +249,7 @@ class Exp3Policy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0."""
-        check_cap("exp3", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("exp3", self.t_round_s)
 
     def begin_many(self, calls: int) -> GammaChoices:
         """All arms alike."""

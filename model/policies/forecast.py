@@ -81,13 +81,13 @@ class AcceptanceForecast:
         """Raise ValueError for steps that do not rise, an acceptance that falls, and values outside [0, 1]."""
         places, values = probabilities("top_probs", self.top_probs), probabilities("acceptance", self.acceptance)
         if places.ndim != 1 or not places.size or places.shape != values.shape:
-            raise ValueError(f"forecast: found {places.size} top_probs, {values.size} acceptance; allowed is as many")
+            raise ValueError(f"forecast: expected as many, got {places.size} top_probs, {values.size} acceptance")
         if bool((np.diff(places) <= 0).any()) or bool((np.diff(values) < 0).any()):
-            raise ValueError("forecast: found steps out of order; allowed are rising top_probs and acceptance")
+            raise ValueError("forecast: expected rising top_probs and acceptance, got steps out of order")
         probabilities("forecast: mean", self.mean)
         probabilities("forecast: memory", self.memory)
         if self.prior_weight <= 0:
-            raise ValueError(f"forecast: found prior_weight {self.prior_weight:g}; allowed is above 0")
+            raise ValueError(f"forecast: expected above 0, got prior_weight {self.prior_weight:g}")
 
     def confidence(self, top_probs: FloatArray) -> FloatArray:
         """Z, in the shape of the draft's largest probabilities; NaN stays."""
@@ -158,7 +158,7 @@ def fit_forecast(texts: ReplayTexts, *, seed: int = 0) -> AcceptanceForecast:
     """
     inside, acceptance = texts.inside, texts.acceptance
     if not bool(inside.any()):
-        raise ValueError("forecast: found no position to learn from; allowed is at least one")
+        raise ValueError("forecast: expected at least one, got no position to learn from")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
     mean = float(np.clip(acceptance[inside].mean(), 0.0, 1.0))
     return _fitted(by_confidence(steps, values, mean), texts, seed)
@@ -246,7 +246,7 @@ def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecas
         ValueError: texts of a draft model.
     """
     if texts.lookups is None:
-        raise ValueError("lookup forecast: found texts of a draft model; allowed are those of lookups")
+        raise ValueError("lookup forecast: expected those of lookups, got texts of a draft model")
     followed = [_rounds(texts, texts.lookups, text, gamma_max) for text in range(texts.prompts.size)]
     offers = [one for rounds in followed for one in rounds if one[0].size]
     if not offers:
@@ -271,8 +271,8 @@ def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecas
             this += zip(features, hits, strict=True)
             following += zip(features[:-1], hits[1:], strict=True)
             history = flat.after(history, z[:, None], accepted[:, None], np.ones((z.size, 1)))
-    weights = {"first_weights": _weights(first), "this_weights": _weights(this)}
-    return replace(flat, **weights, next_weights=_weights(following or this))
+    next_weights = _weights(following or this)
+    return replace(flat, first_weights=_weights(first), this_weights=_weights(this), next_weights=next_weights)
 
 
 def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[tuple[IntArray, FloatArray]]:

@@ -26,7 +26,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray
+from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray, positive_times_s
 
 
 class GammaChoice(Protocol):
@@ -149,7 +149,13 @@ class OneCall:
 def check_cap(name: str, cap: int, *, lowest: int = 0) -> None:
     """Raise ValueError for a largest γ outside `lowest` … LARGEST_GAMMA."""
     if not lowest <= cap <= LARGEST_GAMMA:
-        raise ValueError(f"{name}: found a largest gamma of {cap}; allowed is {lowest} to {LARGEST_GAMMA}")
+        raise ValueError(f"{name}: expected {lowest} to {LARGEST_GAMMA}, got a largest gamma of {cap}")
+
+
+def check_rounds(name: str, t_round_s: tuple[float, ...]) -> None:
+    """Raise ValueError for seconds of rounds of 0 … γ_max drafts that are not above 0, or too many of them."""
+    check_cap(name, len(t_round_s) - 1)
+    positive_times_s("t_round_s", t_round_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +167,7 @@ class FixedPolicy(RoundPolicy):
     def __post_init__(self) -> None:
         """Raise ValueError for a γ below 0."""
         if self.gamma < 0:
-            raise ValueError(f"gamma: found {self.gamma}; allowed is 0 (plain decoding) or more")
+            raise ValueError(f"gamma: expected 0 (plain decoding) or more, got {self.gamma}")
 
     def begin_many(self, calls: int) -> GammaChoices:
         """Each at γ, whatever they see."""

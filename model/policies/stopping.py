@@ -35,7 +35,7 @@ import numpy as np
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, positive_times_s, probabilities, times_s
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap, check_rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class AdaEdlPolicy(RoundPolicy):
             probabilities(f"adaedl: {name}", getattr(self, name))
         if self.step < 0 or self.entropy_weight < 0:
             raise ValueError(
-                f"adaedl: found step {self.step:g}, entropy_weight {self.entropy_weight:g}; allowed is 0 or more"
+                f"adaedl: expected 0 or more, got step {self.step:g}, entropy_weight {self.entropy_weight:g}"
             )
         check_cap("adaedl", self.cap, lowest=1)
 
@@ -154,12 +154,11 @@ class RenewalStoppingPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
-        check_cap("renewal", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("renewal", self.t_round_s)
         positive_times_s("token_worth_s", self.token_worth_s)
         times_s("t_look_s", self.t_look_s)
         if not 0 <= self.fewest < len(self.t_round_s):
-            raise ValueError(f"renewal: found fewest {self.fewest}; allowed is 0 to {len(self.t_round_s) - 1}")
+            raise ValueError(f"renewal: expected 0 to {len(self.t_round_s) - 1}, got fewest {self.fewest}")
 
     def further_prices_s(self, depth: int) -> FloatArray:
         """Seconds of 1, 2, … further drafts after `depth`, the checks after each of them but the last of all."""

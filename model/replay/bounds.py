@@ -84,7 +84,7 @@ def best_lookups_time_s(offered: ArrayLike, matching: ArrayLike, ends: TextEnds,
     """
     most, run = whole_numbers("offered", offered, minimum=0), whole_numbers("matching", matching, minimum=0)
     if run.shape != most.shape:
-        raise ValueError(f"matching: found shape {run.shape}; allowed is {most.shape}, as offered has")
+        raise ValueError(f"matching: expected {most.shape}, as offered has, got shape {run.shape}")
     _, costs, left_s = _checked(np.zeros(most.shape), ends, costs_s)
     depth, text = costs.size - 1, np.arange(ends.lengths.size)
     for t in reversed(range(most.shape[1])):

@@ -118,7 +118,7 @@ def replay(
     if count < 2:
         raise ValueError("replay: expected at least 2 prompts, to tune on one and replay on another, got 1")
     if costs.gamma_max < 1:
-        raise ValueError("replay: found costs of plain rounds only; allowed is at least one γ above 0")
+        raise ValueError("replay: expected at least one γ above 0, got costs of plain rounds only")
     dealt = np.argsort(uniforms(seed, prompts, 0, 0, DEALING), kind="stable")
     fold_of = np.empty(prompts.size, dtype=np.int64)
     fold_of[dealt] = np.arange(prompts.size) % count
@@ -306,7 +306,7 @@ def replayed_seconds(
     """
     numbers = np.asarray(prompts, dtype=np.int64)
     if numbers.ndim != 2 or numbers.shape[1] != costs.batch_size:
-        raise ValueError(f"prompts: found shape {numbers.shape}; allowed is (L, {costs.batch_size}), a row a batch")
+        raise ValueError(f"prompts: expected (L, {costs.batch_size}), a row a batch, got shape {numbers.shape}")
     batches = ReplayBatches.of_prompts(texts.of_prompts(numbers), costs, numbers, replicates=replicates, seed=seed)
     return ReplayedSeconds(
         plain_s=batches.plain_s.reshape(-1, replicates).mean(axis=1),

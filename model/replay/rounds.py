@@ -55,7 +55,7 @@ class ReplayCosts:
         """Raise ValueError for times that are not above 0 (Δ₂ and checks: below 0) and without a plain round."""
         positive_times_s("t_decode_s", self.t_decode_s)
         if positive_times_s("t_round_s", self.t_round_s).ndim != 1 or not self.t_round_s:
-            raise ValueError(f"t_round_s: found {self.t_round_s!r}; allowed is one time for each of 0 … γ_max drafts")
+            raise ValueError(f"t_round_s: expected one time for each of 0 … γ_max drafts, got {self.t_round_s!r}")
         times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
         times_s("t_look_s", self.t_look_s)
         whole_numbers("batch_size", self.batch_size, minimum=1)
@@ -156,9 +156,7 @@ class ReplayBatches:
         recorded, firsts, counts = np.unique(texts.prompts[order], return_index=True, return_counts=True)
         missing = np.setdiff1d(prompts, recorded)
         if missing.size:
-            raise ValueError(
-                f"prompts: found {missing[0]}, of which no text was recorded; allowed are those of the texts"
-            )
+            raise ValueError(f"prompts: expected those of the texts, got {missing[0]}, of which no text was recorded")
         place = np.searchsorted(recorded, prompts)[:, None, :]
         before = [(prompts[:, :row] == prompts[:, row, None]).sum(axis=1) for row in range(prompts.shape[1])]
         earlier = np.stack(before, axis=1)[:, None, :]
@@ -252,7 +250,7 @@ class _Simulation:
         asked = choices.gammas
         if int(asked.max()) > self._costs.gamma_max or int(asked.min()) < 0:
             raise ValueError(
-                f"policy: found gamma {int(asked.max())}; allowed is 0 to {self._costs.gamma_max}, whose cost is known"
+                f"policy: expected 0 to {self._costs.gamma_max}, whose cost is known, got gamma {int(asked.max())}"
             )
         in_force = np.where(active, np.clip(np.minimum(asked[:, None], self._limit - self._position - 1), 0, None), 0)
         offered = in_force

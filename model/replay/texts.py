@@ -138,13 +138,13 @@ def replay_texts(
     found = (np.shape(top_probs), np.shape(entropies_nats), np.shape(prompts), np.shape(repetitions))
     if found != (shape, shape, one_each, one_each):
         raise ValueError(
-            f"signals: found shapes {', '.join(map(str, found))} of top_probs, entropies_nats, prompts, repetitions; "
-            f"allowed are {shape}, {shape}, {one_each}, {one_each} as acceptance has"
+            f"signals: expected {shape}, {shape}, {one_each}, {one_each} as acceptance has, got shapes "
+            f"{', '.join(map(str, found))} of top_probs, entropies_nats, prompts, repetitions"
         )
     tops = within_texts("draft_top_prob", top_probs, ends.lengths)
     entropies = np.where(ends.inside(shape[1]), np.asarray(entropies_nats, dtype=np.float64), 0.0)
     if not bool((np.isfinite(entropies) & (entropies >= 0)).all()):
-        raise ValueError("draft_entropy_nats: found a value below 0 or unknown; allowed are nats of 0 or more")
+        raise ValueError("draft_entropy_nats: expected nats of 0 or more, got a value below 0 or unknown")
     a = within_texts("acceptance", acceptance, ends.lengths)
     texts = _on_path(ends, a, tops, entropies, prompts=prompts, repetitions=repetitions)
     steps = max(gamma_max - 1, 1)
@@ -174,13 +174,13 @@ def lookup_texts(
     shape = values[0].shape
     if any(value.shape != shape for value in values) or shape[:1] != ends.lengths.shape:
         raise ValueError(
-            f"lookups: found shapes {', '.join(str(value.shape) for value in values)} for {ends.lengths.size} texts; "
-            "allowed is one shape (N, T)"
+            f"lookups: expected one shape (N, T), got shapes {', '.join(str(value.shape) for value in values)} for "
+            f"{ends.lengths.size} texts"
         )
     inside = ends.inside(shape[1])
     starts = LookupStarts(*(np.where(inside, value, 0) for value in values))
     if bool(((starts.matched == 0) & (starts.offered > 0)).any()):
-        raise ValueError("lookup_match: found 0 where drafts are offered; allowed is 1 or more tokens there")
+        raise ValueError("lookup_match: expected 1 or more tokens there, got 0 where drafts are offered")
     tops, nothing = confidence(starts.matched), np.zeros(shape)
     return replace(_on_path(ends, nothing, tops, nothing, prompts=prompts, repetitions=repetitions), lookups=starts)
 
@@ -196,7 +196,7 @@ def _on_path(
 ) -> ReplayTexts:
     """Texts whose rejections lead nowhere: one chain of no confidence."""
     if not bool(ends.lengths.any()):
-        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
+        raise ValueError("replay: expected at least one text of one position, got no recorded position")
     nothing, first = np.zeros((1, 1)), np.zeros(tops.shape, dtype=np.int64)
     return ReplayTexts(
         ends=ends,
@@ -239,7 +239,7 @@ def _measured(texts: ReplayTexts, rollouts: Rollouts, steps: int) -> Chains:
     known = (rows >= 0) & (starts >= 0) & (starts < longest) & (rollouts.depth >= 1) & (rollouts.depth <= steps)
     known &= texts.inside[np.maximum(rows, 0), np.clip(starts, 0, longest - 1)]
     if not bool((known & (rollouts.depth == 1)).any()):
-        raise ValueError("rollouts: found no chain of these texts; leave them out, or measure them again")
+        raise ValueError("rollouts: expected chains of these texts, got none; leave them out, or measure them again")
     places = rows[known] * longest + starts[known]
     sampled = np.unique(places[rollouts.depth[known] == 1])
     chain = np.searchsorted(sampled, places)

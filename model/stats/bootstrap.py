@@ -67,12 +67,12 @@ def median_replicates(blocks: Blocks, draws: FloatArray, name: str = "samples_s"
     """
     arrays = [positive_times_s(name, block) for block in blocks]
     if not arrays or any(array.size == 0 for array in arrays) or len({array.shape[1:] for array in arrays}) > 1:
-        raise ValueError(
-            f"{name}: found {len(arrays)} blocks, one empty or of other marks; allowed are blocks of samples"
-        )
+        raise ValueError(f"{name}: expected blocks of samples, got {len(arrays)} blocks, one empty or of other marks")
     count = len(arrays)
     if count > draws.shape[1]:
-        raise ValueError(f"{name}: found {count} blocks for draws of {draws.shape[1]}; allowed is at most that")
+        raise ValueError(
+            f"{name}: expected at most as many blocks as were drawn, got {count} for draws of {draws.shape[1]}"
+        )
     samples = np.concatenate(arrays)
     block_of = np.repeat(np.arange(count), [array.shape[0] for array in arrays])
     estimate = np.median(samples, axis=0)
@@ -106,8 +106,8 @@ def ratio_replicates(
     top, bottom = np.asarray(numerators, dtype=np.float64), np.asarray(denominators, dtype=np.float64)
     if top.ndim != 2 or bottom.shape != top.shape or weights.shape[1:] != top.shape[:1]:
         raise ValueError(
-            f"numerators: found shapes {top.shape}, {bottom.shape} and weights {weights.shape}; "
-            "allowed are (P, G), (P, G) and (R, P)"
+            f"numerators: expected (P, G), (P, G) and (R, P), got shapes {top.shape}, {bottom.shape} and weights "
+            f"{weights.shape}"
         )
     estimate = np.full(top.shape[1], np.nan)
     total = bottom.sum(axis=0)
@@ -131,7 +131,7 @@ def percentile_interval(replicates: ArrayLike, confidence: float) -> tuple[Float
         ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
+        raise ValueError(f"confidence: expected above 0 and below 1, got {confidence:g}")
     low, high = np.quantile(np.asarray(replicates), [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0)
     return low, high
 
@@ -170,9 +170,7 @@ def sum_by_prompt(values: ArrayLike, prompts: ArrayLike) -> FloatArray:
     sums = np.asarray(values, dtype=np.float64)
     distinct, index = np.unique(np.asarray(prompts), return_inverse=True)
     if sums.shape[:1] != index.shape:
-        raise ValueError(
-            f"prompts: found shape {index.shape} for values of shape {sums.shape}; allowed is one per text"
-        )
+        raise ValueError(f"prompts: expected one per text, got shape {index.shape} for values of shape {sums.shape}")
     total = np.zeros((distinct.size, *sums.shape[1:]))
     np.add.at(total, index, sums)
     return total

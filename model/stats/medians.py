@@ -34,10 +34,10 @@ def median_interval(samples: ArrayLike, confidence: float = 0.9) -> tuple[float,
         ValueError: samples that are not finite, or a confidence outside (0, 1).
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: found {confidence}; allowed is a number in (0, 1)")
+        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence}")
     values = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     if not np.isfinite(values).all():
-        raise ValueError("samples: found a value that is not finite; allowed are finite numbers")
+        raise ValueError("samples: expected finite numbers, got a value that is not finite")
     rank = order_statistic_rank(values.size, confidence)
     if rank is None:
         return None

@@ -290,16 +290,12 @@ class CountedArm:
 
     def figures(self) -> dict[str, Any]:
         """Columns of a row of validation.csv."""
+        counts = {"rounds": self.rounds, "gamma_switches": self.switches, "looks": self.early_stop_checks}
         if not self.rounds:
-            return {"rounds": 0, "gamma_switches": 0, "looks": 0}
-        return {
-            "rounds": self.rounds,
-            "mean_gamma": self.mean_gamma,
-            "gamma_switches": self.switches,
-            "looks": self.early_stop_checks,
-            "t_round_s": float(np.concatenate([block.t_round_s for block in self.blocks]).mean()),
-            "t_accept_rest_s": float(np.concatenate([block.t_accept_rest_s for block in self.blocks]).mean()),
-        }
+            return counts
+        names = ("t_round_s", "t_accept_rest_s")
+        means = {name: float(np.concatenate([getattr(b, name) for b in self.blocks]).mean()) for name in names}
+        return counts | {"mean_gamma": self.mean_gamma} | means
 
     def time_s(self, costs: CostsAlong, t_overhead_s: float = 0.0) -> float:
         """Seconds of all rounds by the measured costs, ε in those of the loop; early-stop checks left out."""

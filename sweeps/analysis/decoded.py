@@ -182,16 +182,15 @@ class DecodedCells:
                 if predicted is not None:
                     recorded[key] = predicted
                 if source is not None:
-                    blocks[key] = list(
-                        counted_blocks(
-                            source,
-                            rounds[key],
-                            batch_size=key.batch_size,
-                            gammas=gammas_of(requests[key]),
-                            gamma_max=max(config.grid.gamma),
-                            max_new_tokens=texts_length(config),
-                        )
+                    counted = counted_blocks(
+                        source,
+                        rounds[key],
+                        batch_size=key.batch_size,
+                        gammas=gammas_of(requests[key]),
+                        gamma_max=max(config.grid.gamma),
+                        max_new_tokens=texts_length(config),
                     )
+                    blocks[key] = list(counted)
         return cls(
             config=config,
             requests=requests,

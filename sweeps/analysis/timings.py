@@ -157,7 +157,7 @@ def _samples(line: JournalLine) -> FloatArray:
     marks = {len(sample) for sample in line.samples_s}
     if len(marks) > 1:
         raise ValueError(
-            f"cell {line.cell}, arm {line.arm}, block {line.block}: found samples of {min(marks)} and of {max(marks)} "
-            f"marks, allowed: the same number; start anew with --fresh"
+            f"cell {line.cell}, arm {line.arm}, block {line.block}: expected the same number, got samples of "
+            f"{min(marks)} and of {max(marks)} marks; start anew with --fresh"
         )
     return np.array(line.samples_s, dtype=np.float64)

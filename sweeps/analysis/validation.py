@@ -160,20 +160,17 @@ class ValidationSummary:
     cost: Errors | None
     """S from the counted rounds and tokens against measured."""
     acceptance_known: int
-    """Rows whose acceptance error has an interval."""
+    """Rows whose acceptance error has an interval, and those whose interval holds 0."""
     acceptance_agrees: int
-    """Those whose interval holds 0."""
     rounds_known: int
-    """Rows whose counted rounds could be held against those expected."""
+    """Rows whose counted rounds could be held against those expected, and those that agree."""
     rounds_agree: int
     texts_same: int
-    """Greedy texts that are the plain loop's, token for token."""
+    """Greedy texts that are the plain loop's, leave it where rounding decides between two tokens, and elsewhere."""
     texts_tied: int
-    """Those that leave it where rounding decides between two tokens."""
     texts_differ: int
-    """Those that leave it elsewhere."""
     whole_low: float | None
-    """Smallest gain of whole requests, prefills and ragged ends included."""
+    """Smallest and largest gain of whole requests, prefills and ragged ends included."""
     whole_high: float | None
 
     def text(self) -> str:

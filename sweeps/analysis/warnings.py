@@ -89,7 +89,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
 
 
 def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
-    light = {}
+    light: dict[Cell, float] = {}
     for cell in cells:
         verify, decode = cell.arms.get(verify_arm(LOADED_GAMMA)), cell.arms["decode"]
         if verify is not None and verify.status == decode.status == "ok":

@@ -63,7 +63,7 @@ def test_chain_name_lists_active_processors_in_order(settings: dict[str, float],
     ],
 )
 def test_values_that_cannot_be_honoured_are_one_line_errors(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^sampling\.{field}: found .*; allowed is ") as caught:
+    with pytest.raises(ValueError, match=rf"^sampling\.{field}: expected .*, got .*") as caught:
         SamplingSettings(**{field: value})  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
@@ -137,14 +137,14 @@ def test_masked_logits_stay_masked_and_dtype_is_kept() -> None:
 @pytest.mark.parametrize(
     ("logits", "settings", "more", "message"),
     [
-        ([[0.0, 1.0], [0.0, math.nan]], {}, {}, "every row needs a finite maximum"),
-        ([[0.0, 1.0], [math.inf, 0.0]], {}, {}, "every row needs a finite maximum"),
-        ([[0.0, 1.0], [-math.inf, -math.inf]], {}, {}, "every row needs a finite maximum"),
+        ([[0.0, 1.0], [0.0, math.nan]], {}, {}, "expected a finite maximum in every row"),
+        ([[0.0, 1.0], [math.inf, 0.0]], {}, {}, "expected a finite maximum in every row"),
+        ([[0.0, 1.0], [-math.inf, -math.inf]], {}, {}, "expected a finite maximum in every row"),
         (1.0, {}, {}, r"logits: .*\(\.\.\., V\)"),
         ([1.0], {}, {"dtype": np.float16}, "dtype: .*float32 and float64"),
         ([5.0, 1.0], {"temperature": 1e-308}, {}, "use 0 for greedy"),
         ([5.0, 1.0], {"temperature": 1e-50}, {"dtype": np.float32}, "use 0 for greedy"),
-        ([1.0], {"repetition_penalty": 2.0}, {}, "history: found none"),
+        ([1.0], {"repetition_penalty": 2.0}, {}, "history: expected .*got none"),
         ([1.0], {"repetition_penalty": 2.0}, {"history": [0.5]}, "integer token ids"),
     ],
 )

@@ -40,7 +40,7 @@ def test_alpha_from_tokens_per_round_inverts_the_closed_form(alpha: float, gamma
 
 def test_alpha_from_tokens_per_round_at_its_ends_and_beyond() -> None:
     assert alpha_from_tokens_per_round([1.0, 1.5, 2.0], 1) == pytest.approx([0.0, 0.5, 1.0], abs=1e-15)
-    with pytest.raises(ValueError, match=r"found 4\.2 at gamma 3, .*draft trees"):
+    with pytest.raises(ValueError, match=r"expected .*got 4\.2 at gamma 3; .*draft trees"):
         alpha_from_tokens_per_round(4.2, 3)
 
 

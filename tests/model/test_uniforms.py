@@ -63,8 +63,8 @@ def test_neighbours_along_every_axis_are_uncorrelated(axis: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1, 0, 0, 0, 0), "seed: found -1"),
-        ((0, 0.5, 0, 0, 0), "prompt: found 0.5"),
+        ((-1, 0, 0, 0, 0), "seed: expected .*got -1"),
+        ((0, 0.5, 0, 0, 0), "prompt: expected .*got 0.5"),
         ((0, 0, 0, 0, "bonsu"), r"got 'bonsu' .nearest: bonus."),
         ((0, 0, 0, 0, "zzz"), "purpose: expected one of token, draft, accept, residual, bonus, got 'zzz'$"),
     ],
@@ -107,7 +107,7 @@ def test_inverse_cdf_draws_the_distribution() -> None:
 @pytest.mark.parametrize(
     ("probs", "u", "message"),
     [
-        ([0.0, 0.0], 0.5, "total mass is 0"),
+        ([0.0, 0.0], 0.5, "got one whose total is 0"),
         ([0.5, -0.1], 0.5, "negative"),
         ([0.5, float("nan")], 0.5, "NaN"),
         ([0.5, 0.5], 1.0, r"outside \[0, 1\)"),

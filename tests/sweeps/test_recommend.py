@@ -49,7 +49,7 @@ def test_what_is_asked_for_comes_out(run: Run) -> None:
         ({"context": 100}, "context 100 was not measured, allowed: 64, 256; the nearest is 64"),
         ({"sampling": "greedi"}, r"sampling 'greedi' is not in this run, allowed: greedy, t1; did you mean 'greedy'\?"),
         ({"pair": "other"}, "pair 'other' is not in this run, allowed: p$"),
-        ({"max_itl_s": 0.0}, "max_itl_s: found 0, allowed: seconds, above 0"),
+        ({"max_itl_s": 0.0}, "max_itl_s: expected seconds, above 0, got 0"),
     ],
 )
 def test_what_was_not_measured_is_refused_with_what_was(run: Run, wanted: dict[str, Any], found: str) -> None:
@@ -178,4 +178,4 @@ def test_points_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None
         ({"pair": "q"}, "pair 'q' is not in this run, allowed: p"),
     ):
         with pytest.raises(ValueError, match=message):
-            recommend(found, **wanted)  # type: ignore[arg-type]
+            recommend(found, **wanted)

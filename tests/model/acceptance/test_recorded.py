@@ -81,10 +81,10 @@ def test_a_target_probability_of_zero_is_null_and_float32_rounding_is_clipped() 
 @pytest.mark.parametrize(
     ("change", "rule", "draft_sampling", "place"),
     [
-        ({}, "ration", "same", "acceptance_rule: found 'ration'.*'ratio'"),
-        ({}, "ratio", "gredy", "draft_sampling: found 'gredy'.*'greedy'"),
+        ({}, "ration", "same", "acceptance_rule: expected .*'ratio'.*got 'ration'"),
+        ({}, "ratio", "gredy", "draft_sampling: expected .*'greedy'.*got 'gredy'"),
         ({"draft_prob": [0.1, 0.1, 1.1, NAN]}, "match", "same", r"acceptance column draft_prob: .* outside \[0, 1\]"),
-        ({"overlap_match": None}, "match", "same", "found no column 'overlap_match'"),
+        ({"overlap_match": None}, "match", "same", "expected the column 'overlap_match'"),
         ({"draft_argmax": None}, "match", "greedy", "got no 'draft_argmax'"),
     ],
 )
@@ -137,7 +137,7 @@ def test_texts_are_sorted_and_padded_with_zeros() -> None:
 
 def test_sums_by_prompt() -> None:
     assert sum_by_prompt([[1, 2], [10, 20], [100, 200]], [5, 1, 5]).tolist() == [[10, 20], [101, 202]]
-    with pytest.raises(ValueError, match="allowed is one per text"):
+    with pytest.raises(ValueError, match="expected one per text"):
         sum_by_prompt([1.0, 2.0], [0])
 
 
@@ -152,7 +152,7 @@ def test_sums_by_prompt() -> None:
             "expected one end_reason .*got 'eos'",
         ),
         ({"end_reason": ["stop"] * 6}, "expected one end_reason of eos, length .*got 'stop'"),
-        ({"columns": {"a": [1.0]}}, r"acceptance column a: found shape \(1,\); allowed is \(6,\)"),
+        ({"columns": {"a": [1.0]}}, r"acceptance column a: expected \(6,\) as prompt has, got shape \(1,\)"),
         ({"repetition": [0]}, "acceptance column repetition"),
     ],
 )
@@ -233,7 +233,7 @@ def test_repeated_ngrams_by_hand() -> None:
     # bigrams: (12, 21, 12, 21, 12) has 2 of 5 distinct; six 7s have 1 of 5; the last text has 1 of 1
     for n, shares in ((1, [4 / 6, 0, 5 / 6, 0]), (2, [0.6, 0, 0.8, 0]), (4, [1 / 3, 0, 2 / 3, math.nan])):
         assert repeated_ngram_share(tokens, [6, 6, 6, 2], n).tolist() == pytest.approx(shares, nan_ok=True)
-    for lengths, n, message in (([2], 0, "n: found 0"), ([3], 2, "lengths"), ([2, 2], 2, "lengths")):
+    for lengths, n, message in (([2], 0, "n: expected .*got 0"), ([3], 2, "lengths"), ([2, 2], 2, "lengths")):
         with pytest.raises(ValueError, match=message):
             repeated_ngram_share([[1, 2]], lengths, n)
 

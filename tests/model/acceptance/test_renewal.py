@@ -232,16 +232,16 @@ GOOD: dict[str, object] = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"overlap": np.zeros((2, 3))}, r"overlap: found shape \(2, 3\); allowed is \(2, 4\) as acceptance"),
+        ({"overlap": np.zeros((2, 3))}, r"overlap: expected \(2, 4\) as acceptance, got shape \(2, 3\)"),
         ({"lengths": [4]}, r"lengths \(1,\)"),
-        ({"lengths": [5, 2]}, "found 5 for texts padded to 4"),
+        ({"lengths": [5, 2]}, "expected .*got 5 for texts padded to 4"),
         ({"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
         ({"gammas": []}, "from 0 to gamma_max = 2"),
-        ({"gamma_max": 0}, "gamma_max: found 0"),
+        ({"gamma_max": 0}, "gamma_max: expected .*got 0"),
         ({"acceptance": np.full((2, 4), np.nan)}, "acceptance .* a finite number"),
         ({"acceptance": np.full((2, 4), 1.1)}, "acceptance .* a probability"),
         ({"costs_s": np.ones((3, 4))}, r"costs_s: expected 3 seconds, .* got shape \(3, 4\)"),
-        ({"length_limits": [4, 1]}, r"length_limits \(item 2\): found 1 for a text of 2 positions"),
+        ({"length_limits": [4, 1]}, r"length_limits \(item 2\): expected .*got 1 for a text of 2 positions"),
     ],
 )
 def test_what_does_not_fit_is_one_line(change: dict[str, object], message: str) -> None:

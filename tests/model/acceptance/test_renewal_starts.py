@@ -142,13 +142,16 @@ def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"survival": np.zeros((1, 3, 1))}, r"survival: found shapes survival \(1, 3, 1\) and ahead \(1, 3, 2\)"),
-        ({"survival": np.array([[[0.0, 1.0]] * 3])}, "found rates that rise with the number of drafts"),
-        ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*allowed: a probability"),
-        ({"offered": [[0, 3, 0]]}, "offered: found shape .*up to 3 drafts"),
-        ({"offered": [0, 1, 0]}, "offered: found shape"),
-        ({"gammas": [3]}, "gammas: found .3.; allowed is a list of numbers from 0 to gamma_max = 2"),
-        ({"lengths": [4]}, "lengths: found 4"),
+        (
+            {"survival": np.zeros((1, 3, 1))},
+            r"survival: expected .*got shapes survival \(1, 3, 1\) and ahead \(1, 3, 2\)",
+        ),
+        ({"survival": np.array([[[0.0, 1.0]] * 3])}, "expected .*got rates that rise with the number of drafts"),
+        ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*expected a probability"),
+        ({"offered": [[0, 3, 0]]}, "offered: expected .*got shape .*up to 3 drafts"),
+        ({"offered": [0, 1, 0]}, "offered: expected .*got shape"),
+        ({"gammas": [3]}, "gammas: expected a list of numbers from 0 to gamma_max = 2, got .3."),
+        ({"lengths": [4]}, "lengths: expected .*got 4"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], words: str) -> None:

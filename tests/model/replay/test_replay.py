@@ -162,7 +162,7 @@ def test_a_batch_of_like_rows_is_as_fast_as_one_row() -> None:
 def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(ValueError, match=r"replay: expected at least 2 prompts, .* got 1"):
         replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
-    with pytest.raises(ValueError, match="replay: found costs of plain rounds only"):
+    with pytest.raises(ValueError, match=r"replay: expected .*got costs of plain rounds only"):
         replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
     with pytest.raises(ValueError, match="folds"):
         replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)
@@ -211,9 +211,9 @@ def test_a_batch_takes_the_same_whatever_is_decoded_beside_it() -> None:
 @pytest.mark.parametrize(
     ("gamma", "prompts", "found"),
     [
-        (5, [[0]], "found gamma 5; allowed is 0 to 4"),
-        (3, [[0, 0]], "found shape \\(1, 2\\); allowed is \\(L, 1\\)"),
-        (3, [[0], [7]], "found 7, of which no text was recorded"),
+        (5, [[0]], "expected 0 to 4, .*got gamma 5"),
+        (3, [[0, 0]], "expected \\(L, 1\\), .*got shape \\(1, 2\\)"),
+        (3, [[0], [7]], "expected .*got 7, of which no text was recorded"),
     ],
 )
 def test_batches_that_cannot_be_simulated_are_refused(gamma: int, prompts: list[list[int]], found: str) -> None:

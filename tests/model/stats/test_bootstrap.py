@@ -56,7 +56,7 @@ def test_arms_with_as_many_blocks_get_the_same_ones_and_fewer_blocks_are_allowed
     draws = draw_blocks(7, 100, 5)
     one, double = median_replicates(shared, draws), median_replicates(2 * shared, draws)
     np.testing.assert_allclose(double, 2 * one, rtol=1e-14)
-    with pytest.raises(ValueError, match="decode: found 8 blocks for draws of 7"):
+    with pytest.raises(ValueError, match=r"decode: expected .*got 8 for draws of 7"):
         median_replicates(np.ones((8, 2)), draws, "decode")
 
 
@@ -72,11 +72,11 @@ def test_a_single_block_or_prompt_says_nothing_about_others() -> None:
 def test_bad_blocks_and_shapes_are_refused() -> None:
     draws = draw_blocks(3, 5, 0)
     for blocks in ([], [[1.0], []], [[[1.0, 2.0]], [[1.0]]]):
-        with pytest.raises(ValueError, match="verify:2: found"):
+        with pytest.raises(ValueError, match="verify:2: expected blocks"):
             median_replicates(blocks, draws, "verify:2")
     with pytest.raises(ValueError, match="seconds, above 0"):
         median_replicates([[1.0], [-1.0]], draws)
-    with pytest.raises(ValueError, match="numerators: found shapes"):
+    with pytest.raises(ValueError, match=r"numerators: expected .*got shapes"):
         ratio_replicates([[1.0]], [[1.0]], draw_prompts(2, 5, 0))
 
 
@@ -110,7 +110,7 @@ def test_a_percentile_interval_is_central() -> None:
     assert (low[0], high[0]) == (pytest.approx(5.0), pytest.approx(95.0))
     assert math.isnan(low[1])
     assert math.isnan(high[1])
-    with pytest.raises(ValueError, match=r"confidence: found 1; allowed is above 0 and below 1"):
+    with pytest.raises(ValueError, match=r"confidence: expected above 0 and below 1, got 1"):
         percentile_interval(replicates, 1.0)
 
 

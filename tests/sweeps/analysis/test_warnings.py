@@ -80,7 +80,7 @@ TIMINGS: list[tuple[dict[str, Any], str, bool]] = [
 
 def test_timings_that_are_warned_of(snapshot: Callable[[str, str], None]) -> None:
     assert timing() == {}
-    shown = {}
+    shown: dict[str, Any] = {}
     for samples, code, is_warned in TIMINGS:
         found = timing(**samples)
         assert (code in found) is is_warned
