@@ -7,7 +7,7 @@ runs/<name>/
   policies.json                                            (where some were under adaptive policies)
 
 run = Run.open(Path("runs/quickstart"))
-run.config, run.environment, run.journal(), run.acceptance(), run.predictions(), run.recommendations(), run.warnings
+run.config, run.environment, run.journal(), run.acceptance_of("p", "greedy"), run.predictions(), run.warnings
 run.rows(PredictionRow), run.rows(ValidationRow), run.rows(RecommendationRow), run.rows(WarningRow)     # typed
 """
 
@@ -116,26 +116,6 @@ class Run:
         if frame.empty:
             raise ValueError(f"{path}: holds no position; {MEASURE_AGAIN}")
         return frame
-
-    def acceptance(self) -> pd.DataFrame:
-        """All recorded positions, with the columns `pair` and `sampling` in front.
-
-        Raises:
-            ValueError: nothing is recorded yet, or a file is damaged or foreign.
-        """
-        import pandas as pd
-
-        frames = []
-        for pair in self.config.pairs:
-            for sampling in self.config.sampling:
-                if self.has_acceptance(pair.name, sampling.name):
-                    frame = self.acceptance_of(pair.name, sampling.name)
-                    frame.insert(0, "sampling", sampling.name)
-                    frame.insert(0, "pair", pair.name)
-                    frames.append(frame)
-        if not frames:
-            raise ValueError(f"{self.path / ACCEPTANCE}: no acceptance recorded yet; finish it with `specgauge run`")
-        return pd.concat(frames, ignore_index=True)
 
     def rows(self, row_type: type[Row]) -> tuple[Row, ...]:
         """The rows of the file that the row type is of; none of validation.csv where nothing was decoded.

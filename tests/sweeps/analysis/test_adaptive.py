@@ -23,7 +23,7 @@ from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
-from specgauge.sweeps.store.rows import columns, plain
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, ValidationRow
 from specgauge.sweeps.store.tables import keep_tuned
@@ -214,7 +214,7 @@ def test_every_interval_of_a_ratio_is_above_0_holds_its_value_and_reads_back(
     write_blocks(path, {key(): batches}, (2,))
     keep_tuned(path, tuned(key(), {"heuristic": SCHEDULE}))
     predict_run(opened)
-    for row in map(plain, opened.rows(ValidationRow)):
+    for row in opened.rows(ValidationRow):
         for name, least in (("speedup_measured", 0), ("over_best_fixed", 0), ("error", -1)):
-            low, value, high = (row[column] for column in (f"{name}_low", name, f"{name}_high"))
+            low, value, high = (getattr(row, column) for column in (f"{name}_low", name, f"{name}_high"))
             assert low is None or least < low <= value <= high
