@@ -100,10 +100,10 @@ def explain_logits(
         raise ValueError(f"names: found {len(labels)} for {row.size} logits, allowed: one for each")
     if len(set(labels)) < row.size:
         raise ValueError(f"names: found {', '.join(labels)}, allowed: a different name for each token")
-    past = None if history is None else np.asarray(history, dtype=np.int64)
     outside = [] if history is None else [token for token in history if not 0 <= token < row.size]
     if outside:
         raise ValueError(f"history: found token {outside[0]}, allowed: ids from 0 to {row.size - 1}")
+    past = None if history is None else np.asarray(history, dtype=np.int64)
     order = active_processors(settings)
     scores = row
     stages = [Stage(processor="logits", setting="", probs=softmax(row))]

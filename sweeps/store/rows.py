@@ -19,6 +19,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -131,8 +132,24 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
 
 def short(value: Any) -> str:
     """A value for a line of text."""
-    text = repr(value)
+    try:
+        text = _brief(value)
+    except ValueError:  # a whole number that Python does not turn into text
+        text = "a number of thousands of digits"
     return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _brief(value: Any, depth: int = 4) -> str:
+    """Like `repr`, but done in no time with what YAML's aliases make of a few lines."""
+    if not isinstance(value, (dict, list, tuple)):
+        return repr(value)
+    if not depth:
+        return "…"
+    entries = islice(value.items() if isinstance(value, dict) else value, 40)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_brief(inner, depth - 1)}' for key, inner in entries)}}}"
+    inside = ", ".join(_brief(inner, depth - 1) for inner in entries)
+    return f"[{inside}]" if isinstance(value, list) else f"({inside})"
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:
@@ -140,7 +157,7 @@ def check_release(content: Mapping[Any, Any], where: object) -> None:
     found = content.get("schema", SCHEMA)
     if found != SCHEMA:
         raise ValueError(
-            f"{where}: expected schema {SCHEMA} of this release, got {found!r} of another; read it with that "
+            f"{where}: expected schema {SCHEMA} of this release, got {short(found)} of another; read it with that "
             "release, or start anew with --fresh"
         )
 
@@ -158,7 +175,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {RUN_AGAIN}") from error
     except OSError as error:
-        raise ValueError(f"{path}: cannot read it: {error.strerror or error}") from error
+        raise ValueError(f"{path}: cannot read it: {error.strerror or error}; {RUN_AGAIN}") from error
     if not text.strip():
         raise ValueError(f"{path}: empty; {RUN_AGAIN}")
     return text
@@ -175,7 +192,8 @@ def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
     text, kind = read_text(path), "JSON" if path.suffix == ".json" else "YAML"
     try:
         content = strict_loads(text) if kind == "JSON" else yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        # PyYAML lets a KeyError or IndexError of a tag such as !!bool x through
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{path}: truncated or not {kind}: {what}; {remedy}") from error
     if not isinstance(content, dict):
@@ -308,7 +326,7 @@ def _value(column: Column, field: str) -> Any:
         return None
     if column.kind is bool:
         return {"True": True, "False": False}.get(field, field)
-    if column.kind in (int, float) and "_" not in field:
+    if column.kind in (int, float) and field.isascii() and "_" not in field:
         with suppress(ValueError):
             return int(field) if column.kind is int else float(field)
     return field

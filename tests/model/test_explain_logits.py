@@ -102,6 +102,8 @@ def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
         explain_logits([2.0, 1.5, 1.0], chosen)
     with pytest.raises(ValueError, match="history: found token 3, allowed: ids from 0 to 2"):
         explain_logits([2.0, 1.5, 1.0], chosen, history=[3])
+    with pytest.raises(ValueError, match="history: found token 1000000000000000000000000000000, allowed: ids from 0"):
+        explain_logits([2.0, 1.5, 1.0], chosen, history=[10**30])
 
 
 def test_document_is_strict_json() -> None:

@@ -141,6 +141,32 @@ def test_acceptance_comes_back_with_pair_and_sampling(path: Path) -> None:
         Run.open(path).acceptance()
 
 
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("!!bool x", "truncated or not YAML: 'x'"),
+        ('!!int ""', "truncated or not YAML: string index out of range"),
+        ("*a9", "recommendations[0], reason: expected text, got [[[["),  # a billion once its aliases are expanded
+        ("0x" + "f" * 5000, "recommendations[0], reason: expected text, got a number of thousands of digits"),
+    ],
+)
+def test_yaml_that_breaks_its_parser_or_expands_without_end(path: Path, reason: str, line: str) -> None:
+    entries = json.dumps([recommendation(reason="REASON")]).replace('"REASON"', reason)
+    (path / "recommendation.yaml").write_text(f"{BOMB}recommendations: {entries}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^[^\n]{1,500}$") as error:
+        Run.open(path).recommendations()
+    assert line in str(error.value)
+
+
+def test_digits_of_another_script_are_no_number(path: Path) -> None:
+    write_csv(path / "predictions.csv", PredictionRow, [prediction(gamma="٣")])
+    with pytest.raises(ValueError, match="line 2, gamma: expected a whole number of at least 1, got '٣'"):
+        Run.open(path).predictions()
+
+
 def test_prompts_are_rows_too() -> None:
     line = b'{"category":null,"pair":"p","prompt":0,"schema":1,"text":"a","tokens":[1,2]}\n'
     assert read_jsonl(Path("prompts.jsonl"), PromptRow, line + line[:9], "again") == (
