@@ -40,8 +40,8 @@ START_ANEW = "start anew with --fresh"
 _KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 _EXPECTED = {
     "missing": "a value", "int_type": "a whole number", "float_type": "a number", "finite_number": "a finite number",
-    "bool_type": "True or False", "string_type": "text", "greater_than": "a number above {gt}",
-    "greater_than_equal": "a number of at least {ge}", "less_than_equal": "a number of at most {le}",
+    "bool_type": "True or False", "string_type": "text", "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}", "less_than_equal": "a number of at most {le:g}",
     "literal_error": "{expected}", "tuple_type": "a list", "dict_type": "a mapping", "dataclass_type": "a mapping",
     "too_short": "at least {min_length} entry", "too_long": "at most {max_length} entries", "expected": "{what}",
 }  # fmt: skip
@@ -162,7 +162,7 @@ def check_release(content: Mapping[Any, Any], where: object) -> None:
         )
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, remedy: str = RUN_AGAIN) -> str:
     """The UTF-8 text of a run's file.
 
     Raises:
@@ -173,11 +173,11 @@ def read_text(path: Path) -> str:
     except FileNotFoundError as error:
         raise ValueError(f"{path}: missing; make it with `specgauge run`") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {RUN_AGAIN}") from error
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {remedy}") from error
     except OSError as error:
-        raise ValueError(f"{path}: cannot read it: {error.strerror or error}; {RUN_AGAIN}") from error
+        raise ValueError(f"{path}: cannot read it: {error.strerror or error}; {remedy}") from error
     if not text.strip():
-        raise ValueError(f"{path}: empty; {RUN_AGAIN}")
+        raise ValueError(f"{path}: empty; {remedy}")
     return text
 
 
@@ -189,7 +189,7 @@ def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
     """
     import yaml
 
-    text, kind = read_text(path), "JSON" if path.suffix == ".json" else "YAML"
+    text, kind = read_text(path, remedy), "JSON" if path.suffix == ".json" else "YAML"
     try:
         content = strict_loads(text) if kind == "JSON" else yaml.safe_load(text)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import BASELINES, Arm
+from specgauge.model.checks import LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
 from specgauge.model.settings import Point, Setting
@@ -90,7 +91,8 @@ decoded_arm = _arm_of(
 """The text of an arm that is decoded end to end; an error for any other."""
 
 
-Samples = tuple[Annotated[tuple[NotNegative, ...], Field(min_length=1)], ...]
+Mark = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=SHORTEST_S, le=LONGEST_S)]
+Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
@@ -118,9 +120,11 @@ class JournalLine:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a cell that is not the hash of its axes."""
+        """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
         if self.cell != short_hash(self.axes):
             raise expected(f"the cell {short_hash(self.axes)!r}, the hash of its axes")
+        if self.arm != "draft" and any(len(sample) > 1 for sample in self.samples_s):
+            raise expected(f"one mark in every sample of {self.arm!r}")
 
     @property
     def key(self) -> Key:

@@ -46,7 +46,7 @@ from specgauge.model.speedup import (
     within_limits,
 )
 from specgauge.model.text_table import cell_text, milliseconds, text_table
-from specgauge.sweeps.store.schema import OPEN, Count, Positive, expected
+from specgauge.sweeps.store.schema import OPEN, Count, expected
 
 ASSUMED_FLAT = "assumed flat"
 GIVEN = "given"
