@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specgauge.configs.canonical import canonical_json, strict_loads
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
-from specgauge.sweeps.store.schema import SCHEMA
+from specgauge.sweeps.store.schema import LIMITS, SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class Column(NamedTuple):
     kind: Any
     """int, float, bool, str, or what is no scalar."""
     bounds: Mapping[str, float]
-    """`ge`, `gt`, `le`, where it has them."""
+    """`ge`, `gt`, `le`, where it has them; not those of `LIMITS`."""
     may_lack: bool
     """Whether None is a value of it."""
     is_required: bool
@@ -86,7 +86,12 @@ def _column(one: Field[Any], hint: Any) -> Column:
     notes = [note for info in getattr(hint, "__metadata__", ()) for note in getattr(info, "metadata", ())]
     return Column(
         kind=get_args(hint)[0] if hasattr(hint, "__metadata__") else hint,
-        bounds={end: getattr(note, end) for end in ("gt", "ge", "le") for note in notes if hasattr(note, end)},
+        bounds={
+            end: getattr(note, end)
+            for end in ("gt", "ge", "le")
+            for note in notes
+            if hasattr(note, end) and getattr(note, end) not in LIMITS
+        },
         may_lack=len(options) > 1,
         is_required=one.default is MISSING and one.default_factory is MISSING,
     )
@@ -117,7 +122,8 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
         return f", {name}: expected {f'the field {near[0]!r}' if near else 'no such field'}, got {place[-1]!r}"
     if kind == "value_error":
         return f", {name}: {context['error']}"
-    column = known.get(str(place[0])) if len(place) == 1 and kind not in ("expected", "finite_number") else None
+    is_told = kind in ("expected", "finite_number") or any(context.get(end) in LIMITS for end in ("ge", "le"))
+    column = known.get(str(place[0])) if len(place) == 1 and not is_told else None
     wanted = column.expected if column is not None else ""
     if not wanted:
         wanted = (

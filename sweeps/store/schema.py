@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import BASELINES, Arm
-from specgauge.model.checks import LONGEST_S, SHORTEST_S
+from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
 from specgauge.model.settings import Point, Setting
@@ -29,14 +29,19 @@ from specgauge.model.settings import Point, Setting
 SCHEMA = 1
 """The release of the file formats; a file of another one is refused."""
 
+LARGEST_NUMBER = 1e30
+"""Nothing measured is beyond it, and what is reckoned or drawn from larger numbers overflows."""
+LIMITS = frozenset({LARGEST_WHOLE, -LARGEST_WHOLE, LARGEST_NUMBER, -LARGEST_NUMBER})
+"""Bounds that every number has, which is told of one that is beyond them alone."""
+
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Integer = Annotated[int, Field(strict=True)]
-Whole = Annotated[int, Field(strict=True, ge=0)]
-Count = Annotated[int, Field(strict=True, ge=1)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
-Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+Integer = Annotated[int, Field(strict=True, ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_WHOLE)]
+Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST_WHOLE)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=LARGEST_NUMBER)]
+Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=LARGEST_NUMBER)]
 Probability = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)]
 
 EXACT = ConfigDict(extra="forbid")

@@ -161,6 +161,23 @@ def test_yaml_that_breaks_its_parser_or_expands_without_end(path: Path, reason: 
     assert line in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("gamma", "9" * 400, "a number of at most 9.0072e+15, got 9999"),
+        ("batch_size", 10**30, "a number of at most 9.0072e+15, got 1000000000000000000000000000000;"),
+        ("t_decode_s", 1e308, "a number of at most 1e+30, got 1e+308;"),
+        ("speedup", -1e308, "a number of at least -1e+30, got -1e+308;"),
+        ("speedup", "fast", "a number, or nothing, got 'fast';"),
+    ],
+)
+def test_numbers_that_overflow_what_is_reckoned_from_them(path: Path, field: str, value: Any, expected: str) -> None:
+    write_csv(path / "predictions.csv", PredictionRow, [prediction(**{field: value})])
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
+        Run.open(path).predictions()
+    assert f"predictions.csv, line 2, {field}: expected {expected}" in str(error.value)
+
+
 def test_digits_of_another_script_are_no_number(path: Path) -> None:
     write_csv(path / "predictions.csv", PredictionRow, [prediction(gamma="٣")])
     with pytest.raises(ValueError, match="line 2, gamma: expected a whole number of at least 1, got '٣'"):
