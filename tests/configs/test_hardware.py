@@ -126,3 +126,12 @@ def test_a_shape_that_is_wrong(tmp_path: Path, text: bytes, line: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_shape(path)
     assert str(error.value) == f"{path}{line}"
+
+
+@pytest.mark.parametrize(("text", "got"), [("[" * 100_000, "maximum recursion depth"), ("9" * 5_000, "Exceeds the li")])
+def test_a_shape_beyond_what_json_reads(tmp_path: Path, text: str, got: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_shape(path)
+    assert str(error.value).startswith(f"{path}: expected the mapping of a transformers config.json, got {got}")
