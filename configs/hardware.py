@@ -110,10 +110,13 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     path = _find(source, SHAPES, "model shape")
     if path.is_dir():
         path = _find(path / "config.json", SHAPES, "model shape")
+    text = read_text(path)
     try:
-        value = json.loads(read_text(path))
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
+        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {shown(value)}")
     return value

@@ -23,6 +23,8 @@ from typing import Any
 from specgauge.model.roofline.families import FAMILIES, REFUSED, Experts, Family, Switch
 
 _ABSENT = object()
+_LARGEST_COUNT, _MOST_LAYERS = 2**40, 10_000
+"""Beyond what any model has; products of counts keep to what a float holds, and a tuple has room for every layer."""
 _EXPERT_COUNTS = ("experts", "experts_per_token", "expert_parameters", "shared_parameters", "router_parameters")
 
 
@@ -115,20 +117,20 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
         carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
         config = {**{key: config[key] for key in carried if key in config}, **inner}
     model_type = config.get("model_type")
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         close = difflib.get_close_matches(str(model_type).lower(), list(FAMILIES), n=1, cutoff=0.5)
         raise ValueError(
             f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got "
             f"{'nothing' if model_type is None else repr(model_type)}{f' (nearest: {close[0]!r})' if close else ''}"
         )
-    family = FAMILIES[str(model_type)]
+    family = FAMILIES[model_type]
     for key, reason in REFUSED.items():
         if config.get(key) is not None:
             raise ValueError(f"{name}: field {key!r} means {reason}, which the roofline does not count")
     for key, value in family.must_be.items():
         if config.get(key, value) != value:
             raise ValueError(f"{name}: field {key!r}: expected {value!r} for {model_type}, got {config[key]!r}")
-    return _Reader(config, family, name, str(model_type)).architecture()
+    return _Reader(config, family, name, model_type).architecture()
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class _Reader:
 
     def architecture(self) -> Architecture:
         family = self.family
-        layers = self.count("num_hidden_layers")
+        layers = self.count("num_hidden_layers", maximum=_MOST_LAYERS)
         hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
         kv_heads = self.count("num_key_value_heads", heads if family.kv_heads_optional else None)
         head_dim = self.head_dim(hidden, heads)
@@ -162,7 +164,9 @@ class _Reader:
         width = self.count("intermediate_size", factor and factor * hidden) if sparse < layers else 0
         expert_vectors, experts = self.experts(hidden) if sparse else (0, dict.fromkeys(_EXPERT_COUNTS, 0))
         dtype = self.config.get("dtype") or self.config.get("torch_dtype")
-        quantized = self.config.get("quantization_config")
+        quantized = self.config.get("quantization_config") or None
+        if quantized is not None and not isinstance(quantized, Mapping):
+            raise ValueError(f"{self.name}: field 'quantization_config': expected a mapping, got {quantized!r}")
         context_limit = self.count("max_position_embeddings", 0) or None
         if family.position_rows is not None and context_limit is None:
             raise self.missing("max_position_embeddings")
@@ -222,7 +226,9 @@ class _Reader:
         if not rule.sparse_step:
             return layers
         step = self.count("decoder_sparse_step", 1)
-        dense = set(self.config.get("mlp_only_layers") or [])
+        dense = self.config.get("mlp_only_layers") or []
+        if not isinstance(dense, (list, tuple)):
+            raise ValueError(f"{self.name}: field 'mlp_only_layers': expected a list of layers, got {dense!r}")
         return sum(1 for layer in range(layers) if layer not in dense and (layer + 1) % step == 0)
 
     def experts(self, hidden: int) -> tuple[int, dict[str, int]]:
@@ -277,7 +283,7 @@ class _Reader:
         window = self.count("sliding_window") if "sliding_attention" in kinds else None
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
-    def count(self, field: str, default: int | None = None, *, minimum: int = 1) -> int:
+    def count(self, field: str, default: int | None = None, *, minimum: int = 1, maximum: int = _LARGEST_COUNT) -> int:
         """A whole number under `field` (or the family's key for it); `default` where absent or null."""
         key = self.family.keys.get(field, field)
         value = self.config.get(key, _ABSENT)
@@ -287,6 +293,8 @@ class _Reader:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise ValueError(f"{self.name}: field {key!r}: expected an integer of at least {minimum}, got {value!r}")
+        if value > maximum:
+            raise ValueError(f"{self.name}: field {key!r}: expected an integer of at most {maximum}, got {value!r}")
         return value
 
     def switch(self, switch: Switch) -> bool:

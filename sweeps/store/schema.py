@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import TIMED, Arm, arm_forms
+from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
 from specgauge.model.settings import Point, Setting
@@ -29,14 +30,19 @@ from specgauge.model.settings import Point, Setting
 SCHEMA = 1
 """The release of the file formats; a file of another one is refused."""
 
+LARGEST_NUMBER = 1e30
+"""Nothing measured is beyond it, and what is reckoned or drawn from larger numbers overflows."""
+LIMITS = frozenset({LARGEST_WHOLE, -LARGEST_WHOLE, LARGEST_NUMBER, -LARGEST_NUMBER})
+"""Bounds that every number has, which is told of one that is beyond them alone."""
+
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Integer = Annotated[int, Field(strict=True)]
-Whole = Annotated[int, Field(strict=True, ge=0)]
-Count = Annotated[int, Field(strict=True, ge=1)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
-Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+Integer = Annotated[int, Field(strict=True, ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_WHOLE)]
+Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST_WHOLE)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=LARGEST_NUMBER)]
+Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=LARGEST_NUMBER)]
 Probability = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)]
 
 EXACT = ConfigDict(extra="forbid")
@@ -75,7 +81,8 @@ def check_arm(arm: str, kinds: Mapping[str, str] = TIMED) -> str:
     raise expected(arm_forms(kinds))
 
 
-Samples = tuple[Annotated[tuple[NotNegative, ...], Field(min_length=1)], ...]
+Mark = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=SHORTEST_S, le=LONGEST_S)]
+Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
@@ -103,9 +110,11 @@ class JournalLine:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a cell that is not the hash of its axes."""
+        """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
         if self.cell != short_hash(self.axes):
             raise expected(f"the cell {short_hash(self.axes)!r}, the hash of its axes")
+        if self.arm != "draft" and any(len(sample) > 1 for sample in self.samples_s):
+            raise expected(f"one mark in every sample of {self.arm!r}")
 
     @property
     def key(self) -> Key:

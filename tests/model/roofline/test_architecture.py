@@ -98,7 +98,16 @@ def test_a_text_config_inside_an_image_model_is_read() -> None:
     [
         (tiny4(model_type="lama"), "model_type"),
         (tiny4(model_type="absent"), "model_type"),
+        (tiny4(model_type=["llama"]), "model_type"),
         (tiny4(num_hidden_layers="absent"), "num_hidden_layers"),
+        (tiny4(num_hidden_layers=10_001), "num_hidden_layers"),
+        (tiny4(hidden_size=10**400), "hidden_size"),
+        (tiny4(vocab_size=10**30), "vocab_size"),
+        (tiny4(quantization_config="fp8"), "quantization_config"),
+        (
+            tiny4(model_type="qwen3_moe", head_dim=2, num_experts=2, num_experts_per_tok=1, mlp_only_layers=3),
+            "mlp_only_layers",
+        ),
         ({"model_type": "gpt2", "n_layer": 2}, "n_embd"),
         (tiny4(hidden_size=0), "hidden_size"),
         (tiny4(hidden_size="8"), "hidden_size"),

@@ -77,6 +77,7 @@ def other(**changes: Any) -> bytes:
 
 DAMAGES = [
     b'{"schema": 1, "conf', b"\xff\xfe", b"", b"\x00\x00", b"[1]", b"{}", other(samples_s=[[math.nan]]),
+    other(samples_s=[[0.0]]), other(samples_s=[[1e308]]), other(samples_s=[[1.0, 2.0]]),
     other(samples_s=[["1"]]), other(samples_s=[[]]), other(samples_s=[1.0]), other(samples_s="1"),
     other(samples_s=[[None]]), other(first_call_s=-1.0), other(first_call_s=True), other(status="fine"),
     other(arm="verify:0"), other(arm=3), other(block=True), other(block=-1), other(reason=3), other(notes=[]),

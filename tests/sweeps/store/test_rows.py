@@ -130,6 +130,49 @@ def test_acceptance_comes_back_with_the_columns_it_has(path: Path) -> None:
     assert found["draft_argmax"].isna().tolist() == [True, False]
 
 
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("!!bool x", "truncated or not YAML: 'x'"),
+        ('!!int ""', "truncated or not YAML: string index out of range"),
+        ("*a9", "recommendations[0], reason: expected text, got [[[["),  # a billion once its aliases are expanded
+        ("0x" + "f" * 5000, "recommendations[0], reason: expected text, got a number of thousands of digits"),
+    ],
+)
+def test_yaml_that_breaks_its_parser_or_expands_without_end(path: Path, reason: str, line: str) -> None:
+    entries = json.dumps([recommendation(reason="REASON")]).replace('"REASON"', reason)
+    (path / "recommendation.yaml").write_text(f"{BOMB}recommendations: {entries}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^[^\n]{1,500}$") as error:
+        Run.open(path).recommendations()
+    assert line in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("gamma", "9" * 400, "a number of at most 9.0072e+15, got 9999"),
+        ("batch_size", 10**30, "a number of at most 9.0072e+15, got 1000000000000000000000000000000;"),
+        ("t_decode_s", 1e308, "a number of at most 1e+30, got 1e+308;"),
+        ("speedup", -1e308, "a number of at least -1e+30, got -1e+308;"),
+        ("speedup", "fast", "a number, or nothing, got 'fast';"),
+    ],
+)
+def test_numbers_that_overflow_what_is_reckoned_from_them(path: Path, field: str, value: Any, expected: str) -> None:
+    write_csv(path / "predictions.csv", PredictionRow, [prediction(**{field: value})])
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
+        Run.open(path).predictions()
+    assert f"predictions.csv, line 2, {field}: expected {expected}" in str(error.value)
+
+
+def test_digits_of_another_script_are_no_number(path: Path) -> None:
+    write_csv(path / "predictions.csv", PredictionRow, [prediction(gamma="٣")])
+    with pytest.raises(ValueError, match="line 2, gamma: expected a whole number of at least 1, got '٣'"):
+        Run.open(path).predictions()
+
+
 def test_prompts_are_rows_too() -> None:
     line = b'{"category":null,"pair":"p","prompt":0,"schema":1,"text":"a","tokens":[1,2]}\n'
     assert read_jsonl(Path("prompts.jsonl"), PromptRow, line + line[:9], "again") == (
