@@ -164,8 +164,8 @@ class _Reader:
         width = self.count("intermediate_size", factor and factor * hidden) if sparse < layers else 0
         expert_vectors, experts = self.experts(hidden) if sparse else (0, dict.fromkeys(_EXPERT_COUNTS, 0))
         dtype = self.config.get("dtype") or self.config.get("torch_dtype")
-        quantized = self.config.get("quantization_config") or None
-        if quantized is not None and not isinstance(quantized, Mapping):
+        quantized = self.config.get("quantization_config")
+        if quantized and not isinstance(quantized, Mapping):
             raise ValueError(f"{self.name}: field 'quantization_config': expected a mapping, got {quantized!r}")
         context_limit = self.count("max_position_embeddings", 0) or None
         if family.position_rows is not None and context_limit is None:
