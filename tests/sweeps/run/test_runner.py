@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from specgauge.bench.decoding.records import NonFiniteLogitsError
@@ -55,6 +56,8 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     ]  # fmt: skip
     assert len(bench.measured) == CELLS * ARMS * BLOCKS
     assert bench.threads == [3]
+    (recorded,) = (path / "acceptance").iterdir()
+    assert pq.read_schema(recorded).metadata == {b"specgauge_schema": b"1"}
     out, err = capsys.readouterr()
     assert out.startswith("pair p, sampling greedy\n  batch size 1, context 64: speculate with γ = 2, 1.15 ×")
     assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
