@@ -72,8 +72,9 @@ def test_a_latency_limit_leaves_what_is_under_it(document: Document) -> None:
     assert (nothing["best_gamma"], nothing["speculation_pays"], nothing["at_recommended"]) == (0, False, None)
 
 
-def test_sensitivities_know_that_a_lookup_has_one_step(document: Document) -> None:
-    lookup = ("--t-decode", "1", "--t-draft", ".1", "--draft-kind", "lookup", "--t-verify", "1")
+@pytest.mark.parametrize("option", ["--t-draft", "--t-draft-total"])
+def test_sensitivities_know_that_a_lookup_has_one_step(document: Document, option: str) -> None:
+    lookup = ("--t-decode", "1", option, ".1", "--draft-kind", "lookup", "--t-verify", "1")
     at = document("predict", "--alpha", ".8", "--gamma", "4", *lookup)["at_recommended"]
     costs = RoundCosts(
         gammas=np.array([4]),

@@ -113,8 +113,7 @@ def costs_from_options(
         else np.broadcast_to(times_s("--t-overhead", t_overhead_s), drafts.shape),
         provenance=np.full(drafts.shape, int(Provenance.ASSUMED)),
     )
-    steps = drafts if t_draft_s is None else kind.passes(drafts)
-    return GivenCosts(costs=costs, draft_steps=steps, verify_is_flat=verify.size == 1 < drafts.size)
+    return GivenCosts(costs=costs, draft_steps=kind.passes(drafts), verify_is_flat=verify.size == 1 < drafts.size)
 
 
 def predict_rows(
