@@ -89,8 +89,9 @@ class Batch:
 
         marks: before the prefill, after the target's and after the drafter's, as far as they were reached.
         """
+        if len(marks) < 3:
+            marks = marks + [clock.mark()] * (3 - len(marks))
         clock.synchronize()
-        marks = marks + [clock.mark()] * (3 - len(marks))
         times = []
         for number, (active, stamps) in enumerate(self.rounds):
             draft, verify, accept, rest = (clock.elapsed_s(a, b) for a, b in pairwise(stamps))
