@@ -50,6 +50,12 @@ def test_plain_seconds_are_kept_to_the_last_bit(value: float) -> None:
     assert parse_duration_s(f"{value!r}s") == value
 
 
+def test_a_duration_below_0_is_read_where_it_may_be_one() -> None:
+    assert parse_duration_s("-0.3ms", signed=True) == -0.0003
+    with pytest.raises(ValueError, match=r"^--t-draft: expected a time of at least 0, got '-0\.3ms'"):
+        parse_duration_s("-0.3ms", "--t-draft")
+
+
 def test_lists() -> None:
     assert parse_durations_s("1ms, 2 s,3") == [0.001, 2.0, 3.0]
     assert parse_numbers(".2, .4,-1e1") == [0.2, 0.4, -10.0]
