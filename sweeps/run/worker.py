@@ -57,7 +57,9 @@ def measure_apart(
 
     Raises:
         ValueError: the directory cannot be used: another machine's run, or another process writes it.
-        StorageError: the disk refused a write.
+        OSError: the system refused something: a StorageError where it was a write.
+        MemoryError: it did not fit.
+        ModuleNotFoundError: a package is not installed.
         KeyboardInterrupt: it was interrupted; every finished block is kept.
         RuntimeError: the worker met something unforeseen.
     """
@@ -190,12 +192,27 @@ def work(
                 return PairRun(session).measure()
     except ValueError as error:
         return ValueError(str(error))
-    except StorageError as error:
-        return StorageError(str(error))
+    except (OSError, MemoryError, ModuleNotFoundError) as error:
+        return _of_the_machine(error)
     except Exception as error:
         if os.environ.get("SPECGAUGE_DEBUG", "0") not in ("", "0"):
             traceback.print_exception(error)
         return RuntimeError(f"pair {pair_name}: {type(error).__name__}: {error}")
+
+
+def _of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Exception:
+    """The error as one of Python's own kinds, or of the store's, which another process can read."""
+    match error:
+        case StorageError():
+            return StorageError(str(error))
+        case OSError(errno=int()):
+            return OSError(error.errno, error.strerror, error.filename, None, error.filename2)
+        case OSError():
+            return OSError(str(error))
+        case MemoryError():
+            return MemoryError(str(error))
+        case ModuleNotFoundError():
+            return ModuleNotFoundError(str(error), name=error.name)
 
 
 def end_with_parent(pipe: Connection) -> None:
