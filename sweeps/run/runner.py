@@ -71,7 +71,7 @@ def run(
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         made = Run.open(out)
         if problems and not has_results(out):
-            raise ValueError(problems[0])
+            raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         predict_run(made, _reasons(outcomes))
         page = None if report is None else report(out)
