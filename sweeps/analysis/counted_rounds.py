@@ -140,7 +140,7 @@ class BatchRounds:
     """(R,) position of the row that is furthest in its text."""
     t_round_s: FloatArray
     t_accept_rest_s: FloatArray
-    """(R,) zero where phases were not timed."""
+    """(R,) NaN where phases were not timed."""
 
 
 def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
@@ -162,7 +162,7 @@ def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
         asked_in_force=np.logical_and.reduceat(column["gamma"] == column["gamma_asked"], first),
         furthest=largest(column["position"]),
         t_round_s=column["t_round_s"][first],
-        t_accept_rest_s=np.nan_to_num(column["t_accept_s"][first] + column["t_rest_s"][first]),
+        t_accept_rest_s=column["t_accept_s"][first] + column["t_rest_s"][first],
     )
 
 
@@ -293,9 +293,15 @@ class CountedArm:
         counts = {"rounds": self.rounds, "gamma_switches": self.switches, "looks": self.early_stop_checks}
         if not self.rounds:
             return counts
-        names = ("t_round_s", "t_accept_rest_s")
-        means = {name: float(np.concatenate([getattr(b, name) for b in self.blocks]).mean()) for name in names}
-        return counts | {"mean_gamma": self.mean_gamma} | means
+        t_round_s, rest_s = (
+            np.concatenate([getattr(block, name) for block in self.blocks]) for name in ("t_round_s", "t_accept_rest_s")
+        )
+        timed_s = rest_s[np.isfinite(rest_s)]
+        return counts | {
+            "mean_gamma": self.mean_gamma,
+            "t_round_s": float(t_round_s.mean()),
+            "t_accept_rest_s": float(timed_s.mean()) if timed_s.size else None,
+        }
 
     def time_s(self, costs: CostsAlong, t_overhead_s: float = 0.0) -> float:
         """Seconds of all rounds by the measured costs, ε in those of the loop; early-stop checks left out."""
