@@ -22,7 +22,7 @@ from specgauge.model.checks import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """Tokens per round by gamma, the same at every batch size, and at every context of its range."""
+    """Tokens per round by gamma, the same at every batch size and context."""
 
     gammas: IntArray
     """(G,) rising."""
@@ -39,8 +39,6 @@ class Acceptance:
     """(…, G, D + 1) P(a round verifies k drafts), k = 0 … D; None where every round of gamma verifies gamma."""
     prompts: tuple[int, ...] = ()
     """Numbers of the prompts it was recorded on, which a bootstrap draws; empty where it was given."""
-    contexts: tuple[int, int] | None = None
-    """Smallest and largest context it was recorded at; None where it holds for any."""
 
     @property
     def is_known(self) -> BoolArray:

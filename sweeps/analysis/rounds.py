@@ -76,7 +76,6 @@ def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) 
             if result.rounds_by_drafts is None
             else draft_share_replicates(result, weights, confidence=precision.confidence),
             prompts=tuple(np.unique(texts.padded.prompts).tolist()),
-            contexts=(texts.context_low, texts.context_high),
         ),
         by_prompt=result,
         chain_check=texts.chain_check(result, setting),
