@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.exits import BAD_INPUT, DONE, FAILED
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
@@ -30,8 +31,6 @@ from specgauge.sweeps.store.writer import OpenRun, has_results
 if TYPE_CHECKING:
     from specgauge.bench.prompts import Prompt
     from specgauge.configs.schema import Config
-
-DONE, FAILED, BAD_INPUT = 0, 1, 2
 
 
 def run(

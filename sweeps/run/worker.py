@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.exits import INTERRUPTED, debug_by_environment
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
@@ -41,7 +42,6 @@ from specgauge.sweeps.store.writer import OpenRun
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-INTERRUPTED = 130
 GRACE_S = 5.0
 """Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
 INSIST_S = 5.0
@@ -195,7 +195,7 @@ def work(
     except (OSError, MemoryError, ModuleNotFoundError) as error:
         return _of_the_machine(error)
     except Exception as error:
-        if os.environ.get("SPECGAUGE_DEBUG", "0") not in ("", "0"):
+        if debug_by_environment():
             traceback.print_exception(error)
         return RuntimeError(f"pair {pair_name}: {type(error).__name__}: {error}")
 

@@ -142,7 +142,9 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
     with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
         run(tmp_path / "run")
     bench.load_error |= {"q": ValueError("pair 'q': no weights")}
-    with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers; pair 'q': no weights$"):
+    with pytest.raises(
+        ValueError, match=r"^pair 'p': target and draft use different tokenizers; pair 'q': no weights$"
+    ):
         run(tmp_path / "both", made.config(grid=GRID, pairs=pairs("p", "q")))
     bench.load_error = {"p": OutOfMemoryError("139 GiB")}
     assert run(tmp_path / "run", made.config(seed=3)) == 0

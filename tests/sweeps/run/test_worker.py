@@ -282,7 +282,7 @@ def test_what_is_unforeseen_is_told_with_its_kind(
         raise KeyError("gone")
 
     monkeypatch.setattr(worker, "prepare_machine", gone)
-    for debug in ("0", "1"):
+    for debug in ("0", "1", "false"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
         assert (type(crash), str(crash)) == (RuntimeError, "pair p: KeyError: 'gone'")
