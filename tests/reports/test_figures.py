@@ -66,14 +66,14 @@ def test_styles_go_round_and_dash_lines_once_the_colours_are_used_up() -> None:
 def test_series_that_share_a_colour_keep_the_words_of_each() -> None:
     names = [f"s{index}" for index in range(7)]
     styles, rows = series_styles(names), curve()[:1]
-    series, measured = dict.fromkeys(names, rows), dict.fromkeys(names, [a_record(gamma=1)])
+    series, measured = dict.fromkeys(names, rows), {name: [a_record(gamma=1)] for name in names}
     speedups = partial(
         draw_speedup, series=series, styles=styles, to_use={}, measured=measured, y_range=speedup_domain(rows)
     )
     domain = cost_domain([series])
     assert domain is not None
     costs = partial(draw_cost, series=series, styles=styles, unit=domain[0], top=domain[1])
-    acceptance = partial(draw_acceptance, series=dict.fromkeys(names, [0.5]), intervals={}, styles=styles)
+    acceptance = partial(draw_acceptance, series={name: [0.5] for name in names}, intervals={}, styles=styles)
     for kind, draw in (("dots", speedups), ("measured", speedups), ("dots", costs), ("dots", acceptance)):
         hover = drawn(draw)[1]
         assert [words.split(",")[0] for words in hover[f"{kind} s0"]] == ["s0", "s6"]
