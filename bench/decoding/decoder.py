@@ -76,7 +76,7 @@ class Batch:
 
     @property
     def mean_emitted(self) -> float:
-        """Tokens of the text so far, averaged over the active rows, one at least."""
+        """Tokens of the text so far, averaged over the active rows, of which there must be one."""
         lengths = [row.emitted for row in self.rows if row.ended is None]
         return sum(lengths) / len(lengths)
 

@@ -22,7 +22,7 @@ from specgauge.model.checks import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """Tokens per round by gamma, the same at every batch size and context."""
+    """Tokens per round by gamma, the same at every batch size."""
 
     gammas: IntArray
     """(G,) rising."""

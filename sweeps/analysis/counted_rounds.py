@@ -1,7 +1,7 @@
 """Rounds decoded end to end, counted and timed, beside what the measured costs make of those very counts.
 
-`counted_blocks` takes the stretches of a block in which all B rows are active and have γ_max positions left, so that no
-γ is shrunk, beside the plain decoding of the same prompts:
+`counted_blocks` takes the rounds of a block in which all B rows are active, have γ_max positions left and draft under
+the γ that was asked for, beside the plain steps of the same prompts with all rows active:
 
     S measured       (plain seconds / plain tokens) / (speculative seconds / speculative tokens)
     S from counts    the same tokens and rounds, each plain step at T_decode(B, s), each round at its own T_round, with
@@ -52,7 +52,7 @@ class CountedBlock:
     gamma: int
     block: int
     rounds: int
-    """Rounds of the batch in the stretch compared."""
+    """Rounds of the batch that are compared."""
     tokens_per_round: float
     """Tokens committed in them by all rows, over rounds and rows."""
     t_plain_step_s: float
