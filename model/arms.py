@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 
 DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
-"""Arms that run the draft; all others run the target."""
+"""Timed arms that run the draft; all others run the target, those that speculate both."""
 PREFILL_ARMS = ("prefill_target", "prefill_draft")
 PREFILL_BLOCKS = 5
 """Blocks in which a prefill is timed at most, one sample each: it is long, and does not enter a round's speed-up."""

@@ -268,35 +268,35 @@ class _Points:
         return seconds.reshape(self.shape), origin.reshape(self.shape)
 
     def chain(self, drafts: IntArray) -> tuple[FloatArray, IntArray]:
-        """C(gamma) of every gamma, (…, G); past the measured chain its last step goes on, extrapolated."""
-        chain = self.table.cells.t_draft_total_s
-        depth = int(np.isfinite(chain).any(axis=(0, 1)).sum())
-        wanted = {int(k) for k in np.minimum(drafts, max(depth, 1))}
-        found = {k: self.surface("t_draft_total_s", chain[..., k - 1]) for k in wanted}
-        if np.any(drafts > depth):
-            last, origin = found[depth]
-            before = self.surface("t_draft_total_s", chain[..., depth - 2])[0] if depth > 1 else np.zeros(self.shape)
-            step = np.maximum(last - before, 0.0)
-            for k in {int(g) for g in drafts if g > depth}:
-                found[k] = (last + (k - depth) * step, np.maximum(origin, Provenance.EXTRAPOLATED))
-        seconds, origins = ([found[int(g)][part] for g in drafts] for part in (0, 1))
-        return np.stack(seconds, axis=-1), np.stack(origins, axis=-1)
+        """C(gamma) of every gamma, (…, G): measured ones as they are, others on lines between them and from C(0) = 0.
+
+        Past the measured chain its last step goes on, extrapolated.
+        """
+        measured, seconds, trust = self._surfaces("t_draft_total_s", self.table.cells.t_draft_total_s)
+        nodes, none = np.concatenate([[0], measured]), np.zeros((1, self.batch.size))
+        origin = np.full(none.shape, int(Provenance.MEASURED))
+        return self._on_lines(nodes, np.concatenate([none, seconds]), np.concatenate([origin, trust]), drafts)
 
     def verify(self, drafts: IntArray) -> tuple[FloatArray, IntArray]:
         """T_verify of every gamma, (…, G): measured gammas as they are, others on lines between them, assumed."""
-        values = self.table.cells.t_verify_s
+        measured, seconds, trust = self._surfaces("t_verify_s", self.table.cells.t_verify_s)
+        found, origin = self._on_lines(measured, seconds, trust, drafts)
+        return found, np.where(np.isin(drafts, measured), origin, int(Provenance.ASSUMED))
+
+    def _surfaces(self, name: str, values: FloatArray) -> tuple[IntArray, FloatArray, IntArray]:
+        """(M,) measured gammas of (B, S, K) values, and seconds and `Provenance` of each at every point, (M, N)."""
         columns = np.flatnonzero(np.isfinite(values).any(axis=(0, 1)))
-        surfaces = [self.surface("t_verify_s", values[..., m]) for m in (columns if columns.size else [0])]
-        measured = columns + 1
-        nodes = np.stack([s.ravel() for s, _ in surfaces])
-        trust = np.stack([k.ravel() for _, k in surfaces])
-        seconds, origins = [], []
-        for gamma in drafts:
-            value, origin = _along(measured, nodes, trust, np.full(nodes.shape[1], gamma))
-            seconds.append(value.reshape(self.shape))
-            guessed = np.full(self.shape, int(Provenance.ASSUMED))
-            origins.append(origin.reshape(self.shape) if gamma in measured else guessed)
-        return np.stack(seconds, axis=-1), np.stack(origins, axis=-1)
+        surfaces = [self.surface(name, values[..., m]) for m in (columns if columns.size else [0])]
+        seconds, trust = (np.stack([surface[part].ravel() for surface in surfaces]) for part in (0, 1))
+        return columns + 1, seconds, trust
+
+    def _on_lines(
+        self, nodes: IntArray, values: FloatArray, trust: IntArray, drafts: IntArray
+    ) -> tuple[FloatArray, IntArray]:
+        """Seconds and `Provenance` of every gamma, (…, G), from (M, N) at (M,) gammas."""
+        found = [_along(nodes, values, trust, np.full(self.batch.size, gamma)) for gamma in drafts]
+        seconds, origin = (np.stack([one[part].reshape(self.shape) for one in found], axis=-1) for part in (0, 1))
+        return seconds, origin
 
 
 def _along(nodes: IntArray, values: FloatArray, trust: IntArray, at: IntArray) -> tuple[FloatArray, IntArray]:

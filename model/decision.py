@@ -122,6 +122,9 @@ def estimate_speedup(
     """S(gamma), its uncertainty and the decision, from costs and acceptance of the same gammas, () or (1 + R) leading.
 
     max_itl_s bounds T_round of what may win: the tokens of a round arrive together.
+
+    Raises:
+        ValueError: a batch size below 1, a limit that is not above 0, a round that takes no time, or an unknown S.
     """
     t_round_s = np.atleast_2d(round_times_s(costs, acceptance, batch_size=batch_size))[0]
     return summarise(

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Setting:
-    """A pair of models and how it decodes; everything that acceptance depends on."""
+    """A pair of models and how it decodes; of all this, acceptance depends on everything but the mode."""
 
     pair: str
     mode: str
-    """How forwards run: eager, compiled."""
+    """How forwards run: `eager`, `compile` or `cuda_graph`."""
     sampling: str
     """Name of the target's sampling setting."""
     draft_sampling: str

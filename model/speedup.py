@@ -42,7 +42,11 @@ _ROUNDING = 1e-9
 
 
 def survival_iid(alpha: ArrayLike, gamma_max: int) -> FloatArray:
-    """A_i = alpha^i for i = 1 … gamma_max, shape (…, gamma_max); Leviathan et al., arXiv 2211.17192, section 3.1."""
+    """A_i = alpha^i for i = 1 … gamma_max, shape (…, gamma_max); Leviathan et al., arXiv 2211.17192, section 3.1.
+
+    Raises:
+        ValueError: alpha outside [0, 1], or a gamma_max that is not whole or below 1.
+    """
     rate = probabilities("alpha", alpha)
     steps = np.arange(1, int(whole_numbers("gamma_max", gamma_max, minimum=1)) + 1)
     return np.asarray(rate[..., np.newaxis] ** steps, dtype=np.float64)
@@ -94,7 +98,11 @@ def accepted_draft_tokens(tokens_per_round: ArrayLike) -> FloatArray:
 def catch_up_probability(full_acceptance: ArrayLike, batch_size: ArrayLike = 1) -> FloatArray:
     """pi: probability that a round's first draft step feeds two tokens, 1 - (1 - A_gamma)^B, which is A_gamma at B = 1.
 
-    A batch takes the two-token step as soon as one of its rows accepted everything; rows are taken as independent.
+    A batch takes the two-token step as soon as one of its rows accepted everything in the round before; rows are taken as
+    independent.  A text's first round, which has none before it, counts as any other.
+
+    Raises:
+        ValueError: A_gamma outside [0, 1], or a batch size that is not whole or below 1.
     """
     full = probabilities("full_acceptance", full_acceptance)
     return _catch_up_probability(full, whole_numbers("batch_size", batch_size, minimum=1))
@@ -254,6 +262,9 @@ def within_limits(t_round_s: ArrayLike, max_itl_s: float | None = None) -> BoolA
     """Which gammas a deployment's limit leaves, as a mask for `best_gamma`.
 
     `max_itl_s` bounds T_round: the tokens of a round arrive together, so the wait between chunks is a round.
+
+    Raises:
+        ValueError: times that are not above 0.
     """
     t_round = positive_times_s("t_round_s", t_round_s)
     limit = np.inf if max_itl_s is None else positive_times_s("max_itl_s", max_itl_s)

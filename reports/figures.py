@@ -121,11 +121,11 @@ def draw_speedup(
         _draw_band(axes, gammas, [row.speedup_low for row in curve], [row.speedup_high for row in curve], style)
         known = [row for row in curve if row.speedup is not None]
         _draw_curve(axes, gammas, [row.speedup for row in curve], style)
-        hover[f"dots {style.role}"] = [
+        hover.setdefault(f"dots {style.role}", []).extend(
             f"{name}, γ = {row.gamma}{', to use' if row.gamma == to_use.get(name) else ''}: {speedup(row.speedup)} "
             f"({interval(row.speedup_low, row.speedup_high)}), {number(row.tokens_per_round)} tokens per round"
             for row in known
-        ]
+        )
         ring = [row for row in known if row.gamma == to_use.get(name)]
         _draw_markers(axes, [row.gamma for row in ring], [row.speedup for row in ring], style.colour, "o", "ring", 15)
     for order, name in enumerate(series, start=1):
@@ -135,11 +135,11 @@ def draw_speedup(
         _draw_intervals(axes, x, ends, style.colour, vertical=True)
         values = [row.speedup_measured for row in rows]
         _draw_markers(axes, x, values, style.colour, style.marker, f"measured {style.role}", 6.5)
-        hover[f"measured {style.role}"] = [
+        hover.setdefault(f"measured {style.role}", []).extend(
             f"{name}, γ = {row.gamma}, measured end to end: {speedup(row.speedup_measured)} "
             f"({interval(row.speedup_measured_low, row.speedup_measured_high)})"
             for row in rows
-        ]
+        )
     return hover
 
 
@@ -192,10 +192,10 @@ def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], uni
         y = [length_s / unit.seconds for _, length_s in known]
         style = styles[name]
         _draw_markers(axes, x, y, style.colour, style.marker, f"dots {style.role}", 8)
-        hover[f"dots {style.role}"] = [
+        hover.setdefault(f"dots {style.role}", []).extend(
             f"{name}, γ = {gamma}: plain decoding of the same tokens takes {duration(length_s)}"
             for gamma, length_s in known
-        ]
+        )
     return hover
 
 
@@ -221,11 +221,11 @@ def draw_acceptance(
         if name in intervals:
             _draw_band(axes, own, *intervals[name], style)
         _draw_curve(axes, own, values, style, breaks=False)
-        hover[f"dots {style.role}"] = [
+        hover.setdefault(f"dots {style.role}", []).extend(
             f"{name}, position {position}: {number(value, 3)}"
             for position, value in zip(own, values, strict=True)
             if value is not None
-        ]
+        )
     return hover
 
 

@@ -193,8 +193,7 @@ def _unanswered(data: ReportData) -> int:
 
 def _machine(environment: Mapping[str, Any]) -> str:
     """The device's name, and on a CPU the processor's."""
-    device = environment.get("device")
-    name = device.get("name") if isinstance(device, Mapping) else device
+    name = environment.get("device")
     if name == "cpu" and environment.get("cpu"):
         cores = environment.get("cpu_cores")
         return f"{environment['cpu']}" + (f", {cores} cores" if cores else "")

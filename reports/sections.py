@@ -285,7 +285,7 @@ def _by_cost(curves: Curves) -> dict[str, dict[Setting, Mapping[Point, Curve]]]:
 
 
 def _columns(points: Sequence[Point]) -> int:
-    """Two columns for one or two contexts or panels, else three."""
+    """Two columns for two contexts, and for at most two panels; else three."""
     contexts = len({point.context for point in points})
     return 2 if contexts == 2 or len(points) <= 2 else 3
 

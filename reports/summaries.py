@@ -107,9 +107,10 @@ def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | N
 
 
 def conditional(survival: Sequence[float | None]) -> list[float | None]:
-    """A_i / A_(i-1) for i = 1 …, with A_0 = 1; None where no round gets that far."""
+    """A_i / A_(i-1) for i = 1 …, A_0 = 1; at most 1, since pooled A_i may rise; None where no round gets that far."""
     before = [1.0, *survival[:-1]]
-    return [now / past if now is not None and past else None for now, past in zip(survival, before, strict=True)]
+    steps = zip(survival, before, strict=True)
+    return [min(1.0, now / past) if now is not None and past else None for now, past in steps]
 
 
 _COST_ROOM = 1.06

@@ -76,7 +76,7 @@ class Batch:
 
     @property
     def mean_emitted(self) -> float:
-        """Tokens of the text so far, averaged over the active rows, one at least."""
+        """Tokens of the text so far, averaged over the active rows, of which there must be one."""
         lengths = [row.emitted for row in self.rows if row.ended is None]
         return sum(lengths) / len(lengths)
 
@@ -89,8 +89,9 @@ class Batch:
 
         marks: before the prefill, after the target's and after the drafter's, as far as they were reached.
         """
+        if len(marks) < 3:
+            marks = marks + [clock.mark()] * (3 - len(marks))
         clock.synchronize()
-        marks = marks + [clock.mark()] * (3 - len(marks))
         times = []
         for number, (active, stamps) in enumerate(self.rounds):
             draft, verify, accept, rest = (clock.elapsed_s(a, b) for a, b in pairwise(stamps))

@@ -28,9 +28,9 @@ from specgauge.bench.decoding.records import PromptBatch
 from specgauge.model.sampling import PURPOSES, SamplingSettings, uniforms
 
 _NUCLEUS_TOKENS = 1024
-"""Tokens among which a nucleus is looked for, where the vocabulary has eight times as many."""
+"""Tokens among which a nucleus is looked for, an eighth of the vocabulary at most."""
 _FEW_TOKENS = 32
-"""A vocabulary eight times that size is sorted sooner."""
+"""A vocabulary of at most eight times as many is sorted sooner."""
 _ROUNDING = 2e-6
 """Mass that summing float32 probabilities in another order can move."""
 

@@ -22,7 +22,7 @@ from specgauge.model.checks import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """Tokens per round by gamma, the same at every batch size, and at every context of its range."""
+    """Tokens per round by gamma, the same at every batch size."""
 
     gammas: IntArray
     """(G,) rising."""
@@ -39,8 +39,6 @@ class Acceptance:
     """(…, G, D + 1) P(a round verifies k drafts), k = 0 … D; None where every round of gamma verifies gamma."""
     prompts: tuple[int, ...] = ()
     """Numbers of the prompts it was recorded on, which a bootstrap draws; empty where it was given."""
-    contexts: tuple[int, int] | None = None
-    """Smallest and largest context it was recorded at; None where it holds for any."""
 
     @property
     def is_known(self) -> BoolArray:
@@ -55,9 +53,18 @@ class Acceptance:
             return np.broadcast_to(self.gammas.astype(np.float64), self.tokens_per_round.shape)
         return np.asarray(self.draft_shares @ np.arange(self.draft_shares.shape[-1]), dtype=np.float64)
 
-    def covers(self, context: int) -> bool:
-        """Whether it was recorded around this context."""
-        return self.contexts is None or self.contexts[0] <= context <= self.contexts[1]
+    def first(self, rows: int) -> Acceptance:
+        """The same with the first of its 1 + R rows alone; all of it where it has no replicates."""
+
+        def cut(values: FloatArray, axes: int) -> FloatArray:
+            return values[:rows] if values.ndim > axes else values
+
+        return replace(
+            self,
+            tokens_per_round=cut(self.tokens_per_round, 1),
+            full_acceptance=cut(self.full_acceptance, 1),
+            draft_shares=None if self.draft_shares is None else cut(self.draft_shares, 2),
+        )
 
     def only(self, gammas: Sequence[int] | IntArray) -> Acceptance:
         """The same for some of its gammas, in their order; ValueError for another gamma."""

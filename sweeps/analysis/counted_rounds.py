@@ -1,7 +1,7 @@
 """Rounds decoded end to end, counted and timed, beside what the measured costs make of those very counts.
 
-`counted_blocks` takes the stretches of a block in which all B rows are active and have γ_max positions left, so that no
-γ is shrunk, beside the plain decoding of the same prompts:
+`counted_blocks` takes the rounds of a block in which all B rows are active, have γ_max positions left and draft under
+the γ that was asked for, beside the plain steps of the same prompts with all rows active:
 
     S measured       (plain seconds / plain tokens) / (speculative seconds / speculative tokens)
     S from counts    the same tokens and rounds, each plain step at T_decode(B, s), each round at its own T_round, with
@@ -52,7 +52,7 @@ class CountedBlock:
     gamma: int
     block: int
     rounds: int
-    """Rounds of the batch in the stretch compared."""
+    """Rounds of the batch that are compared."""
     tokens_per_round: float
     """Tokens committed in them by all rows, over rounds and rows."""
     t_plain_step_s: float
@@ -140,7 +140,7 @@ class BatchRounds:
     """(R,) position of the row that is furthest in its text."""
     t_round_s: FloatArray
     t_accept_rest_s: FloatArray
-    """(R,) zero where phases were not timed."""
+    """(R,) NaN where phases were not timed."""
 
 
 def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
@@ -162,7 +162,7 @@ def batch_rounds(rows: Mapping[str, NDArray[Any]]) -> BatchRounds:
         asked_in_force=np.logical_and.reduceat(column["gamma"] == column["gamma_asked"], first),
         furthest=largest(column["position"]),
         t_round_s=column["t_round_s"][first],
-        t_accept_rest_s=np.nan_to_num(column["t_accept_s"][first] + column["t_rest_s"][first]),
+        t_accept_rest_s=column["t_accept_s"][first] + column["t_rest_s"][first],
     )
 
 
@@ -293,9 +293,15 @@ class CountedArm:
         counts = {"rounds": self.rounds, "gamma_switches": self.switches, "looks": self.early_stop_checks}
         if not self.rounds:
             return counts
-        names = ("t_round_s", "t_accept_rest_s")
-        means = {name: float(np.concatenate([getattr(b, name) for b in self.blocks]).mean()) for name in names}
-        return counts | {"mean_gamma": self.mean_gamma} | means
+        t_round_s, rest_s = (
+            np.concatenate([getattr(block, name) for block in self.blocks]) for name in ("t_round_s", "t_accept_rest_s")
+        )
+        timed_s = rest_s[np.isfinite(rest_s)]
+        return counts | {
+            "mean_gamma": self.mean_gamma,
+            "t_round_s": float(t_round_s.mean()),
+            "t_accept_rest_s": float(timed_s.mean()) if timed_s.size else None,
+        }
 
     def time_s(self, costs: CostsAlong, t_overhead_s: float = 0.0) -> float:
         """Seconds of all rounds by the measured costs, ε in those of the loop; early-stop checks left out."""

@@ -263,7 +263,7 @@ class DecodedCells:
             "rounds": int(counts.sum()),
             "t_overhead_s": overhead_s,
             "overhead_from": fitted.fitted_from,
-            "t_accept_rest_s": mean(block.t_accept_rest_s for block in own),
+            "t_accept_rest_s": finite_or_none(mean(block.t_accept_rest_s for block in own)),
             "t_round_s": mean(block.t_round_s for block in own),
             "speedup_from_counts": float(np.median(from_counts)),
             "speedup_measured": measured,

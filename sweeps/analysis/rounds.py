@@ -1,6 +1,6 @@
 """From one cell's timings and what rounds of a setting yield to S(γ), its uncertainty and a decision.
 
-    Acceptance      Ω(γ), A_γ pooled over prompts, with replicates that draw prompts      (one for all cells)
+    Acceptance      Ω(γ), A_γ pooled over prompts, with replicates that draw prompts      (one for all batch sizes)
     RoundCosts      medians of the arms, with replicates that draw blocks                 (one for all arms of a cell);
                     where rounds may verify fewer than γ drafts, T_verify is its mean over them
     SpeedupEstimate S(γ) and its decision                                                 `specgauge.model.decision`
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRounds:
-    """The rounds that recorded texts expect under one setting, the same at every batch size and context."""
+    """The rounds that recorded texts expect under one setting, the same at every batch size."""
 
     acceptance: Acceptance
     """(1 + R, G), every gamma of the grid."""
@@ -76,7 +76,6 @@ def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) 
             if result.rounds_by_drafts is None
             else draft_share_replicates(result, weights, confidence=precision.confidence),
             prompts=tuple(np.unique(texts.padded.prompts).tolist()),
-            contexts=(texts.context_low, texts.context_high),
         ),
         by_prompt=result,
         chain_check=texts.chain_check(result, setting),

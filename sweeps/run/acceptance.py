@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.run.session import OUT_OF_TIME, Session
-from specgauge.sweeps.store.files import atomic_path
+from specgauge.sweeps.store.rows import write_table
 from specgauge.sweeps.store.rundir import ACCEPTANCE, ROLLOUTS, acceptance_file_name
-from specgauge.sweeps.store.schema import SCHEMA, RolloutKey
+from specgauge.sweeps.store.schema import AcceptanceRow, RolloutKey
 from specgauge.sweeps.store.tables import add_rollouts, has_rollouts
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ class Recording:
                 f"pair {self._pair.name!r}, sampling {sampling.name!r}: every text ended at its first token, "
                 f"no draft can be verified; check workload.prompts and workload.chat_template"
             )
-        frame.attrs["schema"] = SCHEMA
-        with atomic_path(self._path(sampling)) as temporary:
-            frame.to_parquet(temporary, index=False)
+        write_table(self._path(sampling), AcceptanceRow, frame)
 
     def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, key: RolloutKey) -> None:
         from specgauge.bench.acceptance.rollouts import measure_rollouts

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.exits import BAD_INPUT, DONE, FAILED
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
@@ -29,8 +30,6 @@ from specgauge.sweeps.store.writer import OpenRun, has_results
 if TYPE_CHECKING:
     from specgauge.bench.prompts import Prompt
     from specgauge.configs.schema import Config
-
-DONE, FAILED, BAD_INPUT = 0, 1, 2
 
 
 def run(
@@ -68,7 +67,7 @@ def run(
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         made = Run.open(out)
         if problems and not has_results(out):
-            raise ValueError(problems[0])
+            raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         predict_run(made, _reasons(outcomes))
         page = None if report is None else report(out)

@@ -7,7 +7,7 @@ and so is everything of a cell that is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specgauge.model.acceptance.acceptance import Acceptance
@@ -128,5 +128,4 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
 def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
     key = setting.key
     label = f"sampling {setting.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
-    few = replace(acceptance, tokens_per_round=acceptance.tokens_per_round[: 1 + REPLICATES])
-    return SearchQuestion(acceptance=few, label=label if several else "")
+    return SearchQuestion(acceptance=acceptance.first(1 + REPLICATES), label=label if several else "")

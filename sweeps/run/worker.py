@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.exits import INTERRUPTED, debug_by_environment
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
@@ -41,7 +42,6 @@ from specgauge.sweeps.store.writer import OpenRun
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-INTERRUPTED = 130
 GRACE_S = 5.0
 """Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
 INSIST_S = 5.0
@@ -57,7 +57,9 @@ def measure_apart(
 
     Raises:
         ValueError: the directory cannot be used: another machine's run, or another process writes it.
-        StorageError: the disk refused a write.
+        OSError: the system refused something: a StorageError where it was a write.
+        MemoryError: it did not fit.
+        ModuleNotFoundError: a package is not installed.
         KeyboardInterrupt: it was interrupted; every finished block is kept.
         RuntimeError: the worker met something unforeseen.
     """
@@ -190,12 +192,27 @@ def work(
                 return PairRun(session).measure()
     except ValueError as error:
         return ValueError(str(error))
-    except StorageError as error:
-        return StorageError(str(error))
+    except (OSError, MemoryError, ModuleNotFoundError) as error:
+        return _of_the_machine(error)
     except Exception as error:
-        if os.environ.get("SPECGAUGE_DEBUG", "0") not in ("", "0"):
+        if debug_by_environment():
             traceback.print_exception(error)
         return RuntimeError(f"pair {pair_name}: {type(error).__name__}: {error}")
+
+
+def _of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Exception:
+    """The error as one of Python's own kinds, or of the store's, which another process can read."""
+    match error:
+        case StorageError():
+            return StorageError(str(error))
+        case OSError(errno=int()):
+            return OSError(error.errno, error.strerror, error.filename, None, error.filename2)
+        case OSError():
+            return OSError(str(error))
+        case MemoryError():
+            return MemoryError(str(error))
+        case ModuleNotFoundError():
+            return ModuleNotFoundError(str(error), name=error.name)
 
 
 def end_with_parent(pipe: Connection) -> None:

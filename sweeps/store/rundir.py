@@ -5,6 +5,7 @@ runs/<name>/
   predictions.csv  recommendation.yaml  report.html
   requests.parquet  rounds.parquet  validation.csv         (where texts were decoded end to end)
   policies.json                                            (where some were under adaptive policies)
+  rollouts.parquet                                         (where `acceptance.rollouts` asks for them)
 
 run = Run.open(Path("runs/quickstart"))
 run.config, run.environment, run.journal(), run.acceptance_of("p", "greedy"), run.predictions(), run.warnings

@@ -196,10 +196,10 @@ class RolloutKey(NamedTuple):
 class RolloutRow:
     """A step of a draft chain that starts with a rejected draft: a row of rollouts.parquet."""
 
-    pair: Text | None = None
-    sampling: Text | None = None
-    draft_sampling: Text | None = None
-    acceptance_rule: Text | None = None
+    pair: Text
+    sampling: Text
+    draft_sampling: Text
+    acceptance_rule: Text
     prompt: Whole
     repetition: Whole
     start: Whole

@@ -60,6 +60,12 @@ def test_plain_seconds_are_kept_to_the_last_bit(value: float) -> None:
     assert parse_duration_s(f"{value!r}s") == value
 
 
+def test_a_duration_below_0_is_read_where_it_may_be_one() -> None:
+    assert parse_duration_s("-0.3ms", signed=True) == -0.0003
+    with pytest.raises(ValueError, match=r"^--t-draft: expected a time of at least 0, got '-0\.3ms'"):
+        parse_duration_s("-0.3ms", "--t-draft")
+
+
 def given_by(name: str, value: Any, gamma: str | None = None) -> Any:
     return parse_acceptance({**dict.fromkeys(ACCEPTANCE), name: value}, gamma)
 

@@ -56,6 +56,17 @@ def test_lists_by_gamma_overhead_catch_up_and_batch(document: Document) -> None:
     assert second["time_per_token_s"] == pytest.approx(second["t_round_s"] / 2.25, rel=1e-15)
 
 
+@pytest.mark.parametrize(("overhead_s", "round_s"), [(-0.25, 2.25), (-0.75, 2.0)])
+def test_an_overhead_below_0_makes_no_round_shorter_than_its_verification(
+    document: Document, overhead_s: float, round_s: float
+) -> None:
+    times = ("--t-decode", "1", "--t-draft", ".25", "--t-verify", "2", "--t-overhead", f"{1e3 * overhead_s}ms")
+    (row,) = document("predict", "--alpha", ".5", "--gamma", "2", *times)["rows"]
+    table = "gamma,t_decode_s,t_draft_s,t_verify_s,acceptance_rate,t_overhead_s\n2,1,.25,2,.5," + f"{overhead_s}\n"
+    for found in (row, *predicted(document, table)["rows"]):
+        assert (found["t_overhead_s"], found["t_round_s"], found["speedup"]) == (overhead_s, round_s, 1.75 / round_s)
+
+
 def test_what_no_alpha_reaches_is_null(document: Document) -> None:
     times = ("--t-decode", "1", "--t-draft", "0", "--draft-kind", "lookup", "--t-verify", "5")
     found = document("predict", "--alpha", ".8", "--gamma", "1:2", *times, "--wanted-speedup", "9")
@@ -72,8 +83,9 @@ def test_a_latency_limit_leaves_what_is_under_it(document: Document) -> None:
     assert (nothing["best_gamma"], nothing["speculation_pays"], nothing["at_recommended"]) == (0, False, None)
 
 
-def test_sensitivities_know_that_a_lookup_has_one_step(document: Document) -> None:
-    lookup = ("--t-decode", "1", "--t-draft", ".1", "--draft-kind", "lookup", "--t-verify", "1")
+@pytest.mark.parametrize("option", ["--t-draft", "--t-draft-total"])
+def test_sensitivities_know_that_a_lookup_has_one_step(document: Document, option: str) -> None:
+    lookup = ("--t-decode", "1", option, ".1", "--draft-kind", "lookup", "--t-verify", "1")
     at = document("predict", "--alpha", ".8", "--gamma", "4", *lookup)["at_recommended"]
     costs = RoundCosts(
         gammas=np.array([4]),

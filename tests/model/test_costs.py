@@ -1,6 +1,7 @@
 """Cost tables: exact at nodes, bilinear between, tagged everywhere, honest about gamma."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,17 @@ def test_unmeasured_gammas_are_marked() -> None:
     assert costs.provenance.tolist() == [HERE, GUESS, HERE, GUESS]
     cliff = table(cell(1, 64, t_decode_s=19.0, t_verify_s=[np.nan, np.nan, 41.1])).costs(1, 64, [1])
     assert (cliff.t_verify_s.tolist(), cliff.provenance.tolist()) == ([41.1], [GUESS])  # an upper bound
+
+
+def test_a_chain_that_was_not_measured_at_every_gamma() -> None:
+    """C(2) = 0.5 and C(4) = 1.5: 0.25 and 1.0 on the lines from 0 on, then 0.5 a step."""
+    point, costs = cell(1, 64)
+    sparse = replace(costs, gammas=np.array([2, 4]), t_draft_total_s=np.array([0.5, 1.5]), t_verify_s=np.ones(2))
+    found = table((point, sparse)).costs(1, 64, [1, 2, 3, 4, 6])
+    assert found.t_draft_total_s.tolist() == [0.25, 0.5, 1.0, 1.5, 2.5]
+    assert table((point, sparse)).costs(1, 64, [2, 4]).provenance.tolist() == [HERE, HERE]
+    one = replace(sparse, gammas=np.array([2]), t_draft_total_s=np.array([0.5]), t_verify_s=np.ones(1))
+    assert table((point, one)).costs(1, 64, [1, 4]).t_draft_total_s.tolist() == [0.25, 1.0]
 
 
 def test_a_hole_is_filled_from_its_neighbours_and_a_missing_corner_is_extrapolated() -> None:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from specgauge.reports.figures import (
     series_styles,
     speedup_domain,
 )
-from specgauge.reports.inline_svg import COLOURS, Hover
+from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
 from tests.reports.synthetic import Shape, predicted
@@ -61,6 +62,25 @@ def test_styles_go_round_and_dash_lines_once_the_colours_are_used_up() -> None:
     assert len({style.colour for style in styles[:6]}) == 6
     assert [style.line == DASHED for style in styles] == [False] * 6 + [True]
     assert styles[6].role == styles[0].role
+
+
+def test_series_that_share_a_colour_keep_the_words_of_each() -> None:
+    names = [f"s{index}" for index in range(7)]
+    styles, rows = series_styles(names), curve()[:1]
+    series, measured = dict.fromkeys(names, rows), {name: [a_record(gamma=1)] for name in names}
+    speedups = partial(
+        draw_speedup, series=series, styles=styles, to_use={}, measured=measured, y_range=speedup_domain(rows)
+    )
+    domain = cost_domain([series])
+    assert domain is not None
+    costs = partial(draw_cost, series=series, styles=styles, unit=domain[0], top=domain[1])
+    acceptance = partial(draw_acceptance, series={name: [0.5] for name in names}, intervals={}, styles=styles)
+    for kind, draw in (("dots", speedups), ("measured", speedups), ("dots", costs), ("dots", acceptance)):
+        hover = drawn(draw)[1]
+        assert [words.split(",")[0] for words in hover[f"{kind} s0"]] == ["s0", "s6"]
+        assert [words.split(",")[0] for words in hover[f"{kind} s1"]] == ["s1"]
+        svg = inline_figure(draw, Size(width=400, height=300), key="k", title="t")
+        assert svg.count("<title>s6,") == (2 if draw is speedups else 1)
 
 
 # ---------------------------------------------------------------------------------------------------- speed-up

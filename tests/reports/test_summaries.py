@@ -38,6 +38,7 @@ def test_conditional_acceptance_is_the_ratio_of_neighbours() -> None:
     assert conditional([0.8, 0.4, 0.1]) == pytest.approx([0.8, 0.5, 0.25])
     assert conditional([0.5, 0.0, 0.0]) == [0.5, 0.0, None]
     assert conditional([0.5, None, 0.1]) == [0.5, None, None]
+    assert conditional([0.5, 0.625, 0.25]) == [0.5, 1.0, 0.4]
 
 
 def test_the_rest_and_the_overhead_of_a_shared_bar_are_the_largest() -> None:

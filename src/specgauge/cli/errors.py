@@ -15,14 +15,17 @@ from contextlib import contextmanager
 
 import typer
 
+from specgauge.exits import (
+    BAD_INPUT,
+    DEBUG_VARIABLE,
+    FAILED,
+    INTERRUPTED,
+    READER_LEFT,
+    debug_by_environment,
+)
+
 PROGRAM = "specgauge"
 DEBUG_OPTION = "--debug"
-DEBUG_VARIABLE = "SPECGAUGE_DEBUG"
-
-FAILED = 1
-BAD_INPUT = 2
-INTERRUPTED = 130
-READER_LEFT = 141
 
 _BAD_INPUT_ERRNOS = (
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG),
@@ -51,8 +54,7 @@ def debug_wanted(arguments: list[str]) -> tuple[bool, list[str]]:
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     kept = [argument for argument in arguments[:end] if argument != DEBUG_OPTION] + arguments[end:]
-    by_environment = os.environ.get(DEBUG_VARIABLE, "").strip().casefold() not in ("", "0", "false", "no")
-    return by_environment or len(kept) < len(arguments), kept
+    return debug_by_environment() or len(kept) < len(arguments), kept
 
 
 @contextmanager

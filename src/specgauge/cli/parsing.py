@@ -41,8 +41,8 @@ _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 
 
-def parse_duration_s(text: str, name: str = "duration") -> float:
-    """Seconds from "19.05ms", "0.5 s", "120us", "80 ns", or a plain number of seconds; negative ones are refused."""
+def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False) -> float:
+    """Seconds from "19.05ms", "0.5 s", "120us", "80 ns", or a plain number of seconds; below 0 only where `signed`."""
     match = _DURATION.fullmatch(text.translate(_MICRO_SIGNS))
     units = ", ".join(UNITS_PER_S)
     if match is None:
@@ -51,8 +51,8 @@ def parse_duration_s(text: str, name: str = "duration") -> float:
     if unit and unit not in UNITS_PER_S:
         raise ValueError(f"{name}: expected one of {units} as unit, got {text!r}{did_you_mean(unit, UNITS_PER_S)}")
     value = float(number) / UNITS_PER_S[unit or "s"]
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name}: expected a time of at least 0, got {text!r}")
+    if not (math.isfinite(value) and (signed or value >= 0)):
+        raise ValueError(f"{name}: expected a {'finite time' if signed else 'time of at least 0'}, got {text!r}")
     return value
 
 

@@ -81,16 +81,18 @@ def costs_from_options(
         text = options[name]
         return None if text is None else parse_durations_s(text, option_name(name))
 
-    def one_s(name: str) -> float | None:
+    def one_s(name: str, *, signed: bool = False) -> float | None:
         text = options[name]
-        return None if text is None else parse_duration_s(text, option_name(name))
+        return None if text is None else parse_duration_s(text, option_name(name), signed=signed)
 
     drafts = np.array(gammas)
     t_decode_s, t_verify_s = one_s("t_decode"), several_s("t_verify")
     for flag, value in (("--t-decode", t_decode_s), ("--t-verify", t_verify_s)):
         if value is None:
             raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
-    t_draft_s, t_draft_total_s, t_overhead_s = several_s("t_draft"), several_s("t_draft_total"), one_s("t_overhead")
+    t_draft_s, t_draft_total_s = several_s("t_draft"), several_s("t_draft_total")
+    t_overhead_s = one_s("t_overhead", signed=True)
+    times_s("--t-overhead", abs(t_overhead_s or 0.0))
     verify = positive_times_s("--t-verify", t_verify_s or [])
     if verify.size not in (1, drafts.size):
         raise ValueError(f"--t-verify: expected one value for all {drafts.size} gammas or one each, got {verify.size}")
@@ -107,13 +109,10 @@ def costs_from_options(
         t_draft_total_s=total,
         t_verify_s=np.broadcast_to(verify, drafts.shape),
         t_draft_catch_up_s=times_s("--t-draft-catch-up", one_s("t_draft_catch_up") or 0.0),
-        t_overhead_s=None
-        if t_overhead_s is None
-        else np.broadcast_to(times_s("--t-overhead", t_overhead_s), drafts.shape),
+        t_overhead_s=None if t_overhead_s is None else np.full(drafts.shape, t_overhead_s),
         provenance=np.full(drafts.shape, int(Provenance.ASSUMED)),
     )
-    steps = drafts if t_draft_s is None else kind.passes(drafts)
-    return GivenCosts(costs=costs, draft_steps=steps, verify_is_flat=verify.size == 1 < drafts.size)
+    return GivenCosts(costs=costs, draft_steps=kind.passes(drafts), verify_is_flat=verify.size == 1 < drafts.size)
 
 
 def predict_rows(
@@ -228,7 +227,8 @@ class TableRow:
     tokens_per_round: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] | None = None
     acceptance_rate: Annotated[float, Field(strict=True, ge=0, le=1)] | None = None
     """One alpha at every position, where tokens_per_round is not given."""
-    t_overhead_s: _Time | None = None
+    t_overhead_s: Annotated[float, Field(strict=True, ge=-LONGEST_S, le=LONGEST_S)] | None = None
+    """epsilon; below 0, as a fit may find it, a round still takes its verification at least."""
     t_draft_catch_up_s: _Time | None = None
     batch_size: Count | None = None
     speedup_measured: Annotated[float, Field(strict=True, ge=1e-6, le=1e6)] | None = None
@@ -380,7 +380,7 @@ def _implausible(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ):
         for row in rows:
             value_s, decode_s, most = row[column], row["t_decode_s"], MOST_STEPS * (row["gamma"] + 1)
-            if value_s is not None and not least_share * decode_s <= value_s <= most * decode_s:
+            if value_s is not None and not least_share * decode_s <= abs(value_s) <= most * decode_s:
                 lines.append(
                     f"{name} is {1e3 * value_s:.6g} ms at gamma {row['gamma']}, a decode step {1e3 * decode_s:.6g} ms: "
                     "check the units (19 is 19 s, 19ms is 19 ms)."

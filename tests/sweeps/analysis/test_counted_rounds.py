@@ -20,7 +20,7 @@ from specgauge.model.arms import end_to_end_arms
 from specgauge.model.costs import CostTable, RoundCosts, cost_table
 from specgauge.model.provenance import Provenance
 from specgauge.model.settings import Point
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedArm, CountedBlock, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
@@ -182,6 +182,15 @@ def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
     assert block.catch_up_share == 0.0
     (never,) = count(rising(), ragged([(0, 0)] * 2, [(0, 0)] * 2), batch_size=2)
     assert never.t_costs_s == exact((3 + 4) / 2)
+
+
+def test_phases_that_were_not_timed_are_unknown() -> None:
+    """A policy that decodes plainly has none; where it does so for some batches, those of the others count."""
+    rounds = frame([TWELVE])
+    assert CountedArm.of(rounds, "plain").figures()["t_accept_rest_s"] is None
+    plainly = rounds[rounds["arm"] == "plain"].assign(arm="speculate:2", block=1)
+    mixed = CountedArm.of(pd.concat([rounds, plainly]), "speculate:2")
+    assert (mixed.rounds, mixed.loop_rounds, mixed.figures()["t_accept_rest_s"]) == (5 + 11, 5, exact(1 / 16))
 
 
 def test_nothing_to_compare_is_no_block() -> None:

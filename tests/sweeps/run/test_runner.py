@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from specgauge.bench.decoding.records import NonFiniteLogitsError
@@ -41,6 +42,8 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     ]  # fmt: skip
     assert len(bench.measured) == CELLS * ARMS * BLOCKS
     assert bench.threads == [3]
+    (recorded,) = (path / "acceptance").iterdir()
+    assert pq.read_schema(recorded).metadata == {b"specgauge_schema": b"1"}
     out, err = capsys.readouterr()
     assert out.startswith("pair p, sampling greedy\n  batch size 1, context 64: speculate with γ = 2, 1.15 ×")
     assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
@@ -124,6 +127,11 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
     bench.load_error = {"p": ValueError("pair 'p': target and draft use different tokenizers")}
     with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
         run(tmp_path / "run")
+    bench.load_error |= {"q": ValueError("pair 'q': no weights")}
+    with pytest.raises(
+        ValueError, match=r"^pair 'p': target and draft use different tokenizers; pair 'q': no weights$"
+    ):
+        run(tmp_path / "both", made.config(grid=GRID, pairs=pairs("p", "q")))
     bench.load_error = {"p": OutOfMemoryError("139 GiB")}
     assert run(tmp_path / "run", made.config(seed=3)) == 0
     table = Run.open(tmp_path / "run").predictions()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specgauge.cli.errors import tell
 from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict
@@ -293,11 +296,40 @@ def test_what_is_unforeseen_is_told_with_its_kind(
         raise KeyError("gone")
 
     monkeypatch.setattr(worker, "prepare_machine", gone)
-    for debug in ("0", "1"):
+    for debug in ("0", "1", "false"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
         assert (type(crash), str(crash)) == (RuntimeError, "pair p: KeyError: 'gone'")
         assert capsys.readouterr().err.startswith("Traceback") == (debug == "1")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (MemoryError("4 GiB"), 1, "out of memory"),
+        (ModuleNotFoundError("No module named 'x'", name="x"), 1,
+         "needs the package 'x', which is not installed; pip install x"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), 2, "a.txt: No such file"),
+        (OSError("no such device"), 1, "no such device"),
+        (StorageError("cells.jsonl: cannot write"), 1, "cells.jsonl: cannot write"),
+    ],
+)  # fmt: skip
+def test_what_the_machine_lacks_is_told_as_in_one_process(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+    line: str,
+) -> None:
+    def lacks(threads: int | None) -> Mapping[str, Any]:
+        raise error
+
+    monkeypatch.setattr(worker, "prepare_machine", lacks)
+    sent = pickle.loads(pickle.dumps(work(path, "p")))
+    assert type(sent) is type(error)
+    assert tell(sent, debug=False) == tell(error, debug=False) == code
+    assert capsys.readouterr().err.splitlines() == [f"specgauge: {line}"] * 2
 
 
 @pytest.fixture

@@ -148,6 +148,15 @@ def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> N
     assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
 
 
+@pytest.mark.parametrize("name", RolloutKey._fields)
+def test_chains_without_their_setting_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "rollouts.parquet"
+    add_rollouts(path, GREEDY, chains(3))
+    pq.write_table(pq.read_table(path).drop_columns([name]), path)
+    with pytest.raises(ValueError, match=rf"^{path}: expected the column '{name}', it is missing"):
+        has_rollouts(path, GREEDY)
+
+
 def tuned_cell(**changes: Any) -> TunedCell:
     halves = (
         TunedHalf(tuned_on=(1, 3), policies=dict(EVERY_KIND)),
