@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -245,6 +246,17 @@ def test_an_unusable_out_is_refused(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", ONE)
     assert "is a directory" in refused(run, tmp_path)
     assert "does not exist" in refused(run, tmp_path / "absent" / "report.html")
+    os.mkfifo(tmp_path / "pipe")  # as /dev/null: a rename would put a file in its place
+    assert "is no file" in refused(run, tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "cells.jsonl", "predictions.csv", "acceptance/embedded--t1.parquet"])
+def test_no_report_is_written_over_what_was_measured(name: str, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", ONE)
+    before = (run / name).read_bytes() if (run / name).exists() else None
+    assert "holds what a run measured" in refused(run, run / name)
+    assert (run / name).exists() == (before is not None)
+    assert before is None or (run / name).read_bytes() == before
 
 
 def test_the_environment_is_grouped_and_its_units_are_scaled() -> None:
