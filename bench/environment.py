@@ -72,8 +72,7 @@ def _checkout() -> tuple[str | None, bool | None]:
         return None, None
     head, changes = _git("rev-parse", "HEAD"), _git("diff", "--quiet", "HEAD")
     commit = head.stdout.strip() if head is not None and head.returncode == 0 else None
-    known = changes is not None and changes.returncode in (0, 1)
-    return commit, changes.returncode == 1 if changes is not None and known else None
+    return commit, None if changes is None else {0: False, 1: True}.get(changes.returncode)
 
 
 def _cuda_devices() -> list[dict[str, Any]]:

@@ -1,9 +1,8 @@
 """A small probe of this machine: memory bandwidth and FLOP rate as the roofline needs them, in a few seconds.
 
 Bandwidth is what a decode step asks for: a float32 matrix far larger than any cache is read once to multiply one
-vector.  FLOP rates are square matrix products by dtype.  Each is the best of many synchronised samples, since a peak is
-wanted and everything that disturbs makes a sample slower.  Prints a hardware entry as YAML, in the form of
-`configs/hardware/*.yaml`:
+vector.  FLOP rates are square matrix products by dtype.  Each is the best of many synchronised samples, since what
+disturbs makes a sample slower.  Prints a hardware entry as YAML, in the form of `configs/hardware/*.yaml`:
 
     python -m specgauge.bench.probe --name my-machine > my-machine.yaml
     python -m specgauge.bench.probe --device cuda
@@ -18,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -175,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.seconds is not None:
             if not 0 < options.seconds < float("inf"):
                 raise ValueError(f"--seconds: expected a time above 0, got {options.seconds:g}")
-            size = ProbeSize(matrix_bytes=size.matrix_bytes, product_side=size.product_side, seconds=options.seconds)
+            size = replace(size, seconds=options.seconds)
         entry = probe(device, name=options.name or platform.node() or "this-machine", size=size)
     except ValueError as error:
         print(error, file=sys.stderr)

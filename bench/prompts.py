@@ -75,11 +75,13 @@ def _from_jsonl(row: dict[str, Any], where: str) -> Prompt:
     )
 
 
+def _are_objects(value: Any, *keys: str) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and set(keys) <= set(one) for one in value)
+
+
 def _before_answer(messages: Any, where: str) -> list[dict[str, str]]:
     """The messages up to the assistant's first, something of the user's among them."""
-    if not isinstance(messages, list) or not all(
-        isinstance(m, dict) and {"role", "content"} <= set(m) for m in messages
-    ):
+    if not _are_objects(messages, "role", "content"):
         raise ValueError(f"{where}: 'messages' must be a list of {{role, content}} objects")
     found = []
     for index, message in enumerate(messages):
@@ -101,8 +103,8 @@ def _from_spec_bench(row: dict[str, Any], where: str) -> Prompt:
 
 def _from_sharegpt(row: dict[str, Any], where: str) -> Prompt | None:
     """None for a conversation that does not begin with the user's words: dumps are full of cut-off ones."""
-    turns = row.get("conversations")
-    if not isinstance(turns, list) or not all(isinstance(t, dict) and {"from", "value"} <= set(t) for t in turns):
+    turns: Any = row.get("conversations")
+    if not _are_objects(turns, "from", "value"):
         raise ValueError(f"{where}: 'conversations' must be a list of {{from, value}} objects (ShareGPT)")
     messages = []
     for index, turn in enumerate(turns):

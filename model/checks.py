@@ -26,7 +26,7 @@ def numbers(name: str, values: ArrayLike) -> FloatArray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: found {_short(values)}, allowed: numbers, in lists of equal lengths") from error
+        raise ValueError(f"{name}: expected numbers, in lists of equal lengths, got {_short(values)}") from error
     _require(name, array, np.isfinite(array), "a finite number")
     return array
 
@@ -66,15 +66,15 @@ def survival_rates(name: str, values: ArrayLike) -> FloatArray:
     """`values` as survival A_1 … A_γ along the last axis, shape (…, γ); in [0, 1] and never increasing."""
     array = probabilities(name, values)
     if array.ndim == 0:
-        raise ValueError(f"{name}: found one number, allowed: a list A_1 … A_gamma along the last axis")
+        raise ValueError(f"{name}: expected a list A_1 … A_gamma along the last axis, got one number")
     rises = np.argwhere(np.diff(array, axis=-1) > 0)
     if rises.size:
         place = tuple(int(i) for i in rises[0])
         before, after = array[place], array[(*place[:-1], place[-1] + 1)]
         raise ValueError(
-            f"{name}: found {before:g} at position {place[-1] + 1} and {after:g} at position {place[-1] + 2}, allowed: "
-            "rates that never increase (the first i drafts pass at least as often as the first i+1); "
-            "rates given that the drafts before were accepted are conditional rates"
+            f"{name}: expected rates that never increase (the first i drafts pass at least as often as the first i+1), "
+            f"got {before:g} at position {place[-1] + 1} and {after:g} at position {place[-1] + 2}; rates given that "
+            "the drafts before were accepted are conditional rates"
         )
     return array
 
@@ -94,7 +94,7 @@ def distribution(name: str, values: ArrayLike, *, tolerance: float = 1e-6) -> Fl
     """
     array = probabilities(name, values)
     if array.ndim == 0 or array.shape[-1] == 0:
-        raise ValueError(f"{name}: found no list of probabilities, allowed: one probability for every token")
+        raise ValueError(f"{name}: expected one probability for every token, got no list of probabilities")
     totals = array.sum(axis=-1)
     _require(f"sum of {name}", totals, np.abs(totals - 1) <= tolerance, "1")
     return np.asarray(array / totals[..., np.newaxis], dtype=np.float64)
@@ -105,7 +105,7 @@ def _require(name: str, array: FloatArray, allowed: BoolArray | np.bool_, what: 
         return
     place = tuple(int(i) for i in np.argwhere(~np.asarray(allowed))[0])
     where = f" (item {', '.join(str(i + 1) for i in place)})" if place else ""
-    raise ValueError(f"{name}{where}: found {array[place]:g}, allowed: {what}")
+    raise ValueError(f"{name}{where}: expected {what}, got {array[place]:g}")
 
 
 def _short(value: object) -> str:

@@ -9,13 +9,12 @@ so a value between measured gammas is a guess, whose provenance is `ASSUMED`.
 
     cost_table("small, eager", {Point(batch_size=1, context=512): costs, …}).costs(8, [512, 700], [1, 2, 3])
 
-What a round's drafts cost by the kind of drafter; tokens per round and S treat all kinds alike.
+`draft_kind` gives C(gamma) by the kind of drafter; tokens per round and S treat all kinds alike. Draft trees are
+refused: a tree verifies more tokens than the gamma + 1 of a chain, so nothing here describes it.
 
-    autoregressive   C(gamma) = sum of gamma draft steps
-    parallel         C(gamma) = one pass for every gamma (multi-token prediction, Medusa), as many drafts as heads
-    lookup           C(gamma) = one fixed cost (prompt lookup, n-gram tables)
-
-Draft trees are refused: a tree verifies more tokens than the gamma + 1 of a chain, so nothing here describes it.
+    autoregressive   sum of gamma draft steps
+    parallel         one pass for every gamma (multi-token prediction, Medusa), as many drafts as heads
+    lookup           one fixed cost (prompt lookup, n-gram tables)
 
     >>> draft_kind("autoregressive", 0.002).total_s([1, 3]).tolist()
     [0.002, 0.006]
@@ -36,7 +35,6 @@ from specgauge.model.provenance import Provenance
 from specgauge.model.settings import Point
 
 KINDS = ("autoregressive", "parallel", "lookup")
-"""A step for every draft; one pass of heads for all of them; a copy from the prompt or a table at a fixed cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +57,7 @@ class DraftKind:
             return np.asarray(passes * steps, dtype=np.float64)
         if np.any(passes > steps.size):
             raise ValueError(
-                f"t_draft_s: found {steps.size} steps for gamma {passes.max()}, allowed: a step for each draft, or one "
-                "value for all"
+                f"t_draft_s: expected a step for each of {passes.max()} drafts, or one value for all, got {steps.size}"
             )
         return np.asarray(np.concatenate([[0.0], np.cumsum(steps)])[passes], dtype=np.float64)
 
@@ -73,18 +70,16 @@ def draft_kind(name: str, t_draft_s: float | Sequence[float]) -> DraftKind:
     """
     if "tree" in name.lower():
         raise ValueError(
-            f"draft kind: found {name!r}, allowed: {', '.join(KINDS)}; draft trees are not covered, since a tree "
+            f"draft kind: expected {', '.join(KINDS)}, got {name!r}; draft trees are not covered, since a tree "
             "verifies more tokens than the gamma + 1 of a chain"
         )
     if name not in KINDS:
         near = get_close_matches(name, KINDS, n=1)
         hint = f" (nearest: {near[0]})" if near else ""
-        raise ValueError(f"draft kind: found {name!r}, allowed: {', '.join(KINDS)}{hint}")
+        raise ValueError(f"draft kind: expected {', '.join(KINDS)}, got {name!r}{hint}")
     count = times_s("t_draft_s", t_draft_s).size
     if name != "autoregressive" and count != 1:
-        raise ValueError(
-            f"t_draft_s: found {count} values for a {name} draft, allowed: one, its cost does not depend on gamma"
-        )
+        raise ValueError(f"t_draft_s: expected one value, whatever gamma, for a {name} draft, got {count}")
     return DraftKind(name=name, t_draft_s=t_draft_s)
 
 
@@ -94,9 +89,6 @@ class RoundCosts:
 
     (…) are any leading axes: none, cells (batch x context), or 1 + R rows with the estimate first and R bootstrap
     replicates after it.  What was not measured is NaN.
-
-    A replay of whole texts pays for rounds of 0 … gamma_max drafts one by one and adds Delta_2 itself: its seconds are
-    `specgauge.model.speedup.round_times_by_drafts_s(costs)`, of costs of every gamma 1 … gamma_max at one point.
     """
 
     gammas: IntArray
@@ -165,11 +157,7 @@ class CostTable:
     """(B, S), NaN where a part was not measured."""
 
     def costs(self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike) -> RoundCosts:
-        """Costs at every broadcast (batch, context) of shape (…) and every gamma (G,); Delta_2 is 0 if no cell has it.
-
-        Raises:
-            ValueError: a batch or gamma below 1, a negative context, or a quantity that no cell measured.
-        """
+        """As `CostSource.costs`; Delta_2 is 0 if no cell has it."""
         rows = whole_numbers("batch_size", batch_size, minimum=1)
         context_array = whole_numbers("context", context, minimum=0)
         drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
@@ -204,7 +192,7 @@ def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
         ValueError: no cell, or times that are not above 0 (drafts: below 0).
     """
     if not cells:
-        raise ValueError(f"{name}: found no cell, allowed: at least one")
+        raise ValueError(f"{name}: expected at least one cell, got none")
     batch_sizes = np.unique(whole_numbers("batch_size", [point.batch_size for point in cells], minimum=1))
     contexts = np.unique(whole_numbers("context", [point.context for point in cells], minimum=0))
     deepest = max(int(costs.gammas.max()) for costs in cells.values())
@@ -255,7 +243,7 @@ class _Points:
     def surface(self, name: str, values: FloatArray) -> tuple[FloatArray, IntArray]:
         """Interpolate values (B, S) with holes at every point: seconds and `Provenance`, each of `shape`."""
         if not np.any(np.isfinite(values)):
-            raise ValueError(f"{name}: found no measured cell of {self.table.name}, allowed: at least one")
+            raise ValueError(f"{name}: expected at least one measured cell of {self.table.name}, got none")
         lines = np.full((values.shape[0], self.batch.size), np.nan)
         trust = np.full(lines.shape, int(Provenance.EXTRAPOLATED) + 1)
         for b, line in enumerate(values):
@@ -291,10 +279,8 @@ class _Points:
             step = np.maximum(last - before, 0.0)
             for k in {int(g) for g in drafts if g > depth}:
                 found[k] = (last + (k - depth) * step, np.maximum(origin, Provenance.EXTRAPOLATED))
-        return (
-            np.stack([found[int(g)][0] for g in drafts], axis=-1),
-            np.stack([found[int(g)][1] for g in drafts], axis=-1),
-        )
+        seconds, origins = ([found[int(g)][part] for g in drafts] for part in (0, 1))
+        return np.stack(seconds, axis=-1), np.stack(origins, axis=-1)
 
     def verify(self, drafts: IntArray) -> tuple[FloatArray, IntArray]:
         """T_verify of every gamma, (…, G): measured gammas as they are, others on lines between them, assumed."""

@@ -60,9 +60,8 @@ class SpeedupEstimate:
     replicates: FloatArray
     """(R, G) S of the replicates; R is 0 where there are none."""
     low: FloatArray | None
-    """(G,) lower end of the central interval."""
+    """(G,) ends of the central interval."""
     high: FloatArray | None
-    """(G,) upper end."""
     p_best: FloatArray | None
     """(G,) P(this gamma has the largest S of the candidates); the smallest among equals."""
     expected_loss: FloatArray | None
@@ -72,9 +71,8 @@ class SpeedupEstimate:
     p_any_worthwhile: float | None
     """P(max S > 1.01)."""
     best_gamma: int
-    """The argmax of S; 0 where no gamma keeps the limits."""
+    """The argmax of S, then the smallest gamma within 1 % of it; 0 where no gamma keeps the limits."""
     recommended_gamma: int
-    """The smallest gamma within 1 % of it."""
     decision: Decision
 
 
@@ -93,23 +91,21 @@ def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: 
     needed = ["decode", "draft", *(verify_arm(gamma) for gamma in drafts)]
     missing = [arm for arm in needed if arm not in arms]
     if missing:
-        raise ValueError(
-            f"arms: found no {missing[0]!r} among {', '.join(sorted(arms)) or 'none'}; leave its gamma out"
-        )
+        known = ", ".join(sorted(arms)) or "none"
+        raise ValueError(f"arms: expected {missing[0]!r} among {known}; leave its gamma out")
     chain = median_replicates(arms["draft"], draws, "draft")
     if chain.ndim != 2 or int(drafts.max()) > chain.shape[1]:
         marks = chain.shape[1] if chain.ndim == 2 else 0
-        raise ValueError(f"arms: found {marks} marks in 'draft' for gamma {drafts.max()}; allowed is at least gamma")
+        raise ValueError(f"arms: expected at least {drafts.max()} marks in 'draft', as many as drafts, got {marks}")
     catch_up = None
     if "draft_catch_up" in arms:
         catch_up = np.maximum(median_replicates(arms["draft_catch_up"], draws, "draft_catch_up") - chain[:, 0], 0.0)
+    verify = [median_replicates(arms[arm], draws, arm) for arm in map(verify_arm, drafts.tolist())]
     return RoundCosts(
         gammas=drafts,
         t_decode_s=median_replicates(arms["decode"], draws, "decode"),
         t_draft_total_s=chain[:, drafts - 1],
-        t_verify_s=np.stack(
-            [median_replicates(arms[arm], draws, arm) for arm in map(verify_arm, drafts.tolist())], axis=1
-        ),
+        t_verify_s=np.stack(verify, axis=1),
         t_draft_catch_up_s=catch_up,
         provenance=np.full(drafts.size, int(Provenance.MEASURED)),
     )
@@ -154,9 +150,9 @@ def summarise(
     values = np.atleast_2d(np.asarray(speedups, dtype=np.float64))
     candidates = whole_numbers("gammas", list(gammas), minimum=1)
     if values.ndim != 2 or values.shape[1:] != candidates.shape:
-        raise ValueError(f"speedups: found shape {values.shape}; allowed is (1 + replicates, {candidates.size})")
+        raise ValueError(f"speedups: expected shape (1 + replicates, {candidates.size}), got {values.shape}")
     if not np.isfinite(values[0]).all():
-        raise ValueError("speedups: found an unknown S in the estimate; leave gammas without tokens per round out")
+        raise ValueError("speedups: got an unknown S in the estimate; leave gammas without tokens per round out")
     mask = np.ones(candidates.shape, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
     estimate, drawn = values[0], values[1:]
     best, recommended = (int(choose(estimate, candidates, mask)) for choose in (best_gamma, recommended_gamma))

@@ -6,7 +6,7 @@
     output       = accepted + sum(draft - accepted) * residual  =  target
 
 A greedy draft proposes its argmax, so its proposal distribution is one-hot at the lowest index of the maximum.
-Nothing is floored and nothing divides by zero: where nothing can be rejected the residual is all zeros.
+Where nothing can be rejected the residual is all zeros.
 Leviathan et al., arXiv 2211.17192, section 2.3 and appendix A.1; Chen et al., arXiv 2302.01318, algorithm 2.
 
     >>> here = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
@@ -79,12 +79,12 @@ def position_distribution(
         ValueError: probabilities outside [0, 1] or that do not sum to 1, or an unknown rule.
     """
     if rule not in get_args(AcceptanceRule):
-        raise ValueError(f"rule: found {rule!r}, allowed: ratio, match")
+        raise ValueError(f"rule: expected ratio, match, got {rule!r}")
     target = distribution("target_probs", target_probs)
     draft = proposal_probs(draft_probs, draft_sampling)
     if target.shape[-1] != draft.shape[-1]:
         raise ValueError(
-            f"draft_probs: found {draft.shape[-1]} tokens for {target.shape[-1]} in target_probs, allowed: one for each"
+            f"draft_probs: expected one for each, got {draft.shape[-1]} tokens for {target.shape[-1]} in target_probs"
         )
     target, draft = np.broadcast_arrays(target, draft)
     if rule == "match":
@@ -115,5 +115,5 @@ def proposal_probs(draft_probs: ArrayLike, draft_sampling: DraftSampling = "same
     if draft_sampling == "same":
         return draft
     if draft_sampling != "greedy":
-        raise ValueError(f"draft_sampling: found {draft_sampling!r}, allowed: same, greedy")
+        raise ValueError(f"draft_sampling: expected same, greedy, got {draft_sampling!r}")
     return np.asarray(np.arange(draft.shape[-1]) == np.argmax(draft, axis=-1)[..., np.newaxis], dtype=np.float64)

@@ -26,7 +26,7 @@ MOST_POSITIONS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The law of each drafted position and of the round they make."""
+    """The distribution at each drafted position and of the round they make."""
 
     names: tuple[str, ...]
     rule: AcceptanceRule
@@ -39,7 +39,7 @@ class Explanation:
     @property
     def survival(self) -> FloatArray:
         """A_1 … A_K: the first i drafts are all accepted."""
-        return np.asarray(np.cumprod([float(law.overlap) for law in self.positions]), dtype=np.float64)
+        return np.asarray(np.cumprod([float(here.overlap) for here in self.positions]), dtype=np.float64)
 
 
 def explain(
@@ -54,31 +54,28 @@ def explain(
 
     `names` default to the token ids 0, 1, ….
 
-    Raises ValueError for lists of different lengths, more than `MOST_POSITIONS` drafts and for probabilities outside
-    [0, 1] or that do not sum to 1.
+    Raises:
+        ValueError: lists of different lengths, more than `MOST_POSITIONS` drafts, or probabilities outside [0, 1] or
+            that do not sum to 1.
     """
     if len(draft_probs) > MOST_POSITIONS:
-        raise ValueError(f"draft_probs: found {len(draft_probs)} positions, allowed: at most {MOST_POSITIONS}")
+        raise ValueError(f"draft_probs: expected at most {MOST_POSITIONS}, got {len(draft_probs)} positions")
     if not draft_probs or len(target_probs) - len(draft_probs) not in (0, 1):
         raise ValueError(
-            f"target_probs: found {len(target_probs)} positions for {len(draft_probs)} in draft_probs, allowed: at "
-            "least one, as many of both, or one more of target_probs for the bonus"
+            "target_probs: expected at least one, as many of both, or one more of target_probs for the bonus, got "
+            f"{len(target_probs)} positions for {len(draft_probs)} in draft_probs"
         )
     size = np.size(target_probs[0])
-    labels = tuple(str(name) for name in names) if names is not None else tuple(str(i) for i in range(size))
-    if len(labels) != size:
-        raise ValueError(f"names: found {len(labels)} for {size} probabilities in target_probs, allowed: one for each")
-    if len(set(labels)) < size:
-        raise ValueError(f"names: found {', '.join(labels)}, allowed: a different name for each token")
+    labels = token_names(names, size)
     checked = []
     for kind, positions in (("target_probs", target_probs), ("draft_probs", draft_probs)):
         for i, probs in enumerate(positions):
             where = kind if len(draft_probs) == 1 and i == 0 else f"{kind}, position {i + 1}"
             if np.size(probs) != size:
-                raise ValueError(f"{where}: found {np.size(probs)} probabilities, allowed: {size}, as in target_probs")
+                raise ValueError(f"{where}: expected {size}, as in target_probs, got {np.size(probs)} probabilities")
             checked.append(distribution(where, probs))
     target, draft = checked[: len(target_probs)], checked[len(target_probs) :]
-    laws = [
+    explained = [
         position_distribution(t, d, rule=rule, draft_sampling=draft_sampling)
         for t, d in zip(target, draft, strict=False)
     ]
@@ -86,9 +83,19 @@ def explain(
         names=labels,
         rule=rule,
         draft_sampling=draft_sampling,
-        positions=tuple(laws),
+        positions=tuple(explained),
         bonus=target[len(draft)] if len(target) > len(draft) else None,
     )
+
+
+def token_names(names: Sequence[str] | None, tokens: int) -> tuple[str, ...]:
+    """The names of tokens, their ids where none are given; ValueError unless each of them has its own."""
+    labels = tuple(map(str, range(tokens) if names is None else names))
+    if len(labels) != tokens:
+        raise ValueError(f"names: expected {tokens}, one for each token, got {len(labels)}")
+    if len(set(labels)) < tokens:
+        raise ValueError(f"names: expected a different one for each token, got {', '.join(labels)}")
+    return labels
 
 
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
@@ -99,11 +106,11 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "positions": [
             {
                 "position": i,
-                "overlap": float(law.overlap),
-                "rejected": float(law.rejected),
-                "tokens": _tokens(explanation.names, law),
+                "overlap": float(here.overlap),
+                "rejected": float(here.rejected),
+                "tokens": _tokens(explanation.names, here),
             }
-            for i, law in enumerate(explanation.positions, start=1)
+            for i, here in enumerate(explanation.positions, start=1)
         ],
         "survival": explanation.survival.tolist(),
         "tokens_per_round": float(1 + explanation.survival.sum()),
@@ -133,18 +140,10 @@ def tree(explanation: Explanation) -> list[dict[str, Any]]:
     return leaves
 
 
-def _tokens(names: Sequence[str], law: PositionDistribution) -> list[dict[str, Any]]:
-    columns = {
-        "target_prob": law.target_probs,
-        "draft_prob": law.draft_probs,
-        "accept": law.accept,
-        "accepted": law.accepted,
-        "surplus": law.surplus,
-        "deficit": law.deficit,
-        "residual": law.residual,
-        "replaced": law.replaced,
-        "output": law.output,
-    }
+def _tokens(names: Sequence[str], here: PositionDistribution) -> list[dict[str, Any]]:
+    same = ("accept", "accepted", "surplus", "deficit", "residual", "replaced", "output")
+    columns = {"target_prob": here.target_probs, "draft_prob": here.draft_probs}
+    columns |= {name: getattr(here, name) for name in same}
     return [
         {"token": name} | {key: float(values[v]) for key, values in columns.items()} for v, name in enumerate(names)
     ]

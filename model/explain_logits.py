@@ -2,15 +2,14 @@
 
     explain_logits([2, 1, 1, 0], SamplingSettings(temperature=0.7, top_k=3, top_p=0.9))
 
-shows the probabilities after each active processor (transformers' order), what other orders would give, how many
-tokens stay, and whether the setting always takes the argmax and why.  The chain is `specgauge.model.sampling`'s, one
-processor at a time.  V tokens.
+shows the probabilities after each active processor of `specgauge.model.sampling`'s chain, what other orders would give,
+how many tokens stay, and whether the setting always takes the argmax and why.  V tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, IntArray, numbers
+from specgauge.model.explain import token_names
 from specgauge.model.sampling import (
     SamplingSettings,
     active_processors,
@@ -89,20 +89,16 @@ def explain_logits(
 ) -> LogitsExplanation:
     """Explain one row of logits (V,); `history` holds token ids seen before, for the repetition penalty.
 
-    Raises ValueError for logits that are no list of finite numbers, for names of another length and for settings that
-    the chain refuses.
+    Raises:
+        ValueError: logits that are no list of finite numbers, names of another length, or settings the chain refuses.
     """
     row = numbers("logits", logits)
     if row.ndim != 1 or row.size == 0:
-        raise ValueError(f"logits: found shape {row.shape}, allowed: one list of numbers")
-    labels = tuple(str(name) for name in names) if names is not None else tuple(str(i) for i in range(row.size))
-    if len(labels) != row.size:
-        raise ValueError(f"names: found {len(labels)} for {row.size} logits, allowed: one for each")
-    if len(set(labels)) < row.size:
-        raise ValueError(f"names: found {', '.join(labels)}, allowed: a different name for each token")
+        raise ValueError(f"logits: expected one list of numbers, got shape {row.shape}")
+    labels = token_names(names, row.size)
     outside = [] if history is None else [token for token in history if not 0 <= token < row.size]
     if outside:
-        raise ValueError(f"history: found token {outside[0]}, allowed: ids from 0 to {row.size - 1}")
+        raise ValueError(f"history: expected ids from 0 to {row.size - 1}, got token {outside[0]}")
     past = None if history is None else np.asarray(history, dtype=np.int64)
     order = active_processors(settings)
     scores = row
@@ -160,17 +156,7 @@ def logits_document(explanation: LogitsExplanation) -> dict[str, Any]:
 
 def _only(name: str, settings: SamplingSettings) -> SamplingSettings:
     """The settings with a single processor active."""
-    keep = settings.min_tokens_to_keep
-    if name == "temperature":
-        return SamplingSettings(temperature=settings.temperature)
-    if name == "top_k":
-        return SamplingSettings(top_k=settings.top_k, min_tokens_to_keep=keep)
-    if name == "top_p":
-        return SamplingSettings(top_p=settings.top_p, min_tokens_to_keep=keep)
-    if name == "min_p":
-        return SamplingSettings(min_p=settings.min_p, min_tokens_to_keep=keep)
-    assert name == "repetition_penalty"
-    return SamplingSettings(repetition_penalty=settings.repetition_penalty)
+    return replace(SamplingSettings(min_tokens_to_keep=settings.min_tokens_to_keep), **{name: getattr(settings, name)})
 
 
 def _other_orders(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import FloatArray, positive_times_s
+from specgauge.model.checks import FloatArray, positive_numbers, positive_times_s
 from specgauge.model.speedup import speedup, with_overhead_s
 
 _STEPS = 1000
@@ -61,7 +61,8 @@ def implied_overhead_s(*, t_round_s: ArrayLike, t_costs_s: ArrayLike) -> FloatAr
 
 def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> FloatArray:
     """predicted / measured - 1."""
-    return np.asarray(np.asarray(predicted, dtype=np.float64) / _measured(measured) - 1.0, dtype=np.float64)
+    speedups = positive_numbers("speedup_measured", measured)
+    return np.asarray(np.asarray(predicted, dtype=np.float64) / speedups - 1.0, dtype=np.float64)
 
 
 def fit_overhead(
@@ -81,13 +82,13 @@ def fit_overhead(
     Raises:
         ValueError: no rows, lengths that differ, or measured speed-ups that are not above 0.
     """
-    costs, measured = positive_times_s("t_costs_s", t_costs_s), _measured(speedup_measured)
+    costs, measured = positive_times_s("t_costs_s", t_costs_s), positive_numbers("speedup_measured", speedup_measured)
     labels = np.asarray([str(g) for g in groups])
     without = speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=costs)
     if labels.size == 0 or not costs.shape == measured.shape == without.shape == labels.shape:
         raise ValueError(
-            f"groups: found {labels.size} for {without.size} predicted and {measured.size} measured speed-ups, "
-            "allowed: one of each for every row, and at least one row"
+            f"groups: expected one of each for every row, and at least one row, got {labels.size} for {without.size} "
+            f"predicted and {measured.size} measured speed-ups"
         )
     round_s = without * costs / measured
     overhead, left_out = np.empty(labels.size), np.full(labels.size, np.nan)
@@ -131,18 +132,8 @@ def fit_overhead(
     )
 
 
-def _measured(values: ArrayLike) -> FloatArray:
-    measured = np.asarray(values, dtype=np.float64)
-    if not np.all(np.isfinite(measured) & (measured > 0)):
-        bad = int(np.flatnonzero(~(np.isfinite(measured) & (measured > 0)).ravel())[0])
-        raise ValueError(
-            f"speedup_measured (item {bad + 1}): found {measured.ravel()[bad]:g}, allowed: a number above 0"
-        )
-    return measured
-
-
 def _least_squares(round_s: FloatArray, costs_s: FloatArray, weights: FloatArray) -> FloatArray:
-    """argmin over epsilon of sum_n w_n (round_n / (parts_n + epsilon) - 1)^2, one for each row of weights (M, N).
+    """argmin over epsilon of sum_n w_n (round_n / (costs_n + epsilon) - 1)^2, one for each row of weights (M, N).
 
     Newton's method on the derivative, damped so that every round keeps a positive time; where the second derivative is
     not positive (far from the optimum) it takes the Gauss-Newton step.

@@ -8,10 +8,9 @@ with its tie rules: top-k keeps every token that ties with the k-th; top-p sorts
 at its boundary the higher ids stay; an argmax is the lowest index of the maximum. `logits (..., V)` have any leading
 axes.
 
-A uniform number is a function of what it decides, (seed, prompt, repetition, position, purpose), so a row draws the
-same tokens alone and in any batch, and a resumed run repeats what it did. Each field is absorbed into a 64-bit state by
-the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014; Stafford's Mix13); its top 53 bits make a double in
-[0, 1).
+A uniform number is a function of (seed, prompt, repetition, position, purpose), so a row draws the same tokens alone,
+in any batch and in a resumed run. Each field is absorbed into a 64-bit state by the finaliser of SplitMix64 (Steele,
+Lea and Flood, OOPSLA 2014; Stafford's Mix13); its top 53 bits make a double in [0, 1).
 
     processed_probs([2.0, 1.0, 0.0], SamplingSettings(top_k=2))                         # (0.731, 0.269, 0)
     uniforms(seed=0, prompt=3, repetition=0, position=np.arange(8), purpose="accept")   # float64 (8,)
@@ -74,12 +73,12 @@ def _check_number(
 ) -> None:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not (is_number and math.isfinite(float(value)) and low <= value <= high and value > above):  # type: ignore[arg-type, operator]
-        raise ValueError(f"sampling.{name}: found {value!r}; allowed is {allowed}")
+        raise ValueError(f"sampling.{name}: expected {allowed}, got {value!r}")
 
 
 def _check_integer(name: str, value: object, low: int, allowed: str) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-        raise ValueError(f"sampling.{name}: found {value!r}; allowed is {allowed}")
+        raise ValueError(f"sampling.{name}: expected {allowed}, got {value!r}")
 
 
 def active_processors(settings: SamplingSettings) -> tuple[str, ...]:
@@ -174,7 +173,14 @@ def disguised_greedy(settings: SamplingSettings, probs: ArrayLike) -> str | None
         before = scores
         scores = _apply(name, scores, settings, None)
         if _only_argmax_left(original, scores):
-            return _greedy_reason(name, settings, float(softmax(before).max(axis=-1).min()))
+            lowest_top = float(softmax(before).max(axis=-1).min())
+            return {
+                "temperature": f"temperature {settings.temperature:g} leaves the maximum all the probability",
+                "top_k": f"top_k {settings.top_k} keeps only the maximum",
+                "top_p": f"top_p {settings.top_p} is at or below the top probability ({lowest_top:.4g}) "
+                f"and min_tokens_to_keep is {settings.min_tokens_to_keep}",
+                "min_p": f"min_p {settings.min_p} removes every token but the maximum",
+            }[name]
     return None
 
 
@@ -182,25 +188,14 @@ def _only_argmax_left(original: NDArray[Any], scores: NDArray[Any]) -> bool:
     return bool((softmax(scores) == one_hot_argmax(original)).all())
 
 
-def _greedy_reason(name: str, settings: SamplingSettings, lowest_top: float) -> str:
-    reasons = {
-        "temperature": f"temperature {settings.temperature:g} leaves the maximum all the probability",
-        "top_k": f"top_k {settings.top_k} keeps only the maximum",
-        "top_p": f"top_p {settings.top_p} is at or below the top probability ({lowest_top:.4g}) "
-        f"and min_tokens_to_keep is {settings.min_tokens_to_keep}",
-        "min_p": f"min_p {settings.min_p} removes every token but the maximum",
-    }
-    return reasons[name]
-
-
 def _checked_logits(logits: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype: found {np.dtype(dtype)}; allowed are float32 and float64")
+        raise ValueError(f"dtype: expected float32 and float64, got {np.dtype(dtype)}")
     scores = np.asarray(logits, dtype=dtype)
     if scores.ndim == 0 or scores.shape[-1] == 0:
-        raise ValueError(f"logits: found shape {scores.shape}; allowed is (..., V) with V >= 1")
+        raise ValueError(f"logits: expected (..., V) with V >= 1, got shape {scores.shape}")
     if not np.isfinite(scores.max(axis=-1)).all():
-        raise ValueError("logits: found a row that has NaN, +inf or only -inf; every row needs a finite maximum")
+        raise ValueError("logits: expected a finite maximum in every row, got a row that has NaN, +inf or only -inf")
     return scores
 
 
@@ -222,12 +217,13 @@ def _apply(name: str, scores: NDArray[Any], settings: SamplingSettings, history:
 def _repetition_penalty(scores: NDArray[Any], penalty: float, history: ArrayLike | None) -> NDArray[Any]:
     if history is None:
         raise ValueError(
-            "history: found none; repetition_penalty needs the token ids before each position (an empty array if none)"
+            "history: expected the token ids before each position (an empty array if none), since repetition_penalty "
+            "needs them, got none"
         )
     vocabulary = scores.shape[-1]
     ids = np.asarray(history)
     if ids.size and not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"history: found dtype {ids.dtype}; allowed are integer token ids")
+        raise ValueError(f"history: expected integer token ids, got dtype {ids.dtype}")
     ids = np.where((ids < 0) | (ids >= vocabulary), vocabulary, ids).astype(np.int64)
     ids = np.broadcast_to(ids, (*scores.shape[:-1], ids.shape[-1]))
     seen = np.zeros((*scores.shape[:-1], vocabulary + 1), dtype=bool)
@@ -303,8 +299,12 @@ def uniforms(
         ValueError: negative or non-integer arguments, or an unknown purpose.
     """
     fields = {"seed": seed, "prompt": prompt, "repetition": repetition, "position": position}
+    if isinstance(purpose, str) and purpose not in PURPOSES:
+        nearest = difflib.get_close_matches(purpose, PURPOSES, n=1)
+        hint = f" (nearest: {nearest[0]})" if nearest else ""
+        raise ValueError(f"purpose: expected one of {', '.join(PURPOSES)}, got {purpose!r}{hint}")
+    fields["purpose"] = PURPOSES[purpose] if isinstance(purpose, str) else purpose
     counters = [_counter(name, value) for name, value in fields.items()]
-    counters.append(_counter("purpose", _purpose_number(purpose) if isinstance(purpose, str) else purpose))
     state = np.zeros((1,) * max(counter.ndim for counter in counters), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for counter in counters:
@@ -331,31 +331,23 @@ def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
     masses = np.asarray(probs, dtype=np.float64)
     draws = np.asarray(u, dtype=np.float64)
     if not (masses >= 0).all() or not np.isfinite(masses).all():
-        raise ValueError("probs: found a negative, infinite or NaN mass; allowed are finite masses >= 0")
+        raise ValueError("probs: expected finite masses >= 0, got a negative, infinite or NaN mass")
     if not ((draws >= 0) & (draws < 1)).all():
-        raise ValueError("u: found a value outside [0, 1); allowed are uniform numbers in [0, 1)")
+        raise ValueError("u: expected uniform numbers in [0, 1), got a value outside [0, 1)")
     cumulative = np.cumsum(masses, axis=-1)
     total = cumulative[..., -1]
     if not ((total > 0) & np.isfinite(total)).all():
-        raise ValueError("probs: found a row whose total mass is 0 or overflows; there is nothing to draw from")
+        raise ValueError("probs: expected rows with a finite mass above 0, got one whose total is 0 or overflows")
     threshold = np.minimum(draws * total, np.nextafter(total, 0.0))  # u * total rounds up to a subnormal total
     if masses.ndim == 1:
         return np.asarray(np.searchsorted(cumulative, threshold, side="right"), dtype=np.int64)
     return np.asarray((cumulative > threshold[..., None]).argmax(axis=-1), dtype=np.int64)
 
 
-def _purpose_number(purpose: str) -> int:
-    if purpose not in PURPOSES:
-        nearest = difflib.get_close_matches(purpose, PURPOSES, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"purpose: found {purpose!r}; allowed are {', '.join(PURPOSES)}{hint}")
-    return PURPOSES[purpose]
-
-
 def _counter(name: str, value: ArrayLike) -> NDArray[np.uint64]:
     array = np.asarray(value)
     if not np.issubdtype(array.dtype, np.integer) or bool((array < 0).any()):
-        raise ValueError(f"{name}: found {value!r}; allowed are integers from 0 to 2**64 - 1")
+        raise ValueError(f"{name}: expected integers from 0 to 2**64 - 1, got {value!r}")
     return array.astype(np.uint64)
 
 

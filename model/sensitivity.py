@@ -62,8 +62,8 @@ def refuse_more_than_a_chain(name: str, tokens_per_round: ArrayLike, gamma: Arra
     over = omega > drafts + 1 + 1e-9
     if np.any(over):
         raise ValueError(
-            f"{name}: found {omega[over].flat[0]:g} at gamma {drafts[over].flat[0]}, allowed: at most gamma + 1, which "
-            "is all a chain of drafts can commit; counts of draft trees are not covered"
+            f"{name}: expected at most gamma + 1, which is all a chain of drafts can commit, got "
+            f"{omega[over].flat[0]:g} at gamma {drafts[over].flat[0]}; counts of draft trees are not covered"
         )
 
 

@@ -6,9 +6,8 @@
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
 one in which some row accepted everything.  No round is shorter than its verification: an epsilon below 0, which a fit
-gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  This is the only place where any of these
-is computed; `round_times_s` and `speedups` take the types (`RoundCosts`, `Acceptance`), the others plain arrays.
-Everything broadcasts; out come arrays of the broadcast shape.
+gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  These are computed nowhere else;
+`round_times_s` and `speedups` take `RoundCosts` and `Acceptance`, the others plain arrays.  Everything broadcasts.
 
     >>> omega = tokens_per_round_iid(0.8, 5)
     >>> t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=0.04108)
@@ -88,7 +87,7 @@ def accepted_draft_tokens(tokens_per_round: ArrayLike) -> FloatArray:
     """
     omega = numbers("tokens_per_round", tokens_per_round)
     if np.any(omega < 1 - _ROUNDING):
-        raise ValueError(f"tokens_per_round: found {omega.min():g}, allowed: at least 1 (every round commits a token)")
+        raise ValueError(f"tokens_per_round: expected at least 1 (every round commits a token), got {omega.min():g}")
     return np.asarray(omega - 1.0, dtype=np.float64)
 
 
@@ -128,10 +127,7 @@ def round_time_s(
     follows: FloatArray = np.zeros(())
     if np.any(catch_up > 0):
         if full_acceptance is None:
-            raise ValueError(
-                "full_acceptance: found none beside t_draft_catch_up_s, allowed: A_gamma in [0, 1], "
-                "since the catch-up follows fully accepted rounds only"
-            )
+            raise ValueError("full_acceptance: expected A_gamma in [0, 1] beside t_draft_catch_up_s, got none")
         follows = catch_up_probability(full_acceptance, batch_size)
     t_round = _round_time_s(
         times_s("t_draft_total_s", t_draft_total_s),
@@ -143,7 +139,7 @@ def round_time_s(
 
 
 def speedup(tokens_per_round: ArrayLike, *, t_decode_s: ArrayLike, t_round_s: ArrayLike) -> FloatArray:
-    """S = Omega * T_decode / T_round while all rows are active: throughput and per-row rate alike; arguments broadcast.
+    """S = Omega * T_decode / T_round while all rows are active, of throughput and of each row; arguments broadcast.
 
     Theorem 3.8 of Leviathan et al., arXiv 2211.17192, is its case T_verify = T_decode, epsilon = 0.
 
@@ -238,7 +234,7 @@ def _speedup(omega: FloatArray, t_decode_s: FloatArray, t_round_s: FloatArray) -
 
 def _positive(t_round_s: FloatArray) -> FloatArray:
     if bool((t_round_s <= 0).any()):
-        raise ValueError("t_round_s: found a round of no time; allowed are costs that add up to over 0")
+        raise ValueError("t_round_s: expected costs that add up to over 0, got a round of no time")
     return t_round_s
 
 
@@ -267,8 +263,7 @@ def within_limits(t_round_s: ArrayLike, max_itl_s: float | None = None) -> BoolA
 def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None = None) -> IntArray:
     """The gamma of the largest S along the last axis, the smallest among equals: (…, G), (G,) -> (…).
 
-    `allowed` masks candidates out (limits, unknown cells: their S may be NaN); where none is left the answer is 0,
-    plain decoding.  gamma = 0 competes only where it is among `gammas`.
+    `allowed` masks candidates out, whose S may be NaN; where none is left the answer is 0, plain decoding.
 
     Raises:
         ValueError: lengths that differ and for an allowed S that is not a number.
@@ -295,15 +290,15 @@ def nearest_gamma(gamma: int, gammas: Iterable[int]) -> int:
 def _choose(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None, *, tolerance: float) -> IntArray:
     candidates = whole_numbers("gammas", gammas, minimum=0)
     if candidates.ndim != 1 or candidates.size == 0 or np.any(np.diff(candidates) <= 0):
-        raise ValueError(f"gammas: found {candidates.tolist()}, allowed: a rising list of whole numbers")
+        raise ValueError(f"gammas: expected a rising list of whole numbers, got {candidates.tolist()}")
     values = np.asarray(speedups, dtype=np.float64)
     if values.ndim == 0 or values.shape[-1] != candidates.size:
         found = values.shape[-1] if values.ndim else 1
-        raise ValueError(f"speedups: found {found} along the last axis for {candidates.size} gammas, allowed: one each")
+        raise ValueError(f"speedups: expected one for each of {candidates.size} gammas, got {found}")
     if allowed is not None:
         values = np.where(np.asarray(allowed, dtype=np.bool_), values, -np.inf)
     if np.any(np.isnan(values)):
-        raise ValueError("speedups: found NaN, allowed: numbers; mask unknown cells out with `allowed`")
+        raise ValueError("speedups: expected numbers, got NaN; mask unknown cells out with `allowed`")
     top = values.max(axis=-1, keepdims=True)
     first = np.argmax(values >= top * (1.0 - tolerance), axis=-1)
     return np.asarray(np.where(np.isneginf(top[..., 0]), 0, candidates[first]), dtype=np.int64)

@@ -3,47 +3,36 @@
     r = (Σ a / Σ b) / (Σ c / Σ d) − 1
     influence of cluster p on log(1 + r):  f (a_p − A b_p) / Σ a − g (c_p − C d_p) / Σ c,  A = Σ a / Σ b,  C = Σ c / Σ d
 
-The two may be counted over the same clusters (prompts): what one prompt does to both then cancels.  A cluster that only
-one of them has counts for that one.  f and g are √(n / (n − 1)) with the n clusters of their side; the interval is
-Student's, with Satterthwaite's degrees of freedom over the clusters of both, of the first only and of the second only.
+What one cluster (prompt) does to both ratios cancels; one that only one of them has counts for that one.  f and g are
+√(n / (n − 1)) with the n clusters of their side; the interval is Student's, with Satterthwaite's degrees of freedom.
 Nominal 95 % intervals covered the truth in 93.5 to 95.1 % of 1,500 simulated experiments each, 3 to 48 clusters a side.
 
-    error = ratio_error({0: (12.0, 4.0), 1: (9.0, 3.0)}, {0: (11.0, 4.0), 1: (9.0, 3.0)})
-    error.value, error.low, error.high
+    ratio_error({0: (12.0, 4.0), 1: (9.0, 3.0)}, {0: (11.0, 4.0), 1: (9.0, 3.0)}).value
 
 Which γ was fastest among those decoded side by side, and what another one loses against it, block by block.
 
     speed(γ)         = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
     share of best(γ) = speed(γ) / max_γ' speed(γ')              over the same blocks
 
-The largest speed is sought anew in every replicate, so that the interval also covers which γ is the best.  Two
-intervals answer two questions.  *On these prompts*: had they been decoded again, with other coins at other moments?
-Blocks are drawn within each prompt (or batch of prompts).  *On others like them*: prompts are drawn, with all their
-blocks.  Both are widened as few units demand: √(n / (n - 1)) · t / z, with n blocks of a prompt, or n prompts.
-
-    speeds = PairedSpeeds(gammas=(1, 2), committed=…, seconds=…, prompts=…)
-    speeds.best(), speeds.share_of_best(1).half_width
-
-n blocks, G gammas.
+The largest speed is sought anew in every replicate, so that the interval also covers which γ is the best.  *On these
+prompts*, decoded again, blocks are drawn within each prompt (or batch of prompts); *on others like them*, prompts are
+drawn with all their blocks.  Both are widened by √(n / (n - 1)) · t / z, with n blocks of a prompt, or n prompts.
 
 Whether the rounds a decoder counted agree with those the one-pass estimate expects on the very texts it wrote.
 
     z = Σ_p (counted_p − expected_p) / (√P · standard deviation of the differences)          P prompts
 
 Given a text, the expected rounds Σ v_t (`specgauge.model.acceptance.renewal`) are the exact mean of what the decoder
-that wrote it
-would count, so every difference has mean 0.  Prompts are independent; texts of one prompt are added up first.  The
-deviation is estimated, so z is held against Student's t of P − 1 degrees: few prompts prove little, and neither does
+that wrote it would count.  z is held against Student's t of P − 1 degrees: few prompts prove little, and neither does
 the same difference in a few (a tie within rounding flips a greedy draft, and costs that text a round).
 
-    check = round_check(counted, expected)          # both (P,)
-    check.agrees, check.standard_errors, check.p_value
+n blocks, G gammas.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,11 +55,6 @@ class RatioError:
     """The interval; None where one of the two has a single cluster, which says nothing about others."""
     high: float | None
 
-    @property
-    def covers_zero(self) -> bool | None:
-        """Whether the two agree within the interval; None where it is unknown."""
-        return None if self.low is None or self.high is None else holds_zero(self.low, self.high)
-
 
 def holds_zero(low: float, high: float) -> bool:
     """Whether an interval of an error holds 0, but for rounding."""
@@ -86,7 +70,7 @@ def ratio_error(
         ValueError: a confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence: found {confidence:g}; allowed is above 0 and below 1")
+        raise ValueError(f"confidence: expected above 0 and below 1, got {confidence:g}")
     clusters = sorted(first.keys() | second.keys())
     sums = np.array([[*first.get(c, (0.0, 0.0)), *second.get(c, (0.0, 0.0))] for c in clusters]).reshape(-1, 4)
     total = sums.sum(axis=0)
@@ -115,18 +99,16 @@ def _reach(influence: FloatArray, inside: BoolArray, confidence: float) -> float
     from scipy.special import stdtrit
 
     groups = [inside.all(axis=1), inside[:, 0] & ~inside[:, 1], inside[:, 1] & ~inside[:, 0]]
-    parts = [(float((influence[group] ** 2).sum()), int(group.sum())) for group in groups]
-    variance = sum(part for part, _ in parts)
+    variances = [(float((influence[group] ** 2).sum()), int(group.sum())) for group in groups]
+    variance = sum(own for own, _ in variances)
     if variance == 0.0:
         return 0.0
-    freedom = variance**2 / sum(part**2 / max(count - 1, 1) for part, count in parts)
+    freedom = variance**2 / sum(own**2 / max(count - 1, 1) for own, count in variances)
     return float(stdtrit(freedom, 0.5 + confidence / 2)) * math.sqrt(variance)
 
 
 REPLICATES = 2000
 CONFIDENCE = 0.95
-_Shares = Callable[[FloatArray], FloatArray]
-"""The share of the best under weights (R, n) of blocks, (R,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +120,7 @@ class ShareOfBest:
     half_width: float | None
     """Had the same prompts been decoded again; None where none was decoded twice."""
     half_width_of_others: float | None
-    """On other prompts like these, the coins and moments of these blocks included; None with fewer than two."""
+    """On other prompts like these; None with fewer than two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +140,12 @@ class PairedSpeeds:
         shape = (self.prompts.size, len(self.gammas))
         if self.committed.shape != shape or self.seconds.shape != shape or 0 in shape:
             raise ValueError(
-                f"committed: found shapes {self.committed.shape} and {self.seconds.shape} of {self.prompts.size} "
-                f"blocks and {len(self.gammas)} gammas; allowed are (blocks, gammas), one of each at least"
+                f"committed: expected (blocks, gammas), one of each at least, got shapes {self.committed.shape} and "
+                f"{self.seconds.shape} of {self.prompts.size} blocks and {len(self.gammas)} gammas"
             )
         for name, values in (("committed", self.committed), ("seconds", self.seconds)):
             if not (values > 0).all():
-                raise ValueError(f"{name}: found {values.min():g}, allowed: values above 0")
+                raise ValueError(f"{name}: expected values above 0, got {values.min():g}")
 
     def best(self) -> int:
         """The fastest γ, the smaller one of two that are equal."""
@@ -182,12 +164,22 @@ class PairedSpeeds:
             return np.asarray(speeds[:, own] / speeds.max(axis=1), dtype=np.float64)
 
         value = float(shares(np.ones((1, self.prompts.size)))[0])
+
+        def half_width(drawn: tuple[FloatArray, float] | None) -> float | None:
+            """Half the central interval, its spread on the log scale widened by the factor."""
+            if drawn is None:
+                return None
+            low, high = percentile_interval(value * (shares(drawn[0]) / value) ** drawn[1], CONFIDENCE)
+            return (min(1.0, float(high)) - float(low)) / 2
+
         return ShareOfBest(
-            value=value, half_width=self._again(shares, value), half_width_of_others=self._others(shares, value)
+            value=value,
+            half_width=half_width(self._same_prompts()),
+            half_width_of_others=half_width(self._other_prompts()),
         )
 
-    def _again(self, shares: _Shares, value: float) -> float | None:
-        """Half the interval of replicates that draw each prompt's blocks anew."""
+    def _same_prompts(self) -> tuple[FloatArray, float] | None:
+        """Weights (R, n) of replicates that draw each prompt's blocks anew, and the factor that widens them."""
         clusters = [np.flatnonzero(self.prompts == prompt) for prompt in np.unique(self.prompts)]
         fewest = min(cluster.size for cluster in clusters)
         if fewest < 2:
@@ -198,23 +190,17 @@ class PairedSpeeds:
             weights[:, cluster] = generator.multinomial(
                 cluster.size, np.full(cluster.size, 1 / cluster.size), REPLICATES
             )
-        factor = math.sqrt(fewest / (fewest - 1)) * student_over_normal(self.prompts.size - len(clusters), CONFIDENCE)
-        return _half_width(shares(weights), value, factor)
+        freedom = self.prompts.size - len(clusters)
+        return weights, math.sqrt(fewest / (fewest - 1)) * student_over_normal(freedom, CONFIDENCE)
 
-    def _others(self, shares: _Shares, value: float) -> float | None:
-        """Half the interval of replicates that draw prompts with all their blocks."""
+    def _other_prompts(self) -> tuple[FloatArray, float] | None:
+        """The same of replicates that draw prompts with all their blocks."""
         _, prompt_of = np.unique(self.prompts, return_inverse=True)
         count = int(prompt_of.max()) + 1
         if count < 2:
             return None
         drawn = draw_prompts(count, REPLICATES, 0)
-        return _half_width(shares(drawn[:, prompt_of].astype(np.float64)), value, expansion(count, CONFIDENCE))
-
-
-def _half_width(replicates: FloatArray, value: float, factor: float) -> float:
-    """Half the central interval, its spread on the log scale widened by the factor."""
-    low, high = percentile_interval(value * (replicates / value) ** factor, CONFIDENCE)
-    return (min(1.0, float(high)) - float(low)) / 2
+        return drawn[:, prompt_of].astype(np.float64), expansion(count, CONFIDENCE)
 
 
 LEAST_P_VALUE = math.erfc(4.0 / math.sqrt(2.0))
@@ -237,11 +223,6 @@ class RoundCheck:
     agrees: bool
     """False when chance hardly makes such a difference (or it has no error) and it is more than rounding."""
 
-    @property
-    def relative_difference(self) -> float | None:
-        """counted / expected − 1; None without an expected round."""
-        return self.counted / self.expected - 1 if self.expected > 0 else None
-
     def warning(self) -> str | None:
         """One line for the report when they disagree, else None."""
         if self.agrees:
@@ -263,7 +244,7 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
     counts, means = whole_numbers("counted", counted, minimum=0), numbers("expected", expected)
     if counts.ndim != 1 or counts.shape != means.shape or counts.size == 0:
         raise ValueError(
-            f"rounds: found shapes {counts.shape} and {means.shape}; allowed are equal ones, of at least one prompt"
+            f"rounds: expected equal ones, of at least one prompt, got shapes {counts.shape} and {means.shape}"
         )
     differences = counts - means
     total, expected_rounds, prompts = float(differences.sum()), float(means.sum()), int(counts.size)
@@ -290,9 +271,3 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
         p_value=p_value,
         agrees=agrees,
     )
-
-
-def rounds_by_prompt(prompts: ArrayLike) -> dict[int, int]:
-    """Rounds of each prompt, from the prompt of every recorded round (R,)."""
-    numbers_, counts = np.unique(np.asarray(prompts, dtype=np.int64), return_counts=True)
-    return {int(number): int(count) for number, count in zip(numbers_, counts, strict=True)}

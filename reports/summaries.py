@@ -72,8 +72,7 @@ def acceptance_curves(
 
 def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> AcceptanceCurve:
     gamma = max(config.grid.gamma)
-    rule, drawn = setting.acceptance_rule, setting.draft_sampling
-    rounds = texts.rounds(rule, drawn, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens)
+    rounds = texts.rounds(setting, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens)
     omega = finite_or_none(rounds.tokens_per_round()[0])
     low, high = _intervals(rounds, config)
     return AcceptanceCurve(
@@ -83,7 +82,7 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
         low=low,
         high=high,
         tokens_per_round=omega,
-        alpha_overlap=alpha_overlap(texts.overlaps(rule, drawn)),
+        alpha_overlap=alpha_overlap(texts.overlaps(setting)),
         alpha_accepted=alpha_judged(rounds.accepted, rounds.tested),
         alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
         if omega is not None and 1 <= omega <= gamma + 1

@@ -9,19 +9,11 @@
     undecided           otherwise
 
 Runs are comparable in the pairs and sampling settings that mean the same in both: the same models, the same chain.
-Machines, releases and types of weights may differ, that is what a comparison is for; what differs is told. Acceptance
-is comparable over the same prompts only, so without them only plain decoding is compared. Each replicate of a ratio
-draws the same prompts in both runs, and the blocks of each run by themselves: block 2 of one run has nothing to do
-with block 2 of another.
+Machines, releases and types of weights may differ, and are told. Acceptance is comparable over the same prompts only;
+without them only plain decoding is compared. Each replicate of a ratio draws the same prompts in both runs, and the
+blocks of each run by themselves: block 2 of one run has nothing to do with block 2 of another.
 
-    comparison = compare(Run.open(a), Run.open(b))
-    print(comparison_text(comparison))
-
-What of two runs can be compared: pairs and sampling settings that mean the same in both, the same prompts. No torch.
-
-names, reasons = comparable_pairs(first.config, second.config)      # and why other pairs are left out
-other_texts_of(first, second, "qwen")                               # why acceptance cannot be compared, or ""
-list(differences(first, second))                                    # what differs and need not be the same
+    print(comparison_text(compare(Run.open(a), Run.open(b))))
 """
 
 from __future__ import annotations
@@ -38,7 +30,6 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
-from specgauge.model.text_table import text_table
 from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.predictions import TOO_SHORT
 from specgauge.sweeps.analysis.settings import RunSetting
@@ -46,29 +37,29 @@ from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.store.rundir import PROMPTS, Run
 from specgauge.sweeps.store.schema import machine_of
+from specgauge.sweeps.text_table import text_table
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
-    from specgauge.sweeps.store.rundir import Run
+
+
+TOLERANCE = 0.01
+PLAIN, SPECULATIVE, SPEEDUP = "plain", "speculative", "speed-up"
 
 
 def comparable_pairs(first: Config, second: Config) -> tuple[list[str], list[str]]:
     """Names of the pairs that mean the same in both, and why others do not."""
-    others = {pair.name: pair for pair in second.pairs}
+    pairs, others = ({pair.name: pair for pair in config.pairs} for config in (first, second))
     names, reasons = [], []
-    for pair in first.pairs:
-        other = others.get(pair.name)
-        if other is None:
-            reasons.append(f"pair {pair.name} is only in the first")
-            continue
-        differing = _model_difference(pair, other)
-        if differing is None:
-            names.append(pair.name)
+    for name, pair in pairs.items():
+        if name not in others:
+            reasons.append(f"pair {name} is only in the first")
+        elif differing := _model_difference(pair, others[name]):
+            reasons.append(f"pair {name} has another {differing}")
         else:
-            reasons.append(f"pair {pair.name} has another {differing}")
-    reasons += [f"pair {name} is only in the second" for name in others if name not in {p.name for p in first.pairs}]
-    return names, reasons
+            names.append(name)
+    return names, reasons + [f"pair {name} is only in the second" for name in others if name not in pairs]
 
 
 def _model_difference(pair: PairConfig, other: PairConfig) -> str | None:
@@ -84,18 +75,16 @@ def _model_difference(pair: PairConfig, other: PairConfig) -> str | None:
 
 def comparable_settings(first: Config, second: Config) -> tuple[set[str], list[str]]:
     """Names of the sampling settings that mean the same in both, and why others do not."""
-    others = {sampling.name: settings_of(sampling) for sampling in second.sampling}
+    mine, others = ({one.name: settings_of(one) for one in config.sampling} for config in (first, second))
     names, reasons = set(), []
-    for sampling in first.sampling:
-        if sampling.name not in others:
-            reasons.append(f"sampling {sampling.name} is only in the first")
-        elif others[sampling.name] != settings_of(sampling):
-            reasons.append(f"sampling {sampling.name} means another chain in the second")
+    for name, settings in mine.items():
+        if name not in others:
+            reasons.append(f"sampling {name} is only in the first")
+        elif others[name] != settings:
+            reasons.append(f"sampling {name} means another chain in the second")
         else:
-            names.add(sampling.name)
-    mine = {sampling.name for sampling in first.sampling}
-    reasons += [f"sampling {name} is only in the second" for name in others if name not in mine]
-    return names, reasons
+            names.add(name)
+    return names, reasons + [f"sampling {name} is only in the second" for name in others if name not in mine]
 
 
 def other_texts_of(first: Run, second: Run, pair: str) -> str:
@@ -120,11 +109,8 @@ def differences(first: Run, second: Run) -> Iterator[str]:
         two = now[name]
         if one != two:
             yield f"{name}: {one}, {two}"
-    others = {pair.name: pair for pair in second.config.pairs}
-    for pair in first.config.pairs:
-        other = others.get(pair.name)
-        if other is None:
-            continue
+    shared = [(one, two) for one in first.config.pairs for two in second.config.pairs if one.name == two.name]
+    for pair, other in shared:
         if pair.threads != other.threads:
             yield f"pair {pair.name}, threads: {first.config.threads_of(pair)}, {second.config.threads_of(other)}"
         for role in ("target", "draft"):
@@ -132,10 +118,6 @@ def differences(first: Run, second: Run) -> Iterator[str]:
             for field in one:
                 if field in two and one[field] != two[field]:
                     yield f"pair {pair.name}, {role} {field}: {one[field]}, {two[field]}"
-
-
-TOLERANCE = 0.01
-PLAIN, SPECULATIVE, SPEEDUP = "plain", "speculative", "speed-up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +152,6 @@ class Comparison:
     tolerance: float
     confidence: float
     differences: tuple[str, ...]
-    """What differs between the runs, such as the machine or a version."""
     left_out: tuple[str, ...]
     """What cannot be compared, each with the reason."""
     cells: tuple[CellRatios, ...]
@@ -184,11 +165,9 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
             named), or a damaged file.
     """
     if first.path.resolve() == second.path.resolve():
-        raise ValueError(
-            f"{second.path}: found the same run twice, allowed: two runs, such as before and after a change"
-        )
+        raise ValueError(f"{second.path}: expected two runs, such as before and after a change, got the same run twice")
     if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance: found {tolerance:g}, allowed: above 0 and below 1, such as 0.01")
+        raise ValueError(f"tolerance: expected above 0 and below 1, such as 0.01, got {tolerance:g}")
     names, left_out = comparable_pairs(first.config, second.config)
     settings, more = comparable_settings(first.config, second.config)
     left_out += more
@@ -201,7 +180,8 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     ]
     shared = [key for key in figures[0] if key in figures[1]]
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
-    left_out += _without_rounds([key for key in shared if key.pair not in other_texts], *figures)
+    same_texts = [key for key in shared if key.pair not in other_texts]
+    left_out += _without_rounds("first", same_texts, figures[0]) + _without_rounds("second", same_texts, figures[1])
     one_sided = {key: why for key in shared if (why := _one_sided(figures[0][key], figures[1][key]))}
     left_out += [f"{key.label}: {why}; only plain decoding is compared" for key, why in one_sided.items()]
     if not shared:
@@ -210,17 +190,12 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
             + ("; ".join(left_out) or "they have no batch size, context and mode in common that both measured")
         )
     confidence = min(run.config.precision.confidence for run in (first, second))
-    cells = [
-        _cell_ratios(
-            key,
-            figures[0][key],
-            figures[1][key],
-            is_plain_alone=key.pair in other_texts or key in one_sided,
-            tolerance=tolerance,
-            confidence=confidence,
-        )
-        for key in shared
-    ]
+    cells = []
+    for key in shared:
+        first_own, second_own = (own[key] for own in figures)
+        is_plain_alone = key.pair in other_texts or key in one_sided
+        ratios = _ratios(first_own, second_own, tolerance, confidence, is_plain_alone=is_plain_alone)
+        cells.append(CellRatios(**asdict(key), ratios=tuple(ratios)))
     return Comparison(
         first=str(first.path),
         second=str(second.path),
@@ -293,60 +268,40 @@ def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[Sett
     return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
-def _without_rounds(
-    shared: Sequence[SettingPoint], first: Mapping[SettingPoint, _Figures], second: Mapping[SettingPoint, _Figures]
-) -> list[str]:
+def _without_rounds(which: str, shared: Sequence[SettingPoint], own: Mapping[SettingPoint, _Figures]) -> list[str]:
     """Cells in which only plain decoding can be compared."""
-    found = []
-    for which, figures in (("first", first), ("second", second)):
-        missing = [key for key in shared if figures[key].speculative is None]
-        if missing:
-            found.append(
-                f"speculative decoding of {_count(missing)}, not known in the {which}, such as {missing[0].label}: "
-                f"{figures[missing[0]].trouble}"
-            )
-    return found
+    missing = [key for key in shared if own[key].speculative is None]
+    known = f"speculative decoding of {_count(missing)}, not known in the {which}"
+    return [f"{known}, such as {missing[0].label}: {own[missing[0]].trouble}"] if missing else []
 
 
 def _count(keys: Sequence[SettingPoint]) -> str:
     return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
-def _cell_ratios(
-    key: SettingPoint, first: _Figures, second: _Figures, *, is_plain_alone: bool, tolerance: float, confidence: float
-) -> CellRatios:
-    ratios = [_ratio(PLAIN, first.plain, second.plain, None, None, tolerance, confidence)]
+def _ratios(
+    first: _Figures, second: _Figures, tolerance: float, confidence: float, *, is_plain_alone: bool
+) -> Iterator[Ratio]:
+    def ratio(figure: str, one: FloatArray, two: FloatArray, gammas: tuple[int | None, int | None]) -> Ratio:
+        count = min(one.size, two.size)
+        low, high = map(finite_or_none, percentile_interval(two[1:count] / one[1:count], confidence))
+        return Ratio(
+            figure=figure,
+            first=float(one[0]),
+            second=float(two[0]),
+            ratio=float(two[0] / one[0]),
+            low=low,
+            high=high,
+            verdict=verdict(low, high, tolerance=tolerance),
+            gamma_first=gammas[0],
+            gamma_second=gammas[1],
+        )
+
+    yield ratio(PLAIN, first.plain, second.plain, (None, None))
     if not is_plain_alone and first.speculative is not None and second.speculative is not None:
         gammas = first.gamma, second.gamma
-        ratios.append(_ratio(SPECULATIVE, first.speculative, second.speculative, *gammas, tolerance, confidence))
-        speedups = first.speculative / first.plain, second.speculative / second.plain
-        ratios.append(_ratio(SPEEDUP, *speedups, *gammas, tolerance, confidence))
-    return CellRatios(**asdict(key), ratios=tuple(ratios))
-
-
-def _ratio(
-    figure: str,
-    first: FloatArray,
-    second: FloatArray,
-    gamma_first: int | None,
-    gamma_second: int | None,
-    tolerance: float,
-    confidence: float,
-) -> Ratio:
-    count = min(first.size, second.size)
-    low, high = percentile_interval(second[1:count] / first[1:count], confidence)
-    ends = finite_or_none(low), finite_or_none(high)
-    return Ratio(
-        figure=figure,
-        first=float(first[0]),
-        second=float(second[0]),
-        ratio=float(second[0] / first[0]),
-        low=ends[0],
-        high=ends[1],
-        verdict=verdict(*ends, tolerance=tolerance),
-        gamma_first=gamma_first,
-        gamma_second=gamma_second,
-    )
+        yield ratio(SPECULATIVE, first.speculative, second.speculative, gammas)
+        yield ratio(SPEEDUP, first.speculative / first.plain, second.speculative / second.plain, gammas)
 
 
 def verdict(low: float | None, high: float | None, *, tolerance: float) -> str:
@@ -367,32 +322,21 @@ def comparison_text(comparison: Comparison) -> str:
     """The cells in a table, what differs and what was left out before it."""
     rows = []
     for cell in comparison.cells:
-        label = cell.label
         for ratio in cell.ratios:
             unit = "×" if ratio.figure == SPEEDUP else "tokens/s"
+            sides = (ratio.first, ratio.gamma_first), (ratio.second, ratio.gamma_second)
+            shown = [f"{value:.4g} {unit}{'' if gamma is None else f' (γ = {gamma})'}" for value, gamma in sides]
             interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-            rows.append(
-                (
-                    label,
-                    ratio.figure,
-                    f"{ratio.first:.4g} {unit}{_at(ratio.gamma_first)}",
-                    f"{ratio.second:.4g} {unit}{_at(ratio.gamma_second)}",
-                    f"{ratio.ratio:.3f}{interval}",
-                    ratio.verdict,
-                )
-            )
-            label = ""
+            label = cell.label if ratio.figure == PLAIN else ""
+            rows.append((label, ratio.figure, *shown, f"{ratio.ratio:.3f}{interval}", ratio.verdict))
     lines = [f"first:  {comparison.first}", f"second: {comparison.second}"]
     lines += [f"differs: {one}" for one in comparison.differences]
     lines += [f"left out: {one}" for one in comparison.left_out]
-    lines += ["", text_table(("cell", "figure", "first", "second", "second / first", "verdict"), rows)]
     lines += [
+        "",
+        text_table(("cell", "figure", "first", "second", "second / first", "verdict"), rows),
         "",
         f"same: within ± {100 * comparison.tolerance:g} %; intervals are of {100 * comparison.confidence:g} %, over "
         f"blocks and prompts",
     ]
     return "\n".join(lines)
-
-
-def _at(gamma: int | None) -> str:
-    return "" if gamma is None else f" (γ = {gamma})"

@@ -12,8 +12,7 @@ A run decoded its cells at every γ of the grid (the shipped configuration `proo
                   on average, and in no cell is the interval of that error wholly beyond ± 3 %
 
 Speeds of two γ are compared over the texts that all γ wrote in a block: each text is the target's, whatever γ wrote it,
-so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as
-timed.
+so the tokens and rounds that its own acceptance makes expect of each γ are set against that γ's rounds as timed.
 
 Where acceptance was forced by coin the texts are not the target's: such cells prove the cost alone, and say so.
 
@@ -93,13 +92,12 @@ class CellProof:
     choice: ShareOfBest | None
     """Measured speed at the recommended γ over that at the best measured one; None with the reason below."""
     no_choice: str
-    """Why nothing can be said of the choice; empty where it can."""
     tokens: int
     """Fewest tokens of any arm."""
     why_not_lossless: str = ""
     """Empty where the texts are the target's."""
     policies: tuple[PolicyProof, ...] = ()
-    """Those decoded."""
+    """Those decoded whose texts are the target's and whose prompts were recorded."""
 
 
 def prove(run: Run) -> Iterator[CellProof]:
@@ -110,9 +108,8 @@ def prove(run: Run) -> Iterator[CellProof]:
     """
     predictions = predict(run)
     if not predictions.validation:
-        remedy = (
-            "give the configuration a validate section" if run.config.validation is None else "run it again, it goes on"
-        )
+        no_section = run.config.validation is None
+        remedy = "give the configuration a validate section" if no_section else "run it again, it goes on"
         raise ValueError(f"{run.path}: nothing was decoded end to end; {remedy}")
     decoded = AnalysedRun.read(run).decoded
     recommended = {cell_of(entry): entry["recommended_gamma"] for entry in predictions.recommendations}
@@ -122,8 +119,18 @@ def prove(run: Run) -> Iterator[CellProof]:
         rows = [row for row in predictions.validation if cell_of(row) == cell]
         if blocks and rows:
             proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[cell])
-            policies = [row for row in predictions.policies if cell_of(row) == cell]
-            yield replace(proof, policies=tuple(_policy_proofs(policies)))
+            policies = [
+                PolicyProof(
+                    policy=row["policy"],
+                    speedup_measured=row["speedup_measured"],
+                    error=row["error"],
+                    low=row["error_low"],
+                    high=row["error_high"],
+                )
+                for row in predictions.policies
+                if cell_of(row) == cell and row["lossless"] and row["error"] is not None
+            ]
+            yield replace(proof, policies=tuple(policies))
 
 
 def _cell(
@@ -141,6 +148,15 @@ def _cell(
     chosen = next((row for row in rows if row["gamma"] == gamma), None)
     row = chosen if chosen is not None else best
     lossy = next((row["why_not_lossless"] or "no reason is known" for row in rows if not row["lossless"]), "")
+    no_choice = ""
+    if lossy:
+        no_choice = f"not lossless: {lossy}"
+    elif gamma is None:
+        no_choice = "nothing recommended"
+    elif chosen is None:
+        no_choice = f"γ = {gamma} is recommended and was not decoded"
+    elif speeds is None:
+        no_choice = "no block has every γ"
     low, high = row["acceptance_error_low"], row["acceptance_error_high"]
     return CellProof(
         label=f"{run.path.name}: {key.pair}, {key.sampling}, batch {key.batch_size}, context {key.start_context}",
@@ -152,33 +168,10 @@ def _cell(
         recommended_gamma=gamma,
         best_gamma=best["gamma"],
         choice=None if chosen is None or speeds is None or lossy else speeds.share_of_best(chosen["gamma"]),
-        no_choice=_no_choice(gamma, lossy, is_decoded=chosen is not None, is_compared=speeds is not None),
+        no_choice=no_choice,
         tokens=min(row["tokens"] for row in rows),
         why_not_lossless=lossy,
     )
-
-
-def _policy_proofs(rows: Iterable[Mapping[str, Any]]) -> Iterator[PolicyProof]:
-    """Of those whose texts are the target's and whose prompts were recorded."""
-    for row in rows:
-        if row["lossless"] and row["error"] is not None:
-            yield PolicyProof(
-                policy=row["policy"],
-                speedup_measured=row["speedup_measured"],
-                error=row["error"],
-                low=row["error_low"],
-                high=row["error_high"],
-            )
-
-
-def _no_choice(gamma: int | None, why_not_lossless: str, *, is_decoded: bool, is_compared: bool) -> str:
-    if why_not_lossless:
-        return f"not lossless: {why_not_lossless}"
-    if gamma is None:
-        return "nothing recommended"
-    if not is_decoded:
-        return f"γ = {gamma} is recommended and was not decoded"
-    return "" if is_compared else "no block has every γ"
 
 
 def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> PairedSpeeds | None:
@@ -187,14 +180,14 @@ def measured_speeds(blocks: Sequence[CountedBlock], requests: pd.DataFrame) -> P
     blocks: its rounds with all rows active, as counted and timed; requests: its rows of requests.parquet. Where a
     block's texts say what to expect of every γ, that is used in place of what was counted.
     """
-    by_place = {(block.block, block.gamma): block for block in blocks}
+    by_block = {(block.block, block.gamma): block for block in blocks}
     gammas = sorted({block.gamma for block in blocks})
     numbers = sorted({block.block for block in blocks})
-    shared = [number for number in numbers if all((number, gamma) in by_place for gamma in gammas)]
+    shared = [number for number in numbers if all((number, gamma) in by_block for gamma in gammas)]
     committed, seconds, prompts = [], [], []
     for number in shared:
         own = requests[requests["block"] == number]
-        counted = [by_place[number, gamma] for gamma in gammas]
+        counted = [by_block[number, gamma] for gamma in gammas]
         tokens = np.array([block.tokens_per_round * block.rounds for block in counted])
         rounds = np.array([block.rounds for block in counted], dtype=np.float64)
         speculating = own[own["gamma"] > 0]
@@ -235,6 +228,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     if not cells:
         return [cost]
     inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
+    policies = [one for cell in cells for one in cell.policies]
     return [
         cost,
         Verdict(
@@ -243,7 +237,7 @@ def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
             holds=bool(inside) and sum(inside) >= LEAST_SHARE_INSIDE * len(inside),
         ),
         _of_choices(cells),
-        *_of_policies([one for cell in cells for one in cell.policies]),
+        *([_of_policies(policies)] if policies else []),
     ]
 
 
@@ -268,12 +262,10 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     )
 
 
-def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:
-    if not policies:
-        return
+def _of_policies(policies: Sequence[PolicyProof]) -> Verdict:
     errors = np.abs([one.error for one in policies])
     beyond = sum(one.is_beyond for one in policies)
-    yield Verdict(
+    return Verdict(
         label=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
         f"{100 * MOST_POLICY_ERROR:g}), {100 * errors.max():.2f} % at worst; beyond {100 * MOST_POLICY_ERROR:g} % with "
         f"the whole interval in {beyond} of {len(policies)} (in none)",
@@ -282,11 +274,10 @@ def _of_policies(policies: Sequence[PolicyProof]) -> Iterator[Verdict]:
 
 
 def _choice_text(cell: CellProof, choice: ShareOfBest) -> str:
-    widths = (
+    here, elsewhere = (
         "an unknown error" if width is None else f"± {100 * width:.1f}"
         for width in (choice.half_width, choice.half_width_of_others)
     )
-    here, elsewhere = widths
     return (
         f"γ = {cell.recommended_gamma} has {100 * choice.value:.1f} % of γ = {cell.best_gamma} ({here} on these "
         f"prompts, {elsewhere} on others like them)"
@@ -313,10 +304,8 @@ def proof_text(cells: Sequence[CellProof]) -> str:
 
 def main(arguments: Iterable[str]) -> int:
     """Check the runs named and print what was found."""
-    parser = argparse.ArgumentParser(
-        prog="python -m specgauge.sweeps.proof",
-        description=(__doc__ or "").partition("\n")[0],
-    )
+    description = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m specgauge.sweeps.proof", description=description)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run directory")
     paths: list[Path] = parser.parse_args([*arguments]).runs
     try:

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
@@ -26,8 +27,6 @@ from specgauge.sweeps.analysis.predictions import recommendation
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
-
-_TITLE = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +54,7 @@ class Recommendations:
         return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
 
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none.
-
-        It is another γ where others were asked for, where a latency limit moved the recommendation, or where ε did,
-        which is known once the γ were decoded.
-        """
+        """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none."""
         gamma, here = entry["recommended_gamma"], self._decoded.get(cell_of(entry))
         return here[nearest_gamma(gamma, here)] if here and gamma is not None else None
 
@@ -151,25 +146,35 @@ def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
 
 def _out_of_reach(t_round_s: float, t_decode_s: float, max_itl_s: float) -> str:
     """Why no γ keeps a limit on the time between tokens, and whether plain decoding does."""
-    plain = f"a plain step takes {1e3 * t_decode_s:.4g} ms"
+    too = ", which is over it too" if t_decode_s > max_itl_s else ""
     return (
-        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.4g} ms; {plain}"
-        f"{', which is over it too' if t_decode_s > max_itl_s else ''}"
+        f"no gamma keeps the limit: the shortest round takes {1e3 * t_round_s:.4g} ms; a plain step takes "
+        f"{1e3 * t_decode_s:.4g} ms{too}"
     )
 
 
 def recommendations_json(answers: Recommendations) -> str:
-    """The recommendations as one strict-JSON object: `recommendations`, `max_itl_s`, `confidence`, `warnings`, and
+    """The recommendations as one strict-JSON object.
 
-    `label`: that of every known speed-up, null where they differ or have none (each recommendation has its own);
-    `validation`: what decoding end to end found, null where nothing was decoded. Each recommendation has
-    `speedup_measured` (value, low, high) and `speedup_whole` (prefills and ragged ends included), null where its γ was
-    not decoded.
+    `label` is that of every known speed-up, null where they differ or have none; `validation` is null where nothing was
+    decoded, as are `speedup_measured` and `speedup_whole` (prefills and ragged ends included) of a γ that was not.
     """
     labels = {_label(entry) for entry in answers.entries if _is_known(entry)}
     summary = answers.summary
+    ends = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
+    entries = []
+    for entry in answers.entries:
+        row = answers.measured(entry)
+        entries.append(
+            {
+                **entry,
+                "label": _label(entry),
+                "speedup_measured": None if row is None else {name: row[column] for name, column in ends.items()},
+                "speedup_whole": None if row is None else row["speedup_whole"],
+            }
+        )
     content = {
-        "recommendations": [dict(entry) | _more(answers, entry) for entry in answers.entries],
+        "recommendations": entries,
         "max_itl_s": answers.max_itl_s,
         "confidence": answers.confidence,
         "label": labels.pop() if len(labels) == 1 else None,
@@ -177,16 +182,6 @@ def recommendations_json(answers: Recommendations) -> str:
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _more(answers: Recommendations, entry: Mapping[str, Any]) -> dict[str, Any]:
-    row = answers.measured(entry)
-    names = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
-    return {
-        "label": _label(entry),
-        "speedup_measured": None if row is None else {name: row[column] for name, column in names.items()},
-        "speedup_whole": None if row is None else row["speedup_whole"],
-    }
 
 
 def _is_known(entry: Mapping[str, Any]) -> bool:
@@ -201,14 +196,10 @@ def _label(entry: Mapping[str, Any]) -> str | None:
 def recommendations_text(answers: Recommendations) -> str:
     """The recommendations in lines, grouped by pair and sampling, warnings after them."""
     lines: list[str] = []
-    title = ""
-    for entry in answers.entries:
-        heading = title_text(entry)
-        if heading != title:
-            lines += [*([""] if lines else []), heading]
-            title = heading
-        lines.append(f"  {entry_text(entry, answers.confidence, answers.nearest_measured(entry))}")
-    lines += ["", *_reliability(answers)]
+    for heading, entries in groupby(answers.entries, title_text):
+        shown = (entry_text(entry, answers.confidence, answers.nearest_measured(entry)) for entry in entries)
+        lines += [heading, *(f"  {line}" for line in shown), ""]
+    lines += _reliability(answers)
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
     if answers.warnings:
@@ -219,9 +210,7 @@ def recommendations_text(answers: Recommendations) -> str:
 
 
 def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
-    """What decoding gave, on how many texts, with its interval where there are enough of them; its γ where it is not
-    this one.
-    """
+    """What decoding gave, on how many texts, with its interval where it has one; its γ where it is another."""
     other = "" if row["gamma"] == gamma else f"γ = {row['gamma']} "
     texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
     on = "" if texts is None else f" on {texts} {'text' if texts == 1 else 'texts'}"
@@ -239,7 +228,6 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
     known = [entry for entry in answers.entries if _is_known(entry)]
     optimistic = sum(_label(entry) is not None for entry in known)
     summary = answers.summary
-    unvalidated = "no speed-up was validated end to end"
     if summary is not None:
         yield f"{summary.text()}."
     shown = [row for entry in answers.entries if (row := answers.nearest_measured(entry)) is not None]
@@ -250,9 +238,9 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
         )
     if not optimistic:
         if summary is None:
-            yield f"{unvalidated.capitalize()}."
+            yield "No speed-up was validated end to end."
     elif optimistic == len(known):
-        yield f"S is {OPTIMISTIC}{'' if summary else f'; {unvalidated}'}."
+        yield f"S is {OPTIMISTIC}{'' if summary else '; no speed-up was validated end to end'}."
     else:
         yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} cells."
 
@@ -264,13 +252,9 @@ def run_text(run: Run) -> str:
 
 def title_text(entry: Mapping[str, Any]) -> str:
     """Pair and sampling setting; what is the plain case is left out."""
-    pair, mode, sampling, draft_sampling, rule = (str(entry[name]) for name in _TITLE)
-    extras = [
-        *([f"{mode} mode"] if mode != "eager" else []),
-        *([f"{draft_sampling} draft"] if draft_sampling != "same" else []),
-        *([f"{rule} rule"] if rule != "ratio" else []),
-    ]
-    return ", ".join([f"pair {pair}", f"sampling {sampling}", *extras])
+    plain = {"mode": ("eager", "mode"), "draft_sampling": ("same", "draft"), "acceptance_rule": ("ratio", "rule")}
+    extras = [f"{entry[name]} {what}" for name, (usual, what) in plain.items() if entry[name] != usual]
+    return ", ".join([f"pair {entry['pair']}", f"sampling {entry['sampling']}", *extras])
 
 
 def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[str, Any] | None = None) -> str:

@@ -18,16 +18,19 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
 from specgauge.model.replay.rounds import ReplayCosts
-from specgauge.model.text_table import printable, rounded, text_table
 from specgauge.sweeps.analysis.analysed import AnalysedRun
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_tuned
+from specgauge.sweeps.text_table import printable, rounded, text_table
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
+_POLICY_FIGURES = (
+    "speedup", "over_best_fixed", "gap_closed_by_start", "gap_closed_oracle", "mean_gamma", "switches_per_round",
+)  # fmt: skip
 NO_COSTS = "no round was timed here"
 FEW_PROMPTS = "one prompt cannot both tune and test; record at least two"
 
@@ -77,14 +80,9 @@ def replay_run(
         t_look_s = None if tuned_cell is None else tuned_cell.t_look_s
         costs = replay_costs(cell, t_overhead_s, t_look_s or 0.0)
         result, reason = _replayed(run, setting, costs, cell.cell.context, replicates, makers)
+        key = setting.columns(cell.cell)
         replayed.append(
-            ReplayedCell(
-                key=setting.columns(cell.cell),
-                result=result,
-                reason=reason,
-                t_overhead_s=t_overhead_s,
-                t_look_s=t_look_s,
-            )
+            ReplayedCell(key=key, result=result, reason=reason, t_overhead_s=t_overhead_s, t_look_s=t_look_s)
         )
     return replayed
 
@@ -105,18 +103,8 @@ def _replayed(
     texts = replayed_texts(run, setting, context=context, gamma_max=costs.gamma_max)
     if len(set(texts.prompts.tolist())) < 2:
         return None, FEW_PROMPTS
-    config = run.config
-    return (
-        replay(
-            texts,
-            costs,
-            makers=makers,
-            replicates=replicates,
-            confidence=config.precision.confidence,
-            seed=config.seed,
-        ),
-        "",
-    )
+    confidence, seed = run.config.precision.confidence, run.config.seed
+    return replay(texts, costs, makers=makers, replicates=replicates, confidence=confidence, seed=seed), ""
 
 
 def _label(key: Mapping[str, Any]) -> str:
@@ -148,10 +136,9 @@ def replays_text(replays: list[ReplayedCell]) -> str:
 
 
 def _cell_text(cell: ReplayedCell) -> str:
-    heading = _label(cell.key)
     result = cell.result
     if result is None:
-        return f"{heading}\n  nothing replayed: {cell.reason}"
+        return f"{_label(cell.key)}\n  nothing replayed: {cell.reason}"
     share = f"{result.confidence:.0%}"
     rows = [
         [
@@ -168,20 +155,13 @@ def _cell_text(cell: ReplayedCell) -> str:
         for name, policy in sorted(result.policies.items(), key=lambda item: -item[1].speedup.value)
     ]
     intervals = [name for figure in ("S", "to fixed", "gap: start", "gap: run") for name in (figure, share)]
-    columns = ["policy", *intervals, "mean gamma", "switches"]
-    return "\n".join(
-        [
-            heading,
-            f"  {result.prompts} prompts; S of the best fixed gamma, {result.best_fixed_gamma}: "
-            f"{result.best_fixed_speedup:.4g}; of the loop at gamma 0: {result.loop_speedup:.4g}; of the bounds: start "
-            f"{result.bound_by_start_speedup:.4g}, run {result.bound_oracle_speedup:.4g}",
-            text_table(columns, rows),
-        ]
+    summary = (
+        f"  {result.prompts} prompts; S of the best fixed gamma, {result.best_fixed_gamma}: "
+        f"{result.best_fixed_speedup:.4g}; of the loop at gamma 0: {result.loop_speedup:.4g}; of the bounds: start "
+        f"{result.bound_by_start_speedup:.4g}, run {result.bound_oracle_speedup:.4g}"
     )
-
-
-def _as_mapping(closed: Interval | None) -> dict[str, float | None] | None:
-    return None if closed is None else asdict(closed)
+    table = text_table(["policy", *intervals, "mean gamma", "switches"], rows)
+    return "\n".join([_label(cell.key), summary, table])
 
 
 def _gap(closed: Interval | None) -> tuple[float | None, str]:
@@ -217,12 +197,8 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     entry["label"] = OPTIMISTIC if cell.t_overhead_s is None else None
     entry["policies"] = {
         name: {
-            "speedup": asdict(policy.speedup),
-            "over_best_fixed": asdict(policy.over_best_fixed),
-            "gap_closed_by_start": _as_mapping(policy.gap_closed_by_start),
-            "gap_closed_oracle": _as_mapping(policy.gap_closed_oracle),
-            "mean_gamma": policy.mean_gamma,
-            "switches_per_round": policy.switches_per_round,
+            figure: asdict(value) if isinstance(value := getattr(policy, figure), Interval) else value
+            for figure in _POLICY_FIGURES
         }
         for name, policy in result.policies.items()
     }

@@ -1,10 +1,9 @@
 """Acceptance of lookups over the target's own texts: what is proposed at every start, and how far the text agrees.
 
-A lookup's proposals go on from where the round started, so they are recorded by start: at each position of a text, what
-a round that starts there would be offered (up to γ_max tokens), how many of them the text goes on with, and how many
-tokens of its end were matched.  Given the text that is certain.  One forward of the target over the text adds its
-probability of each token and of the first proposal that fails, from which the mean of every run follows
-(`specgauge.model.acceptance.lookups`).
+Recorded at each position of a text: what a round that starts there would be offered (up to γ_max tokens), how many of
+them the text goes on with, and how many tokens of its end were matched, all certain given the text; and, from one
+forward of the target, its probability of each token and of the first proposal that fails, from which the mean of every
+run follows (`specgauge.model.acceptance.lookups`).
 
     frame = measure_lookups(target, NgramConfig(), texts, settings, gamma_max=6, batch_size=8, chunk=128)
 
@@ -70,12 +69,9 @@ def starts_of(text: Text, ngram: NgramConfig, gamma_max: int) -> Iterator[Start]
         proposals, size = index.lookup(committed, gamma_max)
         ahead = text.tokens[position + 1 :]
         pairs = zip(proposals, ahead, strict=False)
-        matching = next((run for run, (draft, token) in enumerate(pairs) if draft != token), None)
-        if matching is None:
-            run = min(len(proposals), len(ahead))
-            yield Start(proposed=len(proposals), matching=run, ngram=size, rejected=None)
-        else:
-            yield Start(proposed=len(proposals), matching=matching, ngram=size, rejected=proposals[matching])
+        run = next((at for at, (draft, token) in enumerate(pairs) if draft != token), min(len(proposals), len(ahead)))
+        rejected = proposals[run] if run < min(len(proposals), len(ahead)) else None
+        yield Start(proposed=len(proposals), matching=run, ngram=size, rejected=rejected)
         committed.append(ahead[0])
 
 

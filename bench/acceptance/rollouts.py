@@ -1,8 +1,8 @@
 """Draft chains off the target's path: what a draft says of itself after a token of its own that will be rejected.
 
-A policy that reads the draft's signals while it drafts does not know yet that a draft was rejected.  A teacher-forced
-pass has those signals on the target's path only.  So from sampled positions u of the target's texts a chain is followed
-that begins with a draft that is rejected there, given that the target wrote y:
+A policy that reads the draft's signals does not know yet that a draft was rejected, and a teacher-forced pass has those
+signals on the target's path only.  So from sampled positions u of the target's texts a chain is followed that begins
+with a draft that is rejected there, given that the target wrote y:
 
     ratio rule      drawn from the normalised (draft − target)₊         where draft[y] < target[y]
     match rule      drawn from the draft without y                      where draft[y] < 1

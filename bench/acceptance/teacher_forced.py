@@ -1,10 +1,9 @@
 """Acceptance from one teacher-forced pass over the target's own texts.
 
-For exact speculative sampling, given that the target emitted y at a position, the draft's proposal was accepted there
-with probability min(1, draft[y] / target[y]).  One forward of each model over a text therefore gives the acceptance at
-every position, for every γ at once.  Both distributions come out of the same sampling chain, with the history at each
-position being the prompt and what was emitted before it.  What comes out is one row per position, from which every
-acceptance rule derives (`specgauge.model.acceptance.recorded`); nothing depends on γ.
+Given that the target emitted y at a position, the draft's proposal was accepted there with probability
+min(1, draft[y] / target[y]).  One forward of each model over a text therefore gives the acceptance at every position,
+for every γ at once: one row per position, from which every acceptance rule derives
+(`specgauge.model.acceptance.recorded`).  Both distributions come out of the same sampling chain and history.
 
     frame = measure_acceptance(target, draft, texts, settings, batch_size=8, chunk=128)
 

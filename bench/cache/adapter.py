@@ -3,10 +3,8 @@
 No other module knows the cache interface.  `BufferLayer` stores what a layer computes in buffers of ours, `run_model`
 is the forward over them, and the questions to a configuration are here as well.
 
-The attention registered here takes rows of their own lengths.  transformers' own scaled-dot-product path builds its
-masks from one cache length and copies grouped key/value heads whenever a mask is present.  Here the mask arrives
-ready-made (one row of it per sequence) and grouped heads are folded into the query length, so that verifying γ+1 tokens
-reads the key/value cache once.
+The attention registered here takes rows of their own lengths: the mask arrives ready-made, and grouped heads are folded
+into the query length, so that verifying γ+1 tokens reads the key/value cache once, where transformers copies them.
 
 Shapes: B batch, H query heads, K key/value heads, N new tokens, S slots, D head size, V vocabulary.
 """

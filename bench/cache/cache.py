@@ -8,9 +8,8 @@ The mask and the position of every new token are computed once a forward, from t
     logits = forward(model, cache, tokens)            # writes, then moves every row's length by tokens.shape[1]
     cache.set_lengths(lengths)                        # roll back
 
-A forward here is eager, over the narrowest views that hold the rows.  Caches of a model in another mode
-(`specgauge.bench.models.static_graphs`) run theirs over static shapes, but for prompts: those are `prefill`ed eagerly
-in every mode.
+A forward here is eager, over the narrowest views that hold the rows.  Caches of a model in another mode run theirs over
+static shapes (`specgauge.bench.models.static_graphs`); prompts are `prefill`ed eagerly in every mode.
 
 Shapes: B batch, N new tokens, S cached tokens (view), K key/value heads, D head size, V vocabulary.
 """

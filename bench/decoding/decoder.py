@@ -7,12 +7,11 @@ the sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the
 the same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index,
 purpose).
 
-A policy may choose γ from round to round, one for all rows, and stop a round's drafting where the draft's own signals
-say so; the distribution stays the target's.  What a policy does may follow from all rows, so that a row then equals its
-own batch of one in distribution; token for token only where γ does not depend on the batch.
+A policy chooses γ from round to round, one for all rows, and may stop a round's drafting by the draft's own signals; a
+row then equals its own batch of one in distribution, token for token only where γ does not depend on the batch.
 
     decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=0)
-    decoded = decoder.run(prompts, gamma=4, max_new_tokens=64, prompt_numbers=range(len(prompts)))
+    decoded = decoder.run(PromptBatch(prompts=prompts, numbers=[0, 1], max_new_tokens=64), gamma=4)
 
 Token index 0 is the token the target samples at the end of its prefill.  Shapes: B rows, G drafts, V vocabulary.
 """
@@ -30,7 +29,15 @@ from torch import Tensor
 from specgauge.bench.cache.cache import RowCache
 from specgauge.bench.decoding.drafters import Drafter, EarlyStopCheck, EarlyStopChecks, ModelDrafter, Proposal
 from specgauge.bench.decoding.plain import Interleavable, first_logits, new_rows, uninterrupted
-from specgauge.bench.decoding.records import Decoded, GammaLimit, NonFiniteLogitsError, RoundTimes, Row, RowRound
+from specgauge.bench.decoding.records import (
+    Decoded,
+    GammaLimit,
+    NonFiniteLogitsError,
+    PromptBatch,
+    RoundTimes,
+    Row,
+    RowRound,
+)
 from specgauge.bench.decoding.sampling import Draws, History, draw
 from specgauge.bench.decoding.verification import RowOutcome, Verifier, verify_block
 from specgauge.bench.models.pair import LoadedModel
@@ -44,14 +51,13 @@ from specgauge.model.sampling import SamplingSettings
 class Batch:
     """The rows of a static batch, what they are decoded with, and what has been recorded."""
 
+    given: PromptBatch
     rows: list[Row]
     cache: RowCache
     draws: Draws
     history: History | None
     reads_signals: bool
     """Whether the policy is asked after every draft."""
-    max_new_tokens: int
-    repetition: int
     edge: Any = None
     """The mark where the next round starts."""
     records: list[RowRound] = field(default_factory=list)
@@ -99,7 +105,7 @@ class Batch:
                 )
             )
         return Decoded(
-            texts=[row.text(self.repetition) for row in self.rows if row.ended is not None],
+            texts=[row.text(self.given.repetition) for row in self.rows if row.ended is not None],
             rows=self.records,
             times=times,
             prefill_target_s=clock.elapsed_s(marks[0], marks[1]),
@@ -123,17 +129,10 @@ class SpeculativeDecoder:
         forced_rates: float | Sequence[float] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take a target, a drafter and a chain.
+        """Take a target, a drafter, and the sampling chain of both.
 
-        Args:
-            target: writes the texts.
-            drafter: proposes.
-            settings: the sampling chain of both.
-            seed: every uniform is a function of it.
-            acceptance_rule: ``ratio`` or ``match``.
-            forced_rates: accept at one rate, or at one for each place of a round, whatever the models say; the texts
-                are then not the target's.
-            clock: that of the models' devices unless given.
+        forced_rates: accept at one rate, or at one for each place of a round, whatever the models say; the texts are
+        then not the target's.
 
         Raises:
             ValueError: an unknown rule, or a rate outside [0, 1].
@@ -150,25 +149,11 @@ class SpeculativeDecoder:
         )
 
     @torch.inference_mode()
-    def rounds(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        gamma: int | GammaPolicy,
-        max_new_tokens: int,
-        prompt_numbers: Sequence[int],
-        repetition: int = 0,
-    ) -> Interleavable[Decoded]:
-        """Decode, a round at a time, until every row met an end token or ``max_new_tokens``.
+    def rounds(self, given: PromptBatch, *, gamma: int | GammaPolicy) -> Interleavable[Decoded]:
+        """Decode a batch, a round at a time, until every row met an end token or its length.
 
-        The first step goes up to the first round.  The drafter has one batch at a time.
-
-        Args:
-            prompts: B prompts.
-            gamma: a number, or a policy, begun anew; one that reads signals is asked after every draft.
-            max_new_tokens: most tokens of a text.
-            prompt_numbers: (B,) the prompts' numbers, of which uniforms are a function.
-            repetition: likewise.
+        The first step goes up to the first round.  A policy is begun anew; one that reads signals is asked after every
+        draft.  The drafter has one batch at a time.
 
         Raises:
             ValueError: no prompt, an empty one, one without room in the target's context or with an id that the target
@@ -177,8 +162,7 @@ class SpeculativeDecoder:
         """
         policy = FixedPolicy(gamma=gamma) if isinstance(gamma, int) else gamma
         choice = policy.begin()
-        most_drafts = choice.gamma if policy.reads_signals else None
-        batch = self._begin(prompts, max_new_tokens, prompt_numbers, repetition, round_drafts=most_drafts)
+        batch = self._begin(given, choice.gamma if policy.reads_signals else None)
         forced = self.verifier.rates is not None
         self.clock.synchronize()
         marks = [self.clock.mark()]
@@ -187,7 +171,7 @@ class SpeculativeDecoder:
             self.clock.synchronize()
             marks.append(self.clock.mark())
             if any(batch.active):
-                self.drafter.start(batch.committed, max_new_tokens)
+                self.drafter.start(batch.committed, given.max_new_tokens)
             self.clock.synchronize()
             marks.append(self.clock.mark())
             batch.edge = marks[-1]
@@ -213,41 +197,20 @@ class SpeculativeDecoder:
         if gamma and isinstance(self.drafter, ModelDrafter):
             self.drafter.compile(batch_size=batch_size, prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens)
 
-    def _begin(
-        self,
-        prompts: Sequence[Sequence[int]],
-        max_new_tokens: int,
-        numbers: Sequence[int],
-        repetition: int,
-        *,
-        round_drafts: int | None = None,
-    ) -> Batch:
-        """The batch before anything ran; ValueError where it cannot run.
-
-        round_drafts: most drafts of the first round of a policy that reads signals; None for all other policies.
-        """
-        rows = new_rows(self.target, prompts, numbers, max_new_tokens)
-        longest = max(row.prompt_tokens for row in rows)
+    def _begin(self, given: PromptBatch, round_drafts: int | None) -> Batch:
+        """The batch before anything ran; ``round_drafts`` are those of a first round that reads signals."""
+        rows, device = new_rows(self.target, given), self.target.device
         history = None
         if self.settings.repetition_penalty != 1.0:
-            history = History(len(rows), self.verifier.vocabulary, self.target.device)
-        draws = Draws(
-            self.verifier.purposes(),
-            seed=self.seed,
-            prompts=numbers,
-            repetition=repetition,
-            tokens=max_new_tokens,
-            device=self.target.device,
-            round_drafts=round_drafts,
-        )
+            history = History(len(rows), self.verifier.vocabulary, device)
+        purposes = self.verifier.purposes()
         return Batch(
+            given=given,
             rows=rows,
-            cache=self.target.new_cache(batch_size=len(rows), tokens=longest + max_new_tokens),
-            draws=draws,
+            cache=self.target.new_cache(batch_size=len(rows), tokens=given.longest + given.max_new_tokens),
+            draws=Draws(purposes, given, seed=self.seed, device=device, round_drafts=round_drafts),
             reads_signals=round_drafts is not None,
             history=history,
-            max_new_tokens=max_new_tokens,
-            repetition=repetition,
         )
 
     def _first_token(self, batch: Batch) -> None:
@@ -264,7 +227,7 @@ class SpeculativeDecoder:
             if fault:
                 raise NonFiniteLogitsError(self.target.name, row.prompt, 0)
         for row, (token, _) in zip(rows, found, strict=True):
-            row.commit([token], self.target.eos_token_ids, batch.max_new_tokens)
+            row.commit([token], self.target.eos_token_ids, batch.given.max_new_tokens)
 
     def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
         """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
@@ -305,19 +268,19 @@ class SpeculativeDecoder:
         stamps.append(self.clock.mark())
 
         self._refuse_faults(rows, outcomes, positions)
-        tops, entropies = _signals(proposal)
+        tops, entropies = proposal.signals()
         records = []
         for index, row in enumerate(rows):
             if not active[index]:
                 continue
             context, drafted, run = len(row.committed) - 1, proposal.drafted[index], outcomes[index].accepted
             tokens = [*proposed[index][:run], outcomes[index].following]
-            emitted = row.commit(tokens, self.target.eos_token_ids, batch.max_new_tokens)
+            emitted = row.commit(tokens, self.target.eos_token_ids, batch.given.max_new_tokens)
             records.append(
                 RowRound(
                     round=len(batch.rounds),
                     prompt=row.prompt,
-                    repetition=batch.repetition,
+                    repetition=batch.given.repetition,
                     position=positions[index],
                     context=context,
                     gamma_asked=asked,
@@ -349,11 +312,11 @@ class SpeculativeDecoder:
 
     def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
         """Each row's γ in force, 0 where it has ended, and what set it."""
-        limits = [
-            self.gamma_in_force(asked, len(row.committed) - 1, batch.max_new_tokens - row.emitted) for row in batch.rows
-        ]
         return [
-            (gamma if row.ended is None else 0, limit) for row, (gamma, limit) in zip(batch.rows, limits, strict=True)
+            self.gamma_in_force(asked, len(row.committed) - 1, batch.given.max_new_tokens - row.emitted)
+            if row.ended is None
+            else (0, "asked")
+            for row in batch.rows
         ]
 
     def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, check: EarlyStopCheck | None) -> Proposal:
@@ -362,11 +325,3 @@ class SpeculativeDecoder:
             return Proposal.of_none(len(gammas), self.target.device)
         uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
         return self.drafter.propose(batch.committed, gammas, uniforms, check)
-
-
-def _signals(proposal: Proposal) -> tuple[list[list[float]], list[list[float]]]:
-    """(largest probabilities, entropies) by row; empty lists where the drafter kept none."""
-    empty: list[list[float]] = [[] for _ in proposal.drafted]
-    if proposal.top_probs is None or proposal.entropies_nats is None:
-        return empty, empty
-    return proposal.top_probs.tolist(), proposal.entropies_nats.tolist()

@@ -76,6 +76,12 @@ class Proposal:
     match_lengths: list[int] | None = None
     """Tokens of each row's end that a lookup found earlier in the text, 0 for none; None for other drafters."""
 
+    def signals(self) -> tuple[list[list[float]], list[list[float]]]:
+        """(largest probabilities, entropies) by row; empty lists where none were kept."""
+        if self.top_probs is None or self.entropies_nats is None:
+            return [[] for _ in self.drafted], [[] for _ in self.drafted]
+        return self.top_probs.tolist(), self.entropies_nats.tolist()
+
     @staticmethod
     def of_none(rows: int, device: torch.device) -> Proposal:
         """No draft in any row."""
@@ -125,11 +131,8 @@ class Drafter(Protocol):
     ) -> Proposal:
         """Draft up to ``gammas[b]`` tokens after each row's committed tokens, one of them above 0.
 
-        Args:
-            committed: prompt and text of each row.
-            gammas: (B,) most drafts of each row.
-            uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.
-            check: asked after every draft, which then waits for the device where a model drafts.
+        uniforms: (B, G) on any device, G the largest γ; None where everything is greedy.  check: asked after every
+        draft, which then waits for the device where a model drafts.
         """
 
     def keep(self, committed: Sequence[Sequence[int]], accepted: Sequence[int]) -> None:
@@ -150,13 +153,9 @@ class ModelDrafter:
         draft_sampling: DraftSampling = "same",
         signals: bool = False,
     ) -> None:
-        """Take a draft.
+        """Take a draft and the sampling chain.
 
-        Args:
-            draft: proposes.
-            settings: the sampling chain.
-            draft_sampling: ``greedy`` proposes the argmax, whatever the temperature.
-            signals: keep confidence and entropy of every step.
+        draft_sampling: ``greedy`` proposes the argmax, whatever the temperature.  signals: keep those of every step.
         """
         self.draft, self.settings, self.signals = draft, settings, signals
         self.name, self.vocabulary_rows = draft.name, draft.vocabulary_rows
@@ -201,9 +200,8 @@ class ModelDrafter:
         Needed rows fit into the context.  The others move along, over places they keep nothing in afterwards.
         """
         sizes = [len(row) for row in committed]
-        behind = max(
-            size - length for size, length, need in zip(sizes, self.cache.lengths, needed, strict=True) if need
-        )
+        lags = [size - length for size, length in zip(sizes, self.cache.lengths, strict=True)]
+        behind = max(lag for lag, need in zip(lags, needed, strict=True) if need)
         shortest = min(size for size, need in zip(sizes, needed, strict=True) if need)
         count = min(behind, shortest)
         if behind > shortest:  # a row lags by more than another's whole text: bring all up to a common block
@@ -383,17 +381,15 @@ def _wanted(offered: Sequence[int], matched: Sequence[int], check: EarlyStopChec
 class NgramDrafter:
     """Prompt lookup: go on as the text did after the latest earlier occurrence of its last tokens.
 
-    The longest match of ``longest`` down to ``shortest`` tokens counts.  A continuation that reaches the text's end
-    goes on with what it has copied, so that a text that repeats itself is repeated.  Every proposal is certain.
-    Each row's n-grams are kept in an index that grows with the text: a round costs what it committed, not the whole
-    text.
+    The longest match counts.  A continuation that reaches the text's end goes on with what it has copied, so that a
+    text that repeats itself is repeated.  Each row has an index, so that a round costs what it committed.
     """
 
     name = "ngram"
     vocabulary_rows = 0
 
     def __init__(self, *, longest: int = 3, shortest: int = 1) -> None:
-        """Take the sizes.
+        """Match ``longest`` down to ``shortest`` tokens.
 
         Raises:
             ValueError: not 1 <= shortest <= longest.

@@ -1,13 +1,12 @@
 """Plain decoding in batches, a step at a time: the texts acceptance is measured on, and the baseline of speculation.
 
-Rows of different prompts decode together in one cache with a length per row; every draw is a function of (seed, prompt,
-repetition, token index), so that a row's text is the same alone and in any batch.
+Rows of different prompts decode together; every draw is a function of (seed, prompt, repetition, token index), so that
+a row's text is the same alone and in any batch.
 
     texts = generate_plain(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1, 2])
 
-Decodings can be interleaved, a round of one and then of another, so that a machine that drifts hits all alike.  Such a
-decoding is a generator: after every round it yields how far it is, in tokens of a text, and it returns what it found.
-It is sent whether time was spent elsewhere meanwhile, so that its clock leaves that out.
+Decodings can be interleaved, so that a machine that drifts hits all alike.  Such a decoding is a generator: after every
+round it yields how far it is, in tokens of a text, is sent whether time was spent elsewhere, and returns what it found.
 
     found = interleave({"plain": plain_steps(…), "speculate:3": decoder.rounds(…)})
 
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.records import NonFiniteLogitsError, Row, Text
+from specgauge.bench.decoding.records import NonFiniteLogitsError, PromptBatch, Row, Text
 from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, next_tokens, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
@@ -56,8 +55,7 @@ def uninterrupted(decode: Callable[Arguments, Interleavable[Result]]) -> Callabl
 def interleave(decodings: Mapping[str, Interleavable[Result]]) -> dict[str, Result]:
     """Run all to their ends; the next round is always that of the shortest text, the first named where equal.
 
-    All are thus at the same place of their texts at any time, whatever a round of each commits.  Each first step, up to
-    the first yield, runs in the order given.  An exception of one ends all.
+    Each first step, up to the first yield, runs in the order given.  An exception of one ends all.
     """
     reached: dict[str, float] = {}
     found: dict[str, Result] = {}
@@ -156,17 +154,9 @@ class PlainDecoded:
 
 @torch.inference_mode()
 def plain_steps(
-    model: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    max_new_tokens: int,
-    seed: int,
-    prompt_numbers: Sequence[int],
-    repetition: int = 0,
-    clock: Clock | None = None,
+    model: LoadedModel, batch: PromptBatch, settings: SamplingSettings, *, seed: int, clock: Clock | None = None
 ) -> Interleavable[PlainDecoded]:
-    """Decode one static batch until every row ended by an end-of-text token or at ``max_new_tokens``, step by step.
+    """Decode one static batch until every row ended by an end-of-text token or at its length, step by step.
 
     The first step goes up to the first token.
 
@@ -174,20 +164,13 @@ def plain_steps(
         ValueError: an empty prompt, one with an id the model does not have, or without room in the model's context.
         NonFiniteLogitsError: an active row has logits that are not numbers.
     """
-    rows = new_rows(model, prompts, prompt_numbers, max_new_tokens)
+    rows, prompts, max_new_tokens = new_rows(model, batch), batch.prompts, batch.max_new_tokens
     clock = clock_for(model.device) if clock is None else clock
-    cache = model.new_cache(batch_size=len(rows), tokens=max(row.prompt_tokens for row in rows) + max_new_tokens)
+    cache = model.new_cache(batch_size=len(rows), tokens=batch.longest + max_new_tokens)
     seen = None
     if settings.repetition_penalty != 1.0:
         seen = seen_tokens(*pad_right(prompts, 0, model.device), model.vocabulary_rows)
-    draws = Draws(
-        [] if settings.temperature == 0.0 else ["token"],
-        seed=seed,
-        prompts=prompt_numbers,
-        repetition=repetition,
-        tokens=max_new_tokens,
-        device=model.device,
-    )
+    draws = Draws([] if settings.temperature == 0.0 else ["token"], batch, seed=seed, device=model.device)
     clock.synchronize()
     edge, stamps, active = clock.mark(), [], []
     logits = first_logits(model, cache, prompts)
@@ -222,7 +205,7 @@ def plain_steps(
         PlainStep(position=index, active_rows=active[index], t_step_s=t_step_s)
         for index, t_step_s in enumerate(steps_s, start=1)
     ]
-    return PlainDecoded(texts=[row.text(repetition) for row in rows], prefill_s=prefill_s, steps=steps)
+    return PlainDecoded(texts=[row.text(batch.repetition) for row in rows], prefill_s=prefill_s, steps=steps)
 
 
 decode_plain = uninterrupted(plain_steps)
@@ -239,32 +222,23 @@ def generate_plain(
     repetition: int = 0,
 ) -> list[Text]:
     """The texts of `plain_steps`, decoded without a break; raises as that does."""
-    return decode_plain(
-        model,
-        prompts,
-        settings,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        prompt_numbers=prompt_numbers,
-        repetition=repetition,
-    ).texts
+    batch = PromptBatch(prompts=prompts, numbers=prompt_numbers, max_new_tokens=max_new_tokens, repetition=repetition)
+    return decode_plain(model, batch, settings, seed=seed).texts
 
 
-def new_rows(
-    model: LoadedModel, prompts: Sequence[Sequence[int]], numbers: Sequence[int], max_new_tokens: int
-) -> list[Row]:
+def new_rows(model: LoadedModel, batch: PromptBatch) -> list[Row]:
     """The rows of a batch before anything is written.
 
     Raises:
         ValueError: no prompt, no new token, or a prompt that `check_prompt` refuses.
     """
-    if not prompts:
+    if not batch.prompts:
         raise ValueError("prompts: expected one or more to decode, got none")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens: expected 1 or more, got {max_new_tokens}")
+    if batch.max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens: expected 1 or more, got {batch.max_new_tokens}")
     rows = []
-    for number, prompt in zip(numbers, prompts, strict=True):
-        check_prompt(model, prompt, max_new_tokens, number)
+    for number, prompt in zip(batch.numbers, batch.prompts, strict=True):
+        check_prompt(model, prompt, batch.max_new_tokens, number)
         rows.append(Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt)))
     return rows
 

@@ -5,9 +5,7 @@
     accepted drafts per round = Σ accepted / rounds          bonus excluded
     ε = Σ (t_accept_s + t_rest_s) / rounds
 
-Accepted over drafted is not the acceptance rate: drafts after a rejection never met the accept–reject test.  A token
-drawn from NaN or infinite logits is not the model's, so whatever draws or scores looks for them first and raises
-`NonFiniteLogitsError`.
+Accepted over drafted is not the acceptance rate: drafts after a rejection never met the accept–reject test.
 """
 
 from __future__ import annotations
@@ -22,6 +20,21 @@ from torch import Tensor
 EndReason = Literal["eos", "length"]
 GammaLimit = Literal["asked", "tokens_left", "target_context", "draft_context"]
 """What set γ in force: what was asked for, or the limit that allowed less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptBatch:
+    """Prompts to decode together; uniforms are a function of their numbers and of the repetition."""
+
+    prompts: Sequence[Sequence[int]]
+    numbers: Sequence[int]
+    max_new_tokens: int
+    repetition: int = 0
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(len(prompt) for prompt in self.prompts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +182,8 @@ def broken_logits(logits: Tensor) -> Tensor:
 def refuse_places(model: str, texts: Sequence[Text], broken: Tensor, start: int) -> None:
     """Refuse the first text with a broken place.
 
-    Args:
-        model: who it is in the message.
-        texts: B texts.
-        broken: (B, N) places start … start + N − 1 of the texts, filling beyond their ends left out; place t is the
-            distribution of token t + 1.
-        start: the first place.
+    broken (B, N): places start … start + N − 1 of B texts, filling beyond their ends left out; place t is the
+    distribution of token t + 1.
 
     Raises:
         NonFiniteLogitsError: there is one.

@@ -8,10 +8,9 @@ convention for greedy decoding: a one-hot distribution at the lowest index of th
     tokens = draw(probs, uniforms)
 
 Every uniform is a function of (seed, prompt, repetition, token index, purpose), so a row draws the same numbers alone
-and in any batch; what was drawn for a place that a rejection cut off decided nothing and may be drawn again.  Not so
-where a policy reads the drafts' signals: a draft that is cut off then has a say in how many are made later, and its
-uniform must not come back as that of another draft.  There the drafts of a round have uniforms of their own, by the
-round's first token index and the draft's place in the round.
+and in any batch.  Where a policy reads the drafts' signals, a draft that a rejection cut off has a say in how many are
+made later, and its uniform must not come back as that of another: there the drafts of a round have uniforms of their
+own, by the round's first token index and the draft's place in the round.
 
 Shapes: B rows, T token indices, V vocabulary; (..., V) logits and probabilities; ``seen`` marks the tokens of the
 history, (..., V) boolean.
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.model.sampling import PURPOSES, SamplingSettings, uniforms
 
 _NUCLEUS_TOKENS = 1024
@@ -89,11 +89,10 @@ def _keep_top_p_sorted(logits: Tensor, top_p: float, min_tokens_to_keep: int) ->
 
 
 def _keep_nucleus(logits: Tensor, top_p: float, min_tokens_to_keep: int, ranks: int) -> Tensor:
-    """The same from the ``ranks`` most probable tokens alone, which a processor finds ten times sooner than the order.
+    """The same from the ``ranks`` most probable tokens alone, found ten times sooner than the order.
 
-    A token stays while the mass from it down to the least probable is above 1 − top_p; of tokens that tie for the last
-    place those of higher index stay.  Rows go through the whole order where these ranks do not reach that far, or where
-    rounding could decide who is the last.
+    A token stays while the mass from it down to the least probable is above 1 − top_p; of ties for the last place those
+    of higher index stay.  Rows go through the whole order where the ranks do not reach, or rounding could decide.
     """
     rows = logits.reshape(-1, logits.shape[-1])
     probs = rows.softmax(dim=-1)
@@ -224,21 +223,19 @@ class Draws:
     def __init__(
         self,
         purposes: Sequence[str],
+        batch: PromptBatch,
         *,
         seed: int,
-        prompts: Sequence[int],
-        repetition: int,
-        tokens: int,
         device: torch.device,
         round_drafts: int | None = None,
     ) -> None:
-        """Compute the uniforms of ``tokens`` token indices.
+        """Compute the uniforms of a batch's token indices.
 
         round_drafts: where no two rounds may share a draft's uniform, for how many drafts a round to begin with.
         """
-        rows, indices = np.asarray(prompts, dtype=np.int64)[:, None], np.arange(tokens, dtype=np.int64)
-        self._given = (seed, rows, repetition, indices)
-        self._last, self._device = tokens - 1, device
+        tokens = np.arange(batch.max_new_tokens, dtype=np.int64)
+        self._given = (seed, np.asarray(batch.numbers, dtype=np.int64)[:, None], batch.repetition, tokens)
+        self._last, self._device = batch.max_new_tokens - 1, device
         own = self._uniforms([PURPOSES[purpose] for purpose in purposes])
         self._tables: dict[str, Tensor] = dict(zip(purposes, own, strict=True))
         self._of_rounds: Tensor | None = None

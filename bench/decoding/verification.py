@@ -8,8 +8,7 @@ that differs is replaced by it (distribution and losslessness: `specgauge.model.
 
     accepted, following = accept_by_ratio(drafts, draft_probs, target_probs, drafted, accept_uniforms, follow_uniforms)
 
-Everything that is decided about a block stays on the device until it comes back as one small table, so that a round
-waits for the device once.
+A round waits for the device once: what is decided about a block comes back as one small table.
 
 Shapes: B rows, G drafts a row, N = G + 1 tokens fed, V vocabulary (the larger of both models').  ``drafted`` (B,)
 counts a row's real drafts, at most G.

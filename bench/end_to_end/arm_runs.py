@@ -3,9 +3,8 @@
     run = run_of_decoded("speculate:4", decoded)        # or run_of_plain(plain)
     run.requests[0].seconds, run.rounds[0].t_draft_s
 
-The plain loop's steps are rounds without drafts.  Times in seconds; a batch's stand in each of its rows.
-
-Too many caches end in an exception on a device and in a killed process on a host, so memory is asked before:
+The plain loop's steps are rounds without drafts.  Times in seconds; a batch's stand in each of its rows.  Memory is
+asked before, since too many caches end in a killed process on a host:
 
     caches_fit(pair, arms=9, batch_size=4, tokens=320, limit=8 << 30)
 """

@@ -1,11 +1,10 @@
 """What transformers' own generation needs for the same prompts: plain, and assisted by the same draft at a fixed γ.
 
-A user without specgauge would call `generate`; a loop of ours that is slower than that would flatter speculation.  So
-the model is handed back for the call: transformers' own attention and cache, the model's generation settings put aside
-for the sampling chain alone, and everything restored afterwards, whatever happened.
+A user without specgauge would call `generate`; a loop of ours that is slower than that would flatter speculation.  For
+the call the model has transformers' own attention and cache, and the sampling chain as its only generation settings.
 
-    plain = generate_with_transformers(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1])
-    assisted = assisted_with_transformers(target, draft, prompt, settings, gamma=4, max_new_tokens=64, seed=0, …)
+    plain = generate_with_transformers(target, batch, settings, seed=0)
+    assisted = generate_with_transformers(target, batch_of_one, settings, seed=0, draft=draft, gamma=4)
     assisted.decode_tokens / assisted.decode_s          # tokens a second after the first step
 
 Greedy texts are those of `specgauge.bench.decoding.plain`, but for ties within rounding.  Drawn texts have the same
@@ -15,9 +14,9 @@ after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding.plain import new_rows
-from specgauge.bench.decoding.records import Row, Text
+from specgauge.bench.decoding.records import PromptBatch, Text
 from specgauge.bench.models.load_errors import quiet_loading
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
@@ -101,74 +100,18 @@ def processor_chain(settings: SamplingSettings) -> LogitsProcessorList:
     return chain
 
 
-def generate_with_transformers(
-    target: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    settings: SamplingSettings,
-    *,
-    max_new_tokens: int,
-    seed: int,
-    prompt_numbers: Sequence[int],
-    repetition: int = 0,
-    clock: Clock | None = None,
-) -> Generated:
-    """`target.model.generate` over one batch of prompts of equal length.
-
-    Raises:
-        ValueError: no prompt, an empty one, prompts of several lengths, or no room in the target's context.
-    """
-    rows = new_rows(target, prompts, prompt_numbers, max_new_tokens)
-    return _generate(target, None, rows, settings, 0, max_new_tokens, seed, repetition, clock)
-
-
-def assisted_with_transformers(
-    target: LoadedModel,
-    draft: LoadedModel,
-    prompt: Sequence[int],
-    settings: SamplingSettings,
-    *,
-    gamma: int,
-    max_new_tokens: int,
-    seed: int,
-    prompt_number: int,
-    repetition: int = 0,
-    clock: Clock | None = None,
-) -> Generated:
-    """`target.model.generate` with the draft as its assistant: γ drafts in every round, and no early stop.
-
-    One prompt at a time, as transformers assists no batch.
-
-    Raises:
-        ValueError: γ below 1, an empty prompt, or no room in the target's context.
-    """
-    if gamma < 1:
-        raise ValueError(f"gamma: expected 1 or more where generation is assisted, got {gamma}")
-    rows = new_rows(target, [prompt], [prompt_number], max_new_tokens)
-    return _generate(target, draft, rows, settings, gamma, max_new_tokens, seed, repetition, clock)
-
-
-@dataclass
-class _Marks:
-    """A mark after every step, and how many tokens each row had then, the prompt included."""
-
-    clock: Clock
-    marks: list[Any] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-
-    def take(self, length: int) -> None:
-        """One step has ended."""
-        self.marks.append(self.clock.mark())
-        self.lengths.append(length)
+Marks = list[tuple[int, Any]]
+"""After every step: tokens that each row had then, the prompt included, and a mark of the clock."""
 
 
 class _Steps(StoppingCriteria):
     """Told of every token of the plain loop; never stops, and does not wait for the device."""
 
-    def __init__(self, marks: _Marks) -> None:
-        self.marks = marks
+    def __init__(self, marks: Marks, clock: Clock) -> None:
+        self.marks, self.clock = marks, clock
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:  # noqa: ARG002
-        self.marks.take(input_ids.shape[1])
+        self.marks.append((input_ids.shape[1], self.clock.mark()))
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
@@ -178,31 +121,42 @@ class _Rounds(BaseStreamer):
     Some releases ask the stopping criteria about drafts, too, so those cannot count rounds.
     """
 
-    def __init__(self, marks: _Marks) -> None:
-        self.marks, self.tokens = marks, 0
+    def __init__(self, marks: Marks, clock: Clock) -> None:
+        self.marks, self.clock, self.tokens = marks, clock, 0
 
     def put(self, value: Any) -> None:
         """(L,) or (1, L) tokens: the prompt, then a round's."""
         is_prompt = self.tokens == 0
         self.tokens += value.shape[-1]
         if not is_prompt:
-            self.marks.take(self.tokens)
+            self.marks.append((self.tokens, self.clock.mark()))
 
     def end(self) -> None:
         """Nothing is left to do."""
 
 
-def _generate(
+def generate_with_transformers(
     target: LoadedModel,
-    draft: LoadedModel | None,
-    rows: Sequence[Row],
+    batch: PromptBatch,
     settings: SamplingSettings,
-    gamma: int,
-    max_new_tokens: int,
+    *,
     seed: int,
-    repetition: int,
-    clock: Clock | None,
+    draft: LoadedModel | None = None,
+    gamma: int = 0,
+    clock: Clock | None = None,
 ) -> Generated:
+    """`target.model.generate` over one batch of prompts of equal length.
+
+    With a draft as its assistant: γ drafts in every round, and no early stop, over one prompt, as transformers assists
+    no batch.
+
+    Raises:
+        ValueError: no prompt, an empty one, prompts of several lengths, no room in the target's context, or γ below 1
+            where generation is assisted.
+    """
+    if draft is not None and gamma < 1:
+        raise ValueError(f"gamma: expected 1 or more where generation is assisted, got {gamma}")
+    rows = new_rows(target, batch)
     lengths = sorted({row.prompt_tokens for row in rows})
     if len(lengths) > 1:
         raise ValueError(
@@ -211,20 +165,21 @@ def _generate(
         )
     clock = clock or clock_for(target.device, *([] if draft is None else [draft.device]))
     ids = torch.tensor([row.committed for row in rows], device=target.device)
-    marks, model, ends = _Marks(clock), target.model, list(target.eos_token_ids)
+    marks: Marks = []
+    model, ends = target.model, list(target.eos_token_ids)
     options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "logits_processor": processor_chain(settings)}
     assistant: dict[str, Any] = {}
     if draft is None:
-        options["stopping_criteria"] = StoppingCriteriaList([_Steps(marks)])
+        options["stopping_criteria"] = StoppingCriteriaList([_Steps(marks, clock)])
     else:
-        options |= {"assistant_model": draft.model, "streamer": _Rounds(marks)}
+        options |= {"assistant_model": draft.model, "streamer": _Rounds(marks, clock)}
         assistant = {  # γ drafts in every round, however sure it is
             "num_assistant_tokens": gamma,
             "num_assistant_tokens_schedule": "constant",
             "assistant_confidence_threshold": 0.0,
         }
     generation = GenerationConfig(
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=batch.max_new_tokens,
         eos_token_id=ends or None,
         pad_token_id=ends[0] if ends else 0,
         do_sample=settings.temperature != 0.0,
@@ -247,13 +202,13 @@ def _generate(
     for row, tokens in zip(rows, found[:, ids.shape[1] :].tolist(), strict=True):
         row.commit(tokens, ends, len(tokens))
     longest = ids.shape[1] + max(row.emitted for row in rows)
-    steps = 1 + next(i for i, length in enumerate(marks.lengths) if length >= longest)  # it may look beyond the end
-    first = marks.lengths[0] - ids.shape[1]
+    steps = 1 + next(i for i, (length, _) in enumerate(marks) if length >= longest)  # it may look beyond the end
+    first = marks[0][0] - ids.shape[1]
     return Generated(
-        texts=[row.text(repetition) for row in rows],
+        texts=[row.text(batch.repetition) for row in rows],
         total_s=clock.elapsed_s(start, end),
-        first_step_s=clock.elapsed_s(start, marks.marks[0]),
-        decode_s=clock.elapsed_s(marks.marks[0], marks.marks[steps - 1]),
+        first_step_s=clock.elapsed_s(start, marks[0][1]),
+        decode_s=clock.elapsed_s(marks[0][1], marks[steps - 1][1]),
         steps=steps,
         decode_tokens=sum(max(0, row.emitted - first) for row in rows),
     )

@@ -35,9 +35,9 @@ import torch
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.plain import generate_plain
-from specgauge.bench.decoding.records import Decoded, Text
-from specgauge.bench.end_to_end.baselines import assisted_with_transformers, generate_with_transformers
+from specgauge.bench.decoding.plain import PlainDecoded, decode_plain
+from specgauge.bench.decoding.records import Decoded, PromptBatch, Text
+from specgauge.bench.end_to_end.baselines import generate_with_transformers
 from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.environment import use_threads
 from specgauge.bench.models.pair import LoadedModel, load_pair
@@ -80,7 +80,7 @@ class Ratio:
     high: float | None
 
 
-def _timed(clock: Clock, decode: Callable[[], Decoded | list[Text]]) -> LoopRun:
+def _timed(clock: Clock, decode: Callable[[], Decoded | PlainDecoded]) -> LoopRun:
     """One prompt through a loop of ours, timed from outside like the others."""
     clock.synchronize()
     start = clock.mark()
@@ -88,10 +88,8 @@ def _timed(clock: Clock, decode: Callable[[], Decoded | list[Text]]) -> LoopRun:
     clock.synchronize()
     end = clock.mark()
     clock.synchronize()
-    total_s = clock.elapsed_s(start, end)
-    if isinstance(found, Decoded):
-        return LoopRun(text=found.texts[0], total_s=total_s, decoded=found)
-    return LoopRun(text=found[0], total_s=total_s)
+    decoded = found if isinstance(found, Decoded) else None
+    return LoopRun(text=found.texts[0], total_s=clock.elapsed_s(start, end), decoded=decoded)
 
 
 def loops_to_compare(
@@ -106,29 +104,25 @@ def loops_to_compare(
     clock: Clock,
 ) -> dict[str, Loop]:
     """Our decoder at γ, transformers assisted at γ, our plain loop, our decoder at γ = 0, transformers' plain loop."""
-    length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
+
+    def batch(number: int) -> PromptBatch:
+        return PromptBatch(prompts=[prompts[number]], numbers=[number], max_new_tokens=max_new_tokens)
 
     def decode(number: int, *, gamma: int) -> LoopRun:
         decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=seed, clock=clock)
-        return _timed(clock, lambda: decoder.run([prompts[number]], gamma=gamma, prompt_numbers=[number], **length))
+        return _timed(clock, lambda: decoder.run(batch(number), gamma=gamma))
 
     def plain(number: int) -> LoopRun:
-        given = {"seed": seed, "prompt_numbers": [number], **length}
-        return _timed(clock, lambda: generate_plain(target, [prompts[number]], settings, **given))
+        return _timed(clock, lambda: decode_plain(target, batch(number), settings, seed=seed))
 
-    def assisted(number: int) -> LoopRun:
-        given = {"seed": seed + number, "prompt_number": number, "clock": clock, **length}
-        found = assisted_with_transformers(target, draft, prompts[number], settings, gamma=gamma, **given)
-        return LoopRun(text=found.texts[0], total_s=found.total_s)
-
-    def generate(number: int) -> LoopRun:
-        given = {"seed": seed + number, "prompt_numbers": [number], "clock": clock, **length}
-        found = generate_with_transformers(target, [prompts[number]], settings, **given)
+    def generate(number: int, **assistant: Any) -> LoopRun:
+        own: dict[str, Any] = {"seed": seed + number, "clock": clock, **assistant}
+        found = generate_with_transformers(target, batch(number), settings, **own)
         return LoopRun(text=found.texts[0], total_s=found.total_s)
 
     return {
         "speculative": partial(decode, gamma=gamma),
-        "assisted": assisted,
+        "assisted": partial(generate, draft=draft, gamma=gamma),
         "plain": plain,
         "gamma_0": partial(decode, gamma=0),
         "generate": generate,
@@ -207,10 +201,10 @@ class Line:
         """``met`` or ``missed`` where the whole interval is on one side, ``undecided`` between; '' without a target."""
         low = self.ratio.value if self.ratio.low is None else self.ratio.low
         high = self.ratio.value if self.ratio.high is None else self.ratio.high
-        if self.at_least is not None:
-            return "met" if low >= self.at_least else "missed" if high < self.at_least else "undecided"
         if self.at_most is not None:
             return "met" if high <= self.at_most else "missed" if low > self.at_most else "undecided"
+        if self.at_least is not None:
+            return "met" if low >= self.at_least else "missed" if high < self.at_least else "undecided"
         return ""
 
 
@@ -370,11 +364,7 @@ def measure(options: argparse.Namespace) -> Comparison:
         seed=options.seed,
         progress=lambda done, total: print(f"prompt {done} of {total}", file=sys.stderr),
     )
-    return Comparison(
-        lines=ratios(runs, options.seed),
-        checks=check_texts(target, runs, settings),
-        runs=runs,
-    )
+    return Comparison(lines=ratios(runs, options.seed), checks=check_texts(target, runs, settings), runs=runs)
 
 
 def _parser() -> argparse.ArgumentParser:

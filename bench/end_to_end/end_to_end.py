@@ -7,10 +7,9 @@
     adaptive:NAME  the decoder under a policy that chooses γ from round to round; the plain loop where it never drafts
 
 All arms decode the same batch of prompts before the next batch, in an order shuffled by batch.  Eager ones are
-interleaved round by round, always the arm whose text is shortest, so that a machine that slows down hits all alike and
-every comparison is between neighbours in time; `generate` cannot be interrupted, and is run before or after them.
-Compiled and captured forwards own their buffers, and a cache for each arm may be more than memory holds: arms then run
-one after another.
+interleaved round by round, so that a machine that slows down hits all alike; `generate` cannot be interrupted, and is
+run before or after them.  Where forwards are compiled or captured, or memory does not hold a cache for each arm, arms
+run one after another.
 
     bench = EndToEnd(pair, settings, max_new_tokens=64, seed=0)
     arms = shuffled(end_to_end_arms([2, 3]), seed=0, block=0)
@@ -23,20 +22,17 @@ Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import Interleavable, interleave, plain_steps
-from specgauge.bench.decoding.records import Text
+from specgauge.bench.decoding.records import PromptBatch, Text
 from specgauge.bench.device import free_memory, is_out_of_memory
 from specgauge.bench.end_to_end.arm_runs import (
     ArmRun,
-    Request,
     Round,
     caches_fit,
     request_of,
@@ -68,17 +64,6 @@ def drafter_for(pair: LoadedPair, settings: SamplingSettings, *, draft_sampling:
     if pair.ngram is not None:
         return NgramDrafter(longest=pair.ngram.longest, shortest=pair.ngram.shortest)
     return ModelDrafter(pair.draft_model, settings, draft_sampling=draft_sampling)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What every arm of a block is to decode."""
-
-    prompts: Sequence[Sequence[int]]
-    numbers: Sequence[int]
-    repetition: int = 0
-    policies: Mapping[str, GammaPolicy]
-    """What chooses γ, by adaptive arm."""
 
 
 class EndToEnd:
@@ -125,10 +110,10 @@ class EndToEnd:
         tokens = min(self.max_new_tokens, rounds * (gamma + 1) + WARM_UP_TOKENS)
         if self.pair.target.mode != "eager":
             tokens = self.max_new_tokens  # another number would need other buckets
-        short = copy(self)
-        short.max_new_tokens = tokens
         policies = {} if fixed is not None else {arm: EveryGamma(gamma_max)}
-        short._together([arm], _Asked(prompts=prompts, numbers=range(len(prompts)), policies=policies))
+        self._together(
+            [arm], PromptBatch(prompts=prompts, numbers=range(len(prompts)), max_new_tokens=tokens), policies
+        )
 
     def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> HostCosts:
         """ε and what an early-stop check costs, as `measure_host_costs` has them; every γ up to this one is warm."""
@@ -149,32 +134,28 @@ class EndToEnd:
         That gives the rounds each of them should take, and those at every other γ that is decoded beside it. Greedy
         texts are compared with the plain loop's, where that is an arm.
 
-        Args:
-            arms: in the order in which each begins.
-            prompts: B prompts.
-            prompt_numbers: (B,) the prompts' numbers.
-            repetition: of which uniforms are a function as well.
-            policies: what chooses γ under each adaptive arm.
-            window: positions that a round has left to be counted among the expected starts; the largest γ unless given.
+        policies: what chooses γ under each adaptive arm.  window: positions that a round has left to be counted among
+        the expected starts; the largest γ unless given.
 
         Raises:
             ValueError: as the decoder and `generate`.
             CompileInsideError: anything was compiled or captured.
         """
-        tokens = max(len(prompt) for prompt in prompts) + self.max_new_tokens
+        batch = PromptBatch(
+            prompts=prompts, numbers=prompt_numbers, max_new_tokens=self.max_new_tokens, repetition=repetition
+        )
         self.interleaves = self.interleaves and caches_fit(
             self.pair,
             arms=sum(arm != GENERATE for arm in arms),
             batch_size=len(prompts),
-            tokens=tokens,
+            tokens=batch.longest + self.max_new_tokens,
             limit=self.memory,
         )
-        asked = _Asked(prompts=prompts, numbers=prompt_numbers, repetition=repetition, policies=policies or {})
-        found = self._against_plain(undisturbed(lambda: self._every(arms, asked)))
-        gammas = sorted(gamma for arm in arms if (gamma := Arm.parse(arm).gamma))
+        found = self._against_plain(undisturbed(lambda: self._every(arms, batch, policies or {})))
+        speculating = {arm: gamma for arm in arms if (gamma := Arm.parse(arm).gamma)}
+        gammas = sorted(speculating.values())
         if self.forced is not None or not gammas:
             return found
-        speculating = [arm for arm in arms if Arm.parse(arm).gamma]
         expected = expected_counts(
             self.pair,
             [text for arm in speculating for text in found[arm].texts],
@@ -186,10 +167,18 @@ class EndToEnd:
             draft_sampling=self.draft_sampling,
         )
         of_text = iter(expected)
-        for arm in speculating:
+        for arm, gamma in speculating.items():
             own = [next(of_text) for _ in found[arm].requests]
-            requests = map(partial(_expecting, gammas), found[arm].requests, own)
-            rounds = (_with_signals(one, own[one.row]) for one in found[arm].rounds)
+            requests = [
+                replace(
+                    request,
+                    expected_rounds=one.rounds[gammas.index(gamma)],
+                    expected_starts=one.starts,
+                    expected_committed=one.committed,
+                )
+                for request, one in zip(found[arm].requests, own, strict=True)
+            ]
+            rounds = [_with_signals(one, own[one.row]) for one in found[arm].rounds]
             found[arm] = replace(found[arm], requests=tuple(requests), rounds=tuple(rounds))
         return found
 
@@ -210,7 +199,7 @@ class EndToEnd:
             requests.append(replace(request, against_plain=against, leaves_plain_at=at, leaves_plain_margin=margin))
         return replace(run, requests=tuple(requests))
 
-    def _every(self, arms: Sequence[str], asked: _Asked) -> dict[str, ArmRun]:
+    def _every(self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]) -> dict[str, ArmRun]:
         """Every arm once: interleaved where they can be, one after another where they cannot."""
         found: dict[str, ArmRun] = {}
         groups = [[arm] for arm in arms]
@@ -222,8 +211,8 @@ class EndToEnd:
         while groups:
             group = groups.pop(0)
             try:
-                with no_compilation(f"{', '.join(group)}, {len(asked.prompts)} prompts,"):
-                    found |= self._together(group, asked)
+                with no_compilation(f"{', '.join(group)}, {len(batch.prompts)} prompts,"):
+                    found |= self._together(group, batch, policies)
                 continue
             except Exception as error:
                 if len(group) < 2 or not is_out_of_memory(error):
@@ -233,37 +222,23 @@ class EndToEnd:
             groups = [*([arm] for arm in group), *groups]
         return {arm: found[arm] for arm in arms}
 
-    def _together(self, arms: Sequence[str], asked: _Asked) -> dict[str, ArmRun]:
+    def _together(
+        self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]
+    ) -> dict[str, ArmRun]:
         """Arms that run at the same time, each with caches of its own."""
         if list(arms) == [GENERATE]:
-            return {GENERATE: self._generate(asked)}
-        return interleave({arm: self._rounds(arm, asked) for arm in arms})
+            return {GENERATE: self._generate(batch)}
+        return interleave({arm: self._rounds(arm, batch, policies.get(arm)) for arm in arms})
 
-    def _rounds(self, arm: str, asked: _Asked) -> Interleavable[ArmRun]:
-        """One arm of our own, round by round."""
-        policy = asked.policies.get(arm)
+    def _rounds(self, arm: str, batch: PromptBatch, policy: GammaPolicy | None) -> Interleavable[ArmRun]:
+        """One arm of our own, round by round; ``policy`` chooses γ where the arm is adaptive."""
         if arm == PLAIN or decodes_plainly(policy):
-            plain = yield from plain_steps(
-                self.pair.target,
-                asked.prompts,
-                self.settings,
-                max_new_tokens=self.max_new_tokens,
-                seed=self.seed,
-                prompt_numbers=asked.numbers,
-                repetition=asked.repetition,
-                clock=self.clock,
-            )
+            plain = yield from plain_steps(self.pair.target, batch, self.settings, seed=self.seed, clock=self.clock)
             return run_of_plain(plain, arm)
         gamma = Arm.parse(arm).gamma if policy is None else policy
         assert gamma is not None, f"{arm}: no policy"
         decoder = self._decoder() if self.interleaves else self.decoder
-        decoded = yield from decoder.rounds(
-            asked.prompts,
-            gamma=gamma,
-            max_new_tokens=self.max_new_tokens,
-            prompt_numbers=asked.numbers,
-            repetition=asked.repetition,
-        )
+        decoded = yield from decoder.rounds(batch, gamma=gamma)
         return run_of_decoded(arm, decoded)
 
     def _decoder(self) -> SpeculativeDecoder:
@@ -278,17 +253,8 @@ class EndToEnd:
             clock=self.clock,
         )
 
-    def _generate(self, asked: _Asked) -> ArmRun:
-        found = generate_with_transformers(
-            self.pair.target,
-            asked.prompts,
-            self.settings,
-            max_new_tokens=self.max_new_tokens,
-            seed=self.seed,
-            prompt_numbers=asked.numbers,
-            repetition=asked.repetition,
-            clock=self.clock,
-        )
+    def _generate(self, batch: PromptBatch) -> ArmRun:
+        found = generate_with_transformers(self.pair.target, batch, self.settings, seed=self.seed, clock=self.clock)
         alone = len(found.texts) == 1
         requests = [
             request_of(
@@ -309,14 +275,3 @@ def _with_signals(one: Round, read: ExpectedCounts) -> Round:
     """The round with what the draft says of the drafts that were tested, read off the text afterwards."""
     tested = slice(one.position - 1, one.position - 1 + min(one.accepted + 1, one.drafted))
     return replace(one, top_probs=read.top_probs[tested], entropies_nats=read.entropies_nats[tested])
-
-
-def _expecting(gammas: Sequence[int], request: Request, expected: ExpectedCounts) -> Request:
-    """The request with what its text should take at its own γ and at every other."""
-    assert request.gamma is not None
-    return replace(
-        request,
-        expected_rounds=expected.rounds[gammas.index(request.gamma)],
-        expected_starts=expected.starts,
-        expected_committed=expected.committed,
-    )

@@ -2,12 +2,9 @@
 
     ε       median of accept + rest over the rounds with all rows active of one call at the middle γ: testing more
             drafts takes a little longer, and ε is one number for all γ
-    check   (chain of γ drafts with a check after each but the last − the same chain without) / (γ − 1): the median over
-            neighbours in time where the one comes first and over those where the other does, and the mean of both,
-            since a machine drifts; the policy asked is the one that computes most, so that its own time is in it.
-            Lookups are all there before anybody asks: a check is the policy's own time
-
-A policy is tuned with these before anything is decoded end to end; the prediction of a run has ε from its rounds.
+    check   (chain of γ drafts with a check after each but the last − the same chain without) / (γ − 1): the mean of the
+            medians over neighbours in time, either of them first, since a machine drifts; the policy asked is the one
+            that computes most.  Where lookups draft, a check is the policy's own time
 
     costs = measure_host_costs(decoder, prompts, gamma_max=6, max_new_tokens=64)
     costs.t_look_s
@@ -25,6 +22,7 @@ import torch
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import EarlyStopChecks, ModelDrafter
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.timing.clock import Clock, timed_marks
 from specgauge.model.policies.forecast import by_confidence
 from specgauge.model.policies.policy import GammaChoice
@@ -77,8 +75,8 @@ def measure_host_costs(
 
     gamma_max: the most drafts that a policy may ask for.
     """
-    middle, numbers = (gamma_max + 1) // 2, range(len(prompts))
-    found = decoder.run(prompts, gamma=middle, max_new_tokens=max_new_tokens, prompt_numbers=numbers)
+    batch = PromptBatch(prompts=prompts, numbers=range(len(prompts)), max_new_tokens=max_new_tokens)
+    found = decoder.run(batch, gamma=(gamma_max + 1) // 2)
     whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,

@@ -1,8 +1,8 @@
 """What decoded texts show: where greedy ones leave the plain loop's, and the rounds that each should have taken.
 
-At float64 greedy speculative text equals plain text, token for token.  In a lower precision a block of γ + 1 tokens and
-one token at a time round differently, so two nearly equal logits may change places.  The first divergence of every text
-is listed with its margin; a margin above the threshold of the dtype (`TIE_THRESHOLDS`) is a failure, not a tie:
+At float64 greedy speculative text equals plain text.  In a lower precision a block of γ + 1 tokens rounds differently
+from one token at a time, so two nearly equal logits may change places.  A margin above the dtype's threshold
+(`TIE_THRESHOLDS`) at a text's first divergence is a failure, not a tie:
 
     margin = largest logit − smaller logit of the two tokens        numeric tie: margin <= threshold · max |logit|
 
@@ -180,7 +180,7 @@ def expected_counts(
     for index, key in enumerate(keys):
         row = rows.get(numbers[key])
         if row is not None:
-            of_draft = np.arange(0 if pair.ngram is not None else padded.lengths[row])
+            of_draft = np.arange(padded.lengths[row] if pair.drafts_with_model else 0)
             tops, entropies = (padded.columns[name][row, of_draft].tolist() for name in _SIGNALS)
             found[index] = ExpectedCounts(
                 rounds=tuple(result.rounds[row].tolist()),

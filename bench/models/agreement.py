@@ -12,7 +12,8 @@ Shapes: B rows, L tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -40,34 +41,21 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
     Raises:
         ValueError: the model cannot run on a cache with a length per row, or computes other logits on it.
     """
-    kind = type(model).__name__
-    tokens = _tokens(model, device)
-    try:
+    who, tokens = f"{name}: {type(model).__name__}", _tokens(model, device)
+    where, remedy = "on a cache with a length per row", "use a decoder-only model of another architecture"
+    with _running(f"{who} does not run {where}", remedy):
         expected: Tensor = model(input_ids=tokens, use_cache=False).logits
         has_nan = bool(expected.isnan().any())
         model.set_attn_implementation(attention)
         cache = new_cache(model, batch_size=len(_LENGTHS), tokens=_TOKENS)
         prefill(model, cache, tokens[:, : max(_LENGTHS) + 1])
         found = _cached_logits(cache, tokens, lambda fed: prefill(model, cache, fed))
-        difference, limit = _difference(found, expected)
-    except Exception as error:  # whatever a foreign forward raises means that it does not take this cache
-        if is_out_of_memory(error):
-            raise
-        raise ValueError(
-            f"{name}: {kind} does not run on a cache with a length per row ({type(error).__name__}: "
-            f"{one_line(error)}); use a decoder-only model of another architecture"
-        ) from error
     if has_nan:
         raise ValueError(
             f"{name}: its logits are not numbers (NaN) in {str(expected.dtype).removeprefix('torch.')}; its weights "
             "are corrupt, or need a wider dtype, such as bfloat16 or float32"
         )
-    if not difference <= limit:
-        raise ValueError(
-            f"{name}: {kind} computes other logits on a cache with a length per row than by its own means (they differ "
-            f"by {difference:.2g} of their spread, rounding explains {limit:g}); "
-            "use a decoder-only model of another architecture"
-        )
+    _refuse_difference(found, expected, f"{who} computes other logits {where} than by its own means", remedy)
 
 
 @torch.inference_mode()
@@ -77,24 +65,24 @@ def check_static_forward(static: StaticForward) -> None:
     Raises:
         ValueError: it does not.
     """
-    tokens = _tokens(static.model, static.device)
+    who, tokens = f"{static.name}: {type(static.model).__name__}", _tokens(static.model, static.device)
     cache = static.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
     expected = prefill(static.model, cache, tokens)
-    try:
+    with _running(f"{who} does not run over static shapes", "use mode: eager"):
         found = _cached_logits(cache, tokens, lambda fed: static.run_plainly(cache, fed))
+    what = f"{who} computes other logits over static shapes than eagerly"
+    _refuse_difference(found, expected, what, "use mode: eager")
+
+
+@contextmanager
+def _running(what: str, remedy: str) -> Iterator[None]:
+    """Whatever a foreign forward raises means that it does not run so; a lack of memory goes through."""
+    try:
+        yield
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise ValueError(
-            f"{static.name}: {type(static.model).__name__} does not run over static shapes ({type(error).__name__}: "
-            f"{one_line(error)}); use mode: eager"
-        ) from error
-    difference, limit = _difference(found, expected)
-    if not difference <= limit:
-        raise ValueError(
-            f"{static.name}: {type(static.model).__name__} computes other logits over static shapes than eagerly (they "
-            f"differ by {difference:.2g} of their spread, rounding explains {limit:g}); use mode: eager"
-        )
+        raise ValueError(f"{what} ({type(error).__name__}: {one_line(error)}); {remedy}") from error
 
 
 def _tokens(model: PreTrainedModel, device: torch.device) -> Tensor:
@@ -115,8 +103,8 @@ def _cached_logits(cache: RowCache, tokens: Tensor, run: Callable[[Tensor], Tens
     return {row: (logits[row], start) for row, start in enumerate(_LENGTHS)}
 
 
-def _difference(found: dict[int, tuple[Tensor, int]], expected: Tensor) -> tuple[float, float]:
-    """(difference over spread of the logits: each row's median position, the worst row; what rounding explains)."""
+def _refuse_difference(found: dict[int, tuple[Tensor, int]], expected: Tensor, what: str, remedy: str) -> None:
+    """ValueError where logits differ, over their spread, by more than rounding: each row's median, the worst row."""
     ratios = []
     for row, (logits, start) in found.items():
         wanted = expected[row, start : start + logits.shape[0]].double()
@@ -126,4 +114,8 @@ def _difference(found: dict[int, tuple[Tensor, int]], expected: Tensor) -> tuple
         distance = (logits - wanted).norm(dim=-1)
         ratios.append(torch.where(distance == 0, distance, distance / spread).median())
     limit = _LARGEST_DIFFERENCE.get(expected.dtype, _LARGEST_DIFFERENCE_LOW_PRECISION)
-    return float(torch.stack(ratios).max()), limit
+    difference = float(torch.stack(ratios).max())
+    if not difference <= limit:
+        raise ValueError(
+            f"{what} (they differ by {difference:.2g} of their spread, rounding explains {limit:g}); {remedy}"
+        )

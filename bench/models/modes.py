@@ -34,12 +34,12 @@ def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = F
     if device.type != "cuda":
         seen = "a CUDA device to use" if torch.cuda.is_available() else "no CUDA device"
         raise ValueError(
-            f"{name}: mode cuda_graph needs CUDA, found device {device} (torch {torch.__version__} sees {seen}); "
+            f"{name}: mode cuda_graph: expected a CUDA device, got {device} (torch {torch.__version__} sees {seen}); "
             "use mode: eager or compile"
         )
     if spread:
         raise ValueError(
-            f"{name}: mode cuda_graph captures one device, found a model spread over several by device_map; "
+            f"{name}: mode cuda_graph: expected one device, got a model spread over several by device_map; "
             "use mode: eager, or put it on one device"
         )
 

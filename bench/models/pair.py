@@ -113,6 +113,11 @@ class LoadedPair:
         return self.draft
 
     @property
+    def drafts_with_model(self) -> bool:
+        """Whether a model drafts; lookups need none."""
+        return self.draft is not None
+
+    @property
     def models(self) -> tuple[LoadedModel, ...]:
         """The target, and the draft where it is a model."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
@@ -226,11 +231,9 @@ def _read(
     source: str, spec: ModelConfig, device: torch.device | None, name: str
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Tokenizer and model of a directory or hub id, on ``device`` or spread as the spec's device map says."""
+    given = {"revision": spec.revision, "gguf_file": spec.gguf_file}
     common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
-    if spec.revision is not None:
-        common["revision"] = spec.revision
-    if spec.gguf_file is not None:
-        common["gguf_file"] = spec.gguf_file
+    common |= {option: value for option, value in given.items() if value is not None}
     with reading("configuration", spec, name):
         config = AutoConfig.from_pretrained(source, **common)
     refuse_cache_that_cannot_roll_back(config, name)
@@ -322,7 +325,7 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
             f"pair '{pair}': target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the "
             f"target, id {draft_ids[token]} in the draft; choose a draft of the target's own family"
         )
-    if not set(target_tokens) & set(draft_tokens):
+    if not target_tokens.keys() & draft_tokens.keys():
         raise ValueError(
             f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family"
         )

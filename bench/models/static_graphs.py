@@ -4,10 +4,9 @@
     keys[b, :, positions[b, n]] = the new keys     attention reads the whole bucket under the mask
 
 A bucket is the smallest multiple of 64 slots that holds what a cell or a text needs, so that cost follows the context.
-Lengths, tokens, positions and masks are buffers: lengths and tokens are copied in before the call, positions and masks
-are computed from them on the device, inside.  Nothing is read back, and no buffer ever moves; rolling back changes
-lengths and nothing else.  Every (new tokens, kept logits, bucket) has its own tokens, positions and masks, and looks at
-the first slots of the same keys and values.
+Lengths and tokens are copied into buffers before the call, positions and masks are computed from them inside.  Nothing
+is read back, and no buffer moves.  Every (new tokens, kept logits, bucket) has its own tokens, positions and masks,
+over the first slots of the same keys and values.
 
     static = StaticForward(model, "compile", name="pair 'qwen' target", device=device)
     cache = static.new_cache(batch_size=2, tokens=200)         # 256 slots a row, lent until the cache is dropped
@@ -360,8 +359,7 @@ class StaticForward:
     def _capture(self, shape: StaticShape) -> None:
         """Capture the step on a side stream, after runs that let libraries choose kernels and allocate.
 
-        All graphs of a model share one memory pool, which is safe as they run one after the other and no result stays
-        in it.  Running the step more than once writes the same keys to the same slots.
+        All graphs of a model share one memory pool: they run one after the other, and no result stays in it.
         """
         start = time.perf_counter()
         with torch.cuda.device(self.device):

@@ -13,7 +13,7 @@ against the costs they make one expect, and searched only where it does not keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +22,9 @@ import numpy as np
 from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.models.static_graphs import Compilation
 from specgauge.bench.timing.arms import Workbench
-from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, TimingCell
+from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.bench.timing.cell_timer import CellState, CellTimer
 from specgauge.bench.timing.clock import Clock, clock_for
-from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import RoundCosts
 from specgauge.model.search.candidates import SearchQuestion, SearchSettings
@@ -52,7 +51,7 @@ class AdaptiveCellTimer(CellTimer):
     def __post_init__(self) -> None:
         """Lookups have nothing to catch up with."""
         super().__post_init__()
-        self.catches_up = self.pair.ngram is None
+        self.catches_up = self.pair.drafts_with_model
 
     def settings(self, cell: TimingCell) -> SearchSettings:
         """What the search of a cell looks for."""
@@ -228,28 +227,10 @@ def measure_adaptively(
     pair: LoadedPair,
     cells: Sequence[TimingCell],
     *,
-    questions: Mapping[str, Sequence[SearchQuestion]],
-    gammas: Sequence[int],
     prompts: Sequence[Sequence[int]],
-    precision: PrecisionConfig,
-    journal: BlockJournal,
-    seed: int,
     clock: Clock | None = None,
-    progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> None:
-    """Time cells as a search for γ asks for it; `questions` are those of each cell by its id, at least one.
-
-    Otherwise as `specgauge.bench.timing.cell_timer.measure_cells`; raises as that does.
-    """
-    timer = AdaptiveCellTimer(
-        pair=pair,
-        cells=cells,
-        questions=questions,
-        gammas=gammas,
-        precision=precision,
-        journal=journal,
-        clock=clock if clock is not None else clock_for(*pair.devices),
-        seed=seed,
-        progress=progress,
-    )
+    """As `measure_cells`, where a search for γ asks for it; ``options`` are the fields of `AdaptiveCellTimer`."""
+    timer = AdaptiveCellTimer(pair=pair, cells=cells, clock=clock or clock_for(*pair.devices), **options)
     timer.measure(cells, prompts, batch_order(cell.batch_size for cell in cells))

@@ -16,11 +16,9 @@ Where lookups draft, nothing catches up (no such arm), and
     verify:γ        after a lookup                         as above
     prefill_draft   after nothing                          one mark: the index of the whole context
 
-A real round's lookup first learns what the last round committed, taken as 1 + γ/2 tokens, half of the most that it may
-be, and then looks and hands the drafts to the target's device; each timed lookup starts from that state again.
-
-The target is always fed the text's own tokens, so its cache stays valid for every context; the draft's slots are fed
-their own text again after each chain.
+A round's lookup first learns what the last round committed, taken as 1 + γ/2 tokens, half of the most that it may be;
+each timed lookup starts from that state again.  The target is always fed the text's own tokens, so its cache stays
+valid for every context; the draft's slots are fed their own text again after each chain.
 
 Shapes: B rows, L text tokens, V vocabulary.
 """

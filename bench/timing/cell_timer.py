@@ -7,9 +7,9 @@ it, or when its blocks, its own seconds or those of its batch size are spent.
 
     measure_cells(pair, cells, gammas=[1, 2, 3], prompts=prompts, precision=precision, journal=journal, seed=0)
 
-First calls and one warm-up of a shape are kept apart, and a compile among the samples fails the block.  Where one arm
-fails, or the run is stopped, the others keep the samples they have.  Out of memory is a result: the cell's arms are
-recorded as ``oom``, larger cells of the same chain as ``skipped``; a cell that fails otherwise is given up alone.
+First calls and one warm-up of a shape are kept apart, and a compile among the samples fails the block.  Out of memory
+is a result: the cell's arms are recorded as ``oom``, larger cells of the same chain as ``skipped``; a cell that fails
+otherwise is given up alone.
 """
 
 from __future__ import annotations
@@ -67,15 +67,17 @@ class CellTimer:
     journal: BlockJournal
     clock: Clock
     seed: int
-    progress: Callable[[str], None] | None
+    progress: Callable[[str], None] | None = None
     arms: Sequence[str] = field(init=False)
     stopping: StoppingRule = field(init=False)
 
     def __post_init__(self) -> None:
         """Derive the arms and what ends a cell."""
-        looks_up = self.pair.ngram is not None
-        self.arms = arm_names(self.gammas, catches_up=not looks_up)
-        self.stopping = StoppingRule(arms=self.arms, precision=self.precision, journal=self.journal, looks_up=looks_up)
+        catches_up = self.pair.drafts_with_model
+        self.arms = arm_names(self.gammas, catches_up=catches_up)
+        self.stopping = StoppingRule(
+            arms=self.arms, precision=self.precision, journal=self.journal, looks_up=not catches_up
+        )
 
     def measure_block(self, bench: Workbench, state: CellState, arms: Sequence[str], block: int) -> None:
         """Take one block of samples of several arms of a cell, interleaved, and record it.
@@ -146,9 +148,7 @@ class CellTimer:
             self.progress(arm)
 
     def notes_of(self, cell: TimingCell, compilation: Compilation) -> dict[str, Any]:
-        """What a block's notes say besides memory: in a mode other than eager, the slots that forwards cover, and what
-        its first calls compiled.
-        """
+        """What a block's notes say besides memory: unless eager, slots that forwards cover, and what was compiled."""
         if self.pair.target.mode == "eager":
             return {}
         return {
@@ -288,11 +288,7 @@ class CellTimer:
         self.give_up(state, status, reason)
         if status == "oom":
             for other in states:
-                if (
-                    not other.given_up
-                    and other.cell.chain == state.cell.chain
-                    and other.cell.context > state.cell.context
-                ):
+                if not other.given_up and _dominates(other.cell, state.cell):
                     self.give_up(other, "skipped", skip_reason(state.cell))
 
 
@@ -326,28 +322,16 @@ def measure_cells(
     pair: LoadedPair,
     cells: Sequence[TimingCell],
     *,
-    gammas: Sequence[int],
     prompts: Sequence[Sequence[int]],
-    precision: PrecisionConfig,
-    journal: BlockJournal,
-    seed: int,
     clock: Clock | None = None,
-    progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> None:
     """Time every cell of a pair, smallest batch size first; results go to the journal, nothing recorded is repeated.
 
-    ``prompts`` are token ids of the workload; rows are made of them (`specgauge.bench.timing.arms.timing_rows`).
+    ``prompts`` are token ids, of which rows are made (`timing_rows`); ``options`` are the fields of `CellTimer`.
 
     Raises:
         ValueError: a context does not fit into the models' limits.
     """
-    timer = CellTimer(
-        pair=pair,
-        gammas=gammas,
-        precision=precision,
-        journal=journal,
-        clock=clock if clock is not None else clock_for(*pair.devices),
-        seed=seed,
-        progress=progress,
-    )
+    timer = CellTimer(pair=pair, clock=clock or clock_for(*pair.devices), **options)
     timer.measure(cells, prompts, sorted({cell.batch_size for cell in cells}))

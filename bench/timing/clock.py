@@ -1,15 +1,13 @@
 """Clocks: how long work really took on devices that return before they finish, stops of the process left out.
 
-A launch on a GPU returns at once; only a synchronise tells when the work ended.  Every timing of specgauge goes through
-`timed_marks`, which synchronises before the first mark and after the last step, and never in between: a wait after each
-step would show launch latency that a real round hides.  Only work of several devices is waited for at every mark: no
-event of one of them stands behind the work of another.
+`timed_marks` synchronises before the first mark and after the last step, and never in between: a wait after each step
+would show launch latency that a real round hides.  Only work of several devices is waited for at every mark: no event
+of one of them stands behind the work of another.
 
     marks = timed_marks(clock, [step] * 4)       # cumulative seconds C(1) … C(4)
 
-A clock runs while a process is stopped (Ctrl-Z and `fg`, a scheduler that stops jobs), so a time that spans a stop says
-nothing of the work.  SIGCONT ends every stop and is counted; whatever was running when it came is done once more.  A
-frozen container or a virtual machine that was paused sends no signal and is not noticed.
+A time that spans a stop of the process (Ctrl-Z and `fg`, a scheduler) says nothing of the work.  SIGCONT ends every
+stop; whatever was running when it came is done once more.  A frozen container sends no signal and is not noticed.
 
     samples = undisturbed(lambda: [sample() for _ in range(5)])
 """

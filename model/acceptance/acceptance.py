@@ -5,8 +5,7 @@
 
 Made by `AcceptanceProfile.at` (rates, counts, a histogram: `specgauge.model.acceptance.profiles`),
 `specgauge.model.sensitivity.acceptance_iid` (one alpha) and `specgauge.sweeps.analysis.rounds.recorded_acceptance`
-(recorded texts, with bootstrap replicates).  With
-`specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
+(recorded texts).  With `specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
 
 G gammas; (…) any leading axes: none, or 1 + R with the estimate in row 0 and R bootstrap replicates after it.
 """

@@ -44,10 +44,10 @@ def probability_column(columns: Mapping[str, ArrayLike], name: str) -> FloatArra
         ValueError: the column is missing, or a value is outside [0, 1] by more than rounding.
     """
     if name not in columns:
-        raise ValueError(f"acceptance table: found no column {name!r}; it is needed")
+        raise ValueError(f"acceptance table: expected the column {name!r}, it is missing")
     values = np.asarray(columns[name], dtype=np.float64)
     if bool(((values < -ROUNDING) | (values > 1 + ROUNDING)).any()):
-        raise ValueError(f"acceptance column {name}: found a value outside [0, 1]; allowed are probabilities")
+        raise ValueError(f"acceptance column {name}: expected probabilities, got a value outside [0, 1]")
     return values
 
 
@@ -59,10 +59,10 @@ def lookup_lengths(columns: Mapping[str, ArrayLike]) -> tuple[IntArray, IntArray
     """
     for name in LOOKUP_COLUMNS:
         if name not in columns:
-            raise ValueError(f"acceptance table: found no column {name!r}; needed are {', '.join(LOOKUP_COLUMNS)}")
+            raise ValueError(f"acceptance table: expected the columns {', '.join(LOOKUP_COLUMNS)}, {name!r} is missing")
     proposed, matching = (whole_numbers(name, columns[name], minimum=0) for name in LOOKUP_COLUMNS[:2])
     if bool((matching > proposed).any()):
-        raise ValueError("acceptance column match_length: found more than proposed_length; allowed is at most that")
+        raise ValueError("acceptance column match_length: expected at most proposed_length, got more")
     return proposed, matching
 
 
@@ -97,8 +97,7 @@ def lookup_survival(
 def confidence(agreeing: ArrayLike) -> FloatArray:
     """M / (m + 1) for m tokens of agreement before a draft, (…): what a lookup shows where a model has a probability.
 
-    The agreement of a round's draft number d >= 1 is the match that was looked up and the d - 1 drafts before it. Any
-    rising function would do, as it is calibrated; this one is 0 without a match and below 1 for any length.
+    The agreement of a round's draft number d >= 1 is the match that was looked up and the d - 1 drafts before it.
     """
     tokens = np.asarray(agreeing, dtype=np.float64)
     return np.asarray(tokens / (tokens + 1.0), dtype=np.float64)

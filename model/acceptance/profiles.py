@@ -12,7 +12,7 @@ below and extrapolate those above with the last conditional rate.  Accepted / dr
 One alpha is held against one rate a position by the likelihood ratio G = 2 sum n ln(n / expected).
 
     >>> profile = profile_from_histogram([1, 1, 1, 1])
-    >>> profile.survival.tolist(), profile.tokens_per_round([3]).tolist()
+    >>> profile.survival.tolist(), profile.at([3]).tokens_per_round.tolist()
     ([0.75, 0.5, 0.25], [2.5])
 """
 
@@ -108,27 +108,19 @@ class AcceptanceProfile:
 
     def survival_at(self, gamma: int) -> FloatArray:
         """A_1 … A_gamma of rounds that draft `gamma`, shape (gamma,)."""
-        g = int(whole_numbers("gamma", gamma, minimum=1))
-        if g <= self.gamma_drafted:
-            return self.by_gamma[g - 1, :g]
-        beyond = self.survival[-1] * self.tail_rate ** np.arange(1, g - self.gamma_drafted + 1)
+        if gamma <= self.gamma_drafted:
+            return self.by_gamma[gamma - 1, :gamma]
+        beyond = self.survival[-1] * self.tail_rate ** np.arange(1, gamma - self.gamma_drafted + 1)
         return np.concatenate([self.survival, beyond])
-
-    def full_acceptance(self, gammas: ArrayLike) -> FloatArray:
-        """A_gamma, the probability that a round accepts everything: (G,) -> (G,)."""
-        return np.array([self.survival_at(g)[-1] for g in _gammas(gammas)])
-
-    def tokens_per_round(self, gammas: ArrayLike) -> FloatArray:
-        """Omega(gamma) of each gamma: (G,) -> (G,)."""
-        return np.array([1.0 + self.survival_at(g).sum() for g in _gammas(gammas)])
 
     def at(self, gammas: ArrayLike) -> Acceptance:
         """What rounds of these gammas yield, (G,)."""
         drafts = _gammas(gammas)
+        survival = [self.survival_at(g) for g in drafts]
         return Acceptance(
             gammas=np.array(drafts),
-            tokens_per_round=self.tokens_per_round(drafts),
-            full_acceptance=self.full_acceptance(drafts),
+            tokens_per_round=np.array([1.0 + own.sum() for own in survival]),
+            full_acceptance=np.array([own[-1] for own in survival]),
             provenance=np.array([int(self._provenance(g)) for g in drafts]),
         )
 
@@ -142,14 +134,14 @@ def profile_from_alpha(alpha: float) -> AcceptanceProfile:
     """The i.i.d. profile A_i = alpha^i, assumed at every gamma."""
     survival = survival_iid(alpha, 1)
     if survival.ndim != 1:
-        raise ValueError(f"alpha: found {survival[..., 0].size} values, allowed: one number")
+        raise ValueError(f"alpha: expected one number, got {survival[..., 0].size} values")
     return _profile("alpha", survival, Provenance.ASSUMED, Provenance.ASSUMED, tail_rate=float(survival[0]), fit=None)
 
 
 def profile_from_conditional(rates: ArrayLike) -> AcceptanceProfile:
     """From P(draft i accepted given that those before it were), i = 1 … gamma; these may rise and fall."""
     given = _one_list("conditional rates", probabilities("conditional rates", rates))
-    return _from_survival("conditional", _cumulative(given), tail_rate=float(given[-1]))
+    return _from_survival("conditional", np.cumprod(given, dtype=np.float64), tail_rate=float(given[-1]))
 
 
 def profile_from_marginal(rates: ArrayLike) -> AcceptanceProfile:
@@ -173,13 +165,13 @@ def profile_from_counts(accepted: ArrayLike, *, rounds: int) -> AcceptanceProfil
         i = int(rises[0])
         before = "rounds" if i == 0 else f"accepted at position {i}"
         raise ValueError(
-            f"accepted (position {i + 1}): found {passed[i]} for {tested[i]} {before}, allowed: counts that never "
-            "increase; a draft tree or a sum over positions is not a count per position"
+            f"accepted (position {i + 1}): expected counts that never increase, got {passed[i]} for {tested[i]} "
+            f"{before}; a draft tree or a sum over positions is not a count per position"
         )
     conditional = passed / np.maximum(tested, 1)
     return _from_survival(
         "counts",
-        _cumulative(conditional),
+        np.cumprod(conditional, dtype=np.float64),
         tail_rate=float(conditional[np.flatnonzero(tested)[-1]]),
         fit=one_alpha_from_counts(passed, tested),
     )
@@ -196,11 +188,11 @@ def profile_from_histogram(rounds_by_accepted: ArrayLike, *, gamma: int | None =
     counts = _one_list("histogram", whole_numbers("histogram", rounds_by_accepted, minimum=0))
     drafted = counts.size - 1 if gamma is None else int(whole_numbers("gamma", gamma, minimum=1))
     if drafted < 1:
-        raise ValueError("histogram: found one entry, allowed: rounds that accepted 0, 1, … gamma drafts")
+        raise ValueError("histogram: expected rounds that accepted 0, 1, … gamma drafts, got one entry")
     if np.any(counts[drafted + 1 :]):
         longest = int(np.flatnonzero(counts)[-1])
         raise ValueError(
-            f"histogram: found rounds with {longest} accepted at gamma {drafted}, allowed: at most gamma; the bonus "
+            f"histogram: expected at most gamma, got rounds with {longest} accepted at gamma {drafted}; the bonus "
             "token is left out, and draft trees are not covered"
         )
     at_least = np.zeros(drafted + 1, dtype=np.int64)
@@ -222,8 +214,8 @@ def profile_from_totals(*, accepted: int, drafted: int, rounds: int) -> Acceptan
     passed = int(whole_numbers("accepted", accepted, minimum=0))
     if proposed % n:
         raise ValueError(
-            f"drafted: found {proposed} in {n} rounds, allowed: a whole gamma times rounds; where gamma varied, "
-            "give counts per position or single rounds"
+            f"drafted: expected a whole gamma times rounds, got {proposed} in {n} rounds; where gamma varied, give "
+            "counts per position or single rounds"
         )
     gamma = proposed // n
     refuse_more_than_a_chain("1 + accepted / rounds", 1 + passed / n, gamma)
@@ -245,8 +237,8 @@ def profile_from_tokens_per_round(gammas: ArrayLike, tokens_per_round: ArrayLike
     omega = _one_list("tokens_per_round", numbers("tokens_per_round", tokens_per_round))
     if omega.shape != drafts.shape or np.any(np.diff(drafts) <= 0):
         raise ValueError(
-            f"tokens_per_round: found {omega.size} values for gammas {drafts.tolist()}, allowed: one for each of "
-            "gammas that rise"
+            f"tokens_per_round: expected one for each of gammas that rise, got {omega.size} values for gammas "
+            f"{drafts.tolist()}"
         )
     alphas = np.atleast_1d(alpha_from_tokens_per_round(omega, drafts))
     every = np.arange(1, drafts[-1] + 1)
@@ -273,17 +265,11 @@ def _gammas(gammas: ArrayLike) -> list[int]:
 
 
 def one_alpha_from_counts(accepted: IntArray, tested: IntArray) -> OneAlpha:
-    """Fit one alpha to counts per position: accepted (gamma,) of tested (gamma,).
-
-    Raises:
-        ValueError: no draft was tested.
-    """
+    """Fit one alpha to counts per position: accepted (gamma,) of tested (gamma,), of which there is one at least."""
     total = int(tested.sum())
-    if total == 0:
-        raise ValueError("accepted: found no tested draft, allowed: at least one; without one no rate is known")
     rate = float(accepted.sum()) / total
     low, high = wilson_interval(rate, total, CONFIDENCE)
-    survival = np.asarray(np.cumprod(accepted / np.maximum(tested, 1)), dtype=np.float64)
+    survival = np.cumprod(accepted / np.maximum(tested, 1), dtype=np.float64)
     return _one_alpha(survival, rate, low=low, high=high, p_value=_uneven_p_value(accepted, tested, rate))
 
 
@@ -363,12 +349,8 @@ def _profile(
     )
 
 
-def _cumulative(conditional: FloatArray) -> FloatArray:
-    return np.asarray(np.cumprod(conditional), dtype=np.float64)
-
-
 def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:
     flat = np.atleast_1d(values)
     if flat.ndim != 1 or flat.size == 0:
-        raise ValueError(f"{name}: found shape {values.shape}, allowed: one list with a number for each position")
+        raise ValueError(f"{name}: expected one list with a number for each position, got shape {values.shape}")
     return flat

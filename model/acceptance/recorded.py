@@ -89,13 +89,11 @@ def pad_texts(
     values = {name: np.asarray(column) for name, column in columns.items()}
     rows = prompts.size
     if rows == 0:
-        raise ValueError("acceptance table: found no recorded position; allowed is at least one text of one position")
+        raise ValueError("acceptance table: expected at least one text of one position, got no recorded position")
     sized = {"repetition": repetitions, "position": positions, "end_reason": reasons, **values}
     for name, column in sized.items():
         if column.shape != (rows,):
-            raise ValueError(
-                f"acceptance column {name}: found shape {column.shape}; allowed is ({rows},) as prompt has"
-            )
+            raise ValueError(f"acceptance column {name}: expected ({rows},) as prompt has, got shape {column.shape}")
     order = np.lexsort((positions, repetitions, prompts))
     prompts, repetitions, positions, reasons = prompts[order], repetitions[order], positions[order], reasons[order]
     opens = np.ones(rows, dtype=np.bool_)
@@ -103,8 +101,17 @@ def pad_texts(
     firsts = np.flatnonzero(opens)
     lengths = np.diff(np.append(firsts, rows))
     text = np.cumsum(opens) - 1
-    _refuse_gaps(positions, firsts[text], prompts, repetitions)
-    _refuse_reasons(reasons, reasons[firsts[text]], prompts, repetitions)
+    expected = np.arange(rows) - firsts[text]
+    for row in np.flatnonzero(positions != expected)[:1]:
+        raise ValueError(
+            f"acceptance table, prompt {prompts[row]}, repetition {repetitions[row]}: expected position "
+            f"{expected[row]} (each from 0 on once), got {positions[row]}"
+        )
+    for row in np.flatnonzero((reasons != reasons[firsts[text]]) | ~np.isin(reasons, END_REASONS))[:1]:
+        raise ValueError(
+            f"acceptance table, prompt {prompts[row]}, repetition {repetitions[row]}: expected one end_reason of "
+            f"{', '.join(END_REASONS)} at every position of a text, got {str(reasons[row])!r}"
+        )
     padded: dict[str, NDArray[Any]] = {}
     for name, column in values.items():
         padded[name] = np.zeros((firsts.size, int(lengths.max())), dtype=column.dtype)
@@ -116,29 +123,6 @@ def pad_texts(
         ended_by_eos=reasons[firsts] == "eos",
         columns=padded,
     )
-
-
-def _refuse_gaps(positions: IntArray, firsts: IntArray, prompts: IntArray, repetitions: IntArray) -> None:
-    expected = np.arange(positions.size) - firsts
-    wrong = np.flatnonzero(positions != expected)
-    if wrong.size:
-        row = wrong[0]
-        raise ValueError(
-            f"acceptance table, prompt {prompts[row]}, repetition {repetitions[row]}: found position {positions[row]} "
-            f"in place of {expected[row]}; allowed are positions 0, 1, 2, …, each once"
-        )
-
-
-def _refuse_reasons(
-    reasons: NDArray[np.str_], first_reasons: NDArray[np.str_], prompts: IntArray, repetitions: IntArray
-) -> None:
-    wrong = np.flatnonzero((reasons != first_reasons) | ~np.isin(reasons, END_REASONS))
-    if wrong.size:
-        row = wrong[0]
-        raise ValueError(
-            f"acceptance table, prompt {prompts[row]}, repetition {repetitions[row]}: found end_reason "
-            f"{str(reasons[row])!r}; allowed is one of {', '.join(END_REASONS)}, the same at every position of a text"
-        )
 
 
 def are_lookups(columns: Iterable[str]) -> bool:
@@ -165,9 +149,12 @@ def acceptance_and_overlap(
     _check_choice("acceptance_rule", acceptance_rule, get_args(AcceptanceRule))
     _check_choice("draft_sampling", draft_sampling, get_args(DraftSampling))
     if draft_sampling == "greedy":
-        argmax, token = (_column(columns, name) for name in ("draft_argmax", "token"))
+        missing = [name for name in ("draft_argmax", "token") if name not in columns]
+        if missing:
+            raise ValueError(f"acceptance table: expected columns {', '.join(_DRAFT_COLUMNS)}, got no {missing[0]!r}")
         overlap = np.clip(probability_column(columns, "draft_argmax_target_prob"), 0.0, 1.0)
-        return np.asarray(token == argmax, dtype=np.float64), overlap
+        drafted = np.asarray(columns["token"]) == np.asarray(columns["draft_argmax"])
+        return drafted.astype(np.float64), overlap
     overlap = np.clip(probability_column(columns, f"overlap_{acceptance_rule}"), 0.0, 1.0)
     accepted = probability_column(columns, "draft_prob")
     if acceptance_rule == "ratio":
@@ -226,17 +213,11 @@ def alpha_judged(accepted: ArrayLike, tested: ArrayLike) -> float | None:
     return float(np.sum(np.asarray(accepted, dtype=np.float64))) / total if total > 0 else None
 
 
-def _column(columns: Mapping[str, ArrayLike], name: str) -> NDArray[Any]:
-    if name not in columns:
-        raise ValueError(f"acceptance table: found no column {name!r}; needed are {', '.join(_DRAFT_COLUMNS)}")
-    return np.asarray(columns[name])
-
-
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         nearest = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"{name}: found {value!r}; allowed are {', '.join(allowed)}{hint}")
+        raise ValueError(f"{name}: expected {', '.join(allowed)}{hint}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,9 +237,9 @@ def chain_check(
 ) -> ChainCheck:
     """Hold sum u_t (a_t - o_t), u_t = P(t is tested), against 0 in standard errors clustered by prompt.
 
-    The sum is a martingale when the text was drawn from the target's recomputed probabilities. A few prompts, or drafts
-    hardly ever accepted, spread by far less than the sum may stray, so the standard error is never believed below the
-    root of sum o_t (1 - o_t), which bounds the variance of a_t in [0, 1] (Bhatia and Davis, Am. Math. Mon. 107, 2000).
+    The sum is a martingale when the text was drawn from the target's recomputed probabilities. Few prompts may spread
+    by less than it strays: the standard error is at least the root of sum o_t (1 - o_t), which bounds the variance of
+    a_t in [0, 1] (Bhatia and Davis, Am. Math. Mon. 107, 2000).
 
     Args:
         accepted, tested_overlap, tested: (P,) sums by prompt at one gamma of u_t a_t, u_t o_t and u_t.
@@ -266,11 +247,10 @@ def chain_check(
     """
     differences = np.asarray(accepted, dtype=np.float64) - np.asarray(tested_overlap, dtype=np.float64)
     prompts, positions = differences.size, float(np.sum(np.asarray(tested, dtype=np.float64)))
-    if positions <= 0:
-        return ChainCheck(deviation_per_position=None, standard_errors=None, consistent=True)
     total = float(differences.sum())
-    if prompts < 2:
-        return ChainCheck(deviation_per_position=total / positions, standard_errors=None, consistent=True)
+    if positions <= 0 or prompts < 2:
+        deviation = total / positions if positions > 0 else None
+        return ChainCheck(deviation_per_position=deviation, standard_errors=None, consistent=True)
     error = max(math.sqrt(prompts) * float(differences.std(ddof=1)), math.sqrt(max(largest_variance, 0.0)))
     material = abs(total) / positions > ROUNDING_PER_POSITION
     return ChainCheck(
@@ -299,9 +279,7 @@ def repeated_ngram_share(tokens: ArrayLike, lengths: ArrayLike, n: int = 4) -> F
     ids: NDArray[Any] = np.asarray(tokens)
     counts = whole_numbers("lengths", lengths, minimum=0)
     if ids.ndim != 2 or counts.shape != ids.shape[:1] or bool((counts > ids.shape[1]).any()):
-        raise ValueError(
-            f"lengths: found shape {counts.shape} or a length over T for tokens {ids.shape}; allowed is (N,)"
-        )
+        raise ValueError(f"lengths: expected (N,), got shape {counts.shape} or a length over T for tokens {ids.shape}")
     grams = np.maximum(counts - size + 1, 0)
     share = np.full(counts.shape, np.nan)
     if not grams.any():

@@ -7,20 +7,18 @@ round that started γ before it, or tested, and a tested position that is not ac
     u_t = 1 - v_{t-γ} Π_{i<γ} a_{t-γ+i}        P(position t is tested)
     v_{t+1} = 1 - u_t a_t,  v_0 = 1            P(a round starts at t + 1)
 
-    E[rounds] = Σ v_t        E[time] = Σ v_t T_round(γ in force, t)
+    E[rounds] = Σ v_t        E[time] = Σ v_t T_round(γ in force)
     Ω(γ) = 1 + Σ_j A_j(γ) - P(ends on an accepted EOS),    A_j(γ) = Σ_t v_t Ã[t,j] / Σ_t v_t,
     Ã[t,j] = Π_{i<j-1} a_{t+i} · o_{t+j-1}
 
-Given the text, tests are independent with probability a_t; so sums over whole texts that use a_t alone have, over texts
-drawn from the target, the expectation of the decoder that would have written them. In Ã the overlap stands for the last
-factor only: a_{t+j-1} has mean o_{t+j-1} given everything before it, so the expectation stays and the variance of Ω
-falls. Overlap inside the pass or the product would be biased: o_{t+1} and a_t share y_t. Ω is a ratio of two such sums,
-pooled over texts (sum over sum, never a mean of ratios): its bias is of the order of 1/texts.
+Given the text, tests are independent with probability a_t, so over texts drawn from the target sums of a_t have the
+expectation of the decoder that would have written them. In Ã the overlap stands for the last factor only: a_{t+j-1} has
+mean o_{t+j-1} given everything before it, so the expectation stays and the variance of Ω falls. Overlap elsewhere would
+be biased: o_{t+1} and a_t share y_t. Ω is a ratio of sums pooled over texts; its bias is of the order of 1/texts.
 
 Starts that count for Ω and A_j (the window) have gamma_max positions left before the length limit: no γ is shrunk in
 their past, and the window is the same for all γ. A text that ended by EOS counts all its starts when its limit is not
-given; give `length_limits` where texts may end by EOS within gamma_max of it, since leaving out those that went on
-there would otherwise select.
+given; give `length_limits` where texts may end by EOS within gamma_max of it.
 
 γ in force is min(γ, positions left before the limit - 1), so the last position before the limit is never tested; γ is
 not shrunk before an EOS; an accepted EOS ends the text without a bonus.
@@ -81,11 +79,13 @@ def text_ends(
     eos = np.asarray(ended_by_eos, dtype=np.bool_)
     if len(shape) != 2 or size.shape != shape[:1] or eos.shape != shape[:1]:
         raise ValueError(
-            f"acceptance: found shapes acceptance {shape}, lengths {size.shape}, ended_by_eos {eos.shape}; "
-            "allowed are (N, T), (N,), (N,)"
+            f"acceptance: expected (N, T), (N,), (N,), got shapes acceptance {shape}, lengths {size.shape}, "
+            f"ended_by_eos {eos.shape}"
         )
     if bool((size > shape[1]).any()):
-        raise ValueError(f"lengths: found {int(size.max())} for texts padded to {shape[1]}; allowed is at most that")
+        raise ValueError(
+            f"lengths: expected at most the width of the texts, got {int(size.max())} for texts padded to {shape[1]}"
+        )
     limits = size.copy()
     if length_limits is None:
         limits[eos] = NO_LIMIT
@@ -94,8 +94,8 @@ def text_ends(
         if bool((given < size).any()):
             place = int(np.flatnonzero(given < size)[0])
             raise ValueError(
-                f"length_limits (item {place + 1}): found {given[place]} for a text of {size[place]} positions; "
-                "allowed is at least its length"
+                f"length_limits (item {place + 1}): expected at least its length, got {given[place]} for a text of "
+                f"{size[place]} positions"
             )
         limits[eos] = given[eos]
     return TextEnds(lengths=size, ended_by_eos=eos, limits=limits)
@@ -106,7 +106,7 @@ def gamma_axis(gammas: ArrayLike, gamma_max: int) -> tuple[IntArray, int]:
     depth = int(whole_numbers("gamma_max", gamma_max, minimum=1))
     drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=0))
     if drafts.ndim != 1 or drafts.size == 0 or int(drafts.max()) > depth:
-        raise ValueError(f"gammas: found {drafts.tolist()}; allowed is a list of numbers from 0 to gamma_max = {depth}")
+        raise ValueError(f"gammas: expected a list of numbers from 0 to gamma_max = {depth}, got {drafts.tolist()}")
     return drafts, depth
 
 
@@ -120,25 +120,12 @@ def within_texts(name: str, values: ArrayLike, lengths: IntArray) -> FloatArray:
     return probabilities(name, np.where(np.arange(array.shape[1]) < lengths[:, None], array, 0.0))
 
 
-def round_costs_s(costs_s: ArrayLike, gamma_max: int, shape: tuple[int, ...]) -> FloatArray:
-    """Costs of a round as (D + 1, N or 1, T) from (D + 1,), (D + 1, T) or (D + 1, N, T); shape is (N, T).
-
-    Raises:
-        ValueError: another shape, or costs that are not finite.
-    """
-    costs = numbers("costs_s", costs_s)
-    if costs.ndim == 1:
-        costs = np.broadcast_to(costs[:, None], (costs.size, shape[1]))
-    if costs.ndim == 2:
-        costs = costs[:, None, :]
-    if costs.ndim != 3 or costs.shape[0] != gamma_max + 1 or costs.shape[1] not in (1, shape[0]):
-        costs = np.empty((0, 0, 0))
-    if costs.shape[2] != shape[1] or costs.shape[0] == 0:
-        raise ValueError(
-            f"costs_s: found shape {np.shape(costs_s)}; allowed are ({gamma_max + 1},), ({gamma_max + 1}, {shape[1]}) "
-            f"and ({gamma_max + 1}, {shape[0]}, {shape[1]}): one row for each of 0 … gamma_max drafts in force"
-        )
-    return costs
+def text_chunks(lengths: IntArray, cells: int) -> Iterator[IntArray]:
+    """Rows of texts of similar lengths (N,), few enough at a time for arrays of so many cells a text."""
+    order = np.argsort(lengths, kind="stable")
+    size = max(1, CHUNK_CELLS // max(1, cells))
+    for first in range(0, order.size, size):
+        yield order[first : first + size]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,21 +201,8 @@ def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     return result
 
 
-_CHUNK_CELLS = 4_000_000
-"""Positions times (gammas + gamma_max) handled at once: about 32 MB for each of a few arrays."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Chunk:
-    """n texts, cut to their longest."""
-
-    ends: TextEnds
-    acceptance: FloatArray
-    """(n, T) a_t, zero beyond each length."""
-    overlap: FloatArray
-    """(n, T) o_t, alike."""
-    costs_s: FloatArray | None
-    """(D + 1, n or 1, T)."""
+CHUNK_CELLS = 4_000_000
+"""Numbers of an array handled at once, about 32 MB for each of a few arrays."""
 
 
 def renewal(
@@ -251,9 +225,8 @@ def renewal(
         ended_by_eos: (N,) True where the last position is an end-of-text token; other texts ended at their limit.
         gammas: (G,) drafts per round, each from 0 (plain decoding) to gamma_max.
         gamma_max: D, the largest γ that results for Ω are to be compared with; it sets the window.
-        costs_s: seconds of a round by drafts in force and place: (D + 1, T), or (D + 1, N, T) where contexts differ by
-            text; row 0 is a plain decoding step. A catch-up of the draft may be averaged into it, or left out and added
-            from `catch_ups`.
+        costs_s: (D + 1,) seconds of a round by drafts in force, 0 a plain decoding step; a catch-up of the draft is to
+            be added from `catch_ups`.
         length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1). Texts that ended by
             length have theirs as their length, whatever stands here.
 
@@ -265,21 +238,19 @@ def renewal(
     shape_of_texts = np.shape(acceptance)
     ends = text_ends(shape_of_texts, lengths, ended_by_eos, length_limits)
     if np.shape(overlap) != shape_of_texts:
-        raise ValueError(f"overlap: found shape {np.shape(overlap)}; allowed is {shape_of_texts} as acceptance")
-    whole = _Chunk(
-        ends=ends,
-        acceptance=within_texts("acceptance", acceptance, ends.lengths),
-        overlap=within_texts("overlap", overlap, ends.lengths),
-        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, shape_of_texts),
-    )
-    count, longest = shape_of_texts
-    shape = (count, drafts.size)
+        raise ValueError(f"overlap: expected {shape_of_texts} as acceptance, got shape {np.shape(overlap)}")
+    costs = None if costs_s is None else numbers("costs_s", costs_s)
+    if costs is not None and costs.shape != (depth + 1,):
+        raise ValueError(f"costs_s: expected {depth + 1} seconds, of 0 … gamma_max drafts, got shape {costs.shape}")
+    a, o = within_texts("acceptance", acceptance, ends.lengths), within_texts("overlap", overlap, ends.lengths)
+    shape = (ends.lengths.size, drafts.size)
     sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "tested", "accepted")}
     sums |= {name: np.zeros(shape) for name in ("tested_overlap", "catch_ups", "time_s")}
     sums["survival"] = np.zeros((*shape, depth))
-    size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + depth + 1)))
-    for rows, chunk in _chunks(whole, size):
-        for name, values in _sums_of_chunk(chunk, drafts, depth).items():
+    for rows in text_chunks(ends.lengths, shape_of_texts[1] * (drafts.size + depth + 1)):
+        longest = int(ends.lengths[rows].max())
+        found = _sums(ends.of_rows(rows), a[rows, :longest], o[rows, :longest], costs, drafts, depth)
+        for name, values in found.items():
             sums[name][rows] = values
     time_s = sums.pop("time_s")
     return RenewalResult(
@@ -289,26 +260,6 @@ def renewal(
         time_s=None if costs_s is None else time_s,
         **sums,
     )
-
-
-def _chunks(whole: _Chunk, size: int) -> Iterator[tuple[IntArray, _Chunk]]:
-    """Texts of similar lengths, `size` at a time and cut to their longest, with the rows they came from."""
-    order = np.argsort(whole.ends.lengths, kind="stable")
-    for first in range(0, order.size, size):
-        rows = order[first : first + size]
-        longest = int(whole.ends.lengths[rows].max())
-        part = _Chunk(
-            ends=whole.ends.of_rows(rows),
-            acceptance=whole.acceptance[rows, :longest],
-            overlap=whole.overlap[rows, :longest],
-            costs_s=None if whole.costs_s is None else costs_of_rows(whole.costs_s, rows)[:, :, :longest],
-        )
-        yield rows, part
-
-
-def costs_of_rows(costs_s: FloatArray, rows: IntArray) -> FloatArray:
-    """The costs of `round_costs_s` for some texts."""
-    return costs_s if costs_s.shape[1] == 1 else costs_s[:, rows]
 
 
 def run_products(acceptance: FloatArray, gamma_max: int) -> FloatArray:
@@ -340,32 +291,34 @@ def _starts_and_bonuses(
     return starts, bonus
 
 
-def _sums_of_chunk(chunk: _Chunk, gammas: IntArray, depth: int) -> dict[str, FloatArray]:
-    """Every per-text sum of `RenewalResult`, (n, G) or (n, G, D)."""
-    a, lengths, limits = chunk.acceptance, chunk.ends.lengths, chunk.ends.limits
+def _sums(
+    ends: TextEnds, a: FloatArray, overlap: FloatArray, costs_s: FloatArray | None, gammas: IntArray, depth: int
+) -> dict[str, FloatArray]:
+    """Every per-text sum of `RenewalResult`, (n, G) or (n, G, D), from a_t and o_t (n, T), zero beyond each text."""
+    lengths, limits = ends.lengths, ends.limits
     products = run_products(a, depth)
     starts, bonus = _starts_and_bonuses(products, a, gammas)
     place = np.arange(a.shape[1])
-    inside = chunk.ends.inside(a.shape[1])
+    inside = ends.inside(a.shape[1])
     starts = np.where(inside.T[:, None, :], starts, 0.0).transpose(2, 1, 0)
     bonus = bonus.transpose(2, 1, 0)
     tested = np.where((inside & (place < limits[:, None] - 1))[:, None, :], 1.0 - bonus, 0.0)
     goes_on = (place + 1 < lengths[:, None]) & (place + 1 < limits[:, None] - 1)
     windowed = starts * (place + depth <= limits[:, None])[:, None, :]
-    survival = windowed @ _ahead(products, chunk.overlap)
+    survival = windowed @ _ahead(products, overlap)
     survival[:, np.arange(depth) >= gammas[:, None]] = 0.0
     sums = {
         "rounds": starts.sum(axis=2),
         "starts": windowed.sum(axis=2),
         "survival": survival,
-        "lost_bonus": _lost_bonus(windowed, products, chunk.ends, gammas),
+        "lost_bonus": lost_bonus(windowed, products.transpose(1, 2, 0), ends, gammas),
         "tested": tested.sum(axis=2),
         "accepted": (tested @ a[:, :, None])[:, :, 0],
-        "tested_overlap": (tested @ chunk.overlap[:, :, None])[:, :, 0],
+        "tested_overlap": (tested @ overlap[:, :, None])[:, :, 0],
         "catch_ups": np.where(gammas > 0, (bonus @ goes_on[:, :, None].astype(np.float64))[:, :, 0], 0.0),
     }
-    if chunk.costs_s is not None:
-        sums["time_s"] = _time_s(starts, chunk.ends, np.broadcast_to(chunk.costs_s, (depth + 1, *a.shape)), gammas)
+    if costs_s is not None:
+        sums["time_s"] = _time_s(starts, ends, costs_s, gammas)
     return sums
 
 
@@ -379,24 +332,27 @@ def _ahead(products: FloatArray, overlap: FloatArray) -> FloatArray:
     return ahead
 
 
-def _lost_bonus(windowed: FloatArray, products: FloatArray, ends: TextEnds, gammas: IntArray) -> FloatArray:
-    """Expected rounds, from starts in the window, that end on an accepted EOS: Σ_t v_t Π a up to the EOS, (n, G)."""
+def lost_bonus(windowed: FloatArray, survival: FloatArray, ends: TextEnds, gammas: IntArray) -> FloatArray:
+    """Expected rounds, from starts in the window, that end on an accepted EOS: Σ_t v_t A[t, j] up to the EOS, (n, G).
+
+    windowed: (n, G, T) v_t; survival: (n, T, D + 1) P(the first j drafts from t are all accepted), j = 0 … D.
+    """
     lost = np.zeros(windowed.shape[:2])
-    for drafts in range(1, products.shape[0]):
+    for drafts in range(1, survival.shape[2]):
         rows = np.flatnonzero(ends.ended_by_eos & (ends.lengths >= drafts))
-        place = ends.lengths[rows] - drafts
-        lost[rows] += np.where(gammas >= drafts, windowed[rows, :, place] * products[drafts, rows, place][:, None], 0.0)
+        t = ends.lengths[rows] - drafts
+        lost[rows] += np.where(gammas >= drafts, windowed[rows, :, t] * survival[rows, t, drafts][:, None], 0.0)
     return lost
 
 
-def _time_s(starts: FloatArray, ends: TextEnds, costs: FloatArray, gammas: IntArray) -> FloatArray:
-    """Σ_t v_t T_round(γ in force, t), (n, G): as if γ never shrank, then the last starts before a limit put right."""
+def _time_s(starts: FloatArray, ends: TextEnds, costs_s: FloatArray, gammas: IntArray) -> FloatArray:
+    """Σ_t v_t T_round(γ in force), (n, G): as if γ never shrank, then the last starts before a limit put right."""
     time_s = np.empty(starts.shape[:2])
     for index, gamma in enumerate(gammas):
-        time_s[:, index] = np.einsum("nt,nt->n", starts[:, index], costs[gamma])
+        every = np.broadcast_to(costs_s[gamma], starts[:, index].shape)
+        time_s[:, index] = np.einsum("nt,nt->n", starts[:, index], every)
     for left in range(1, int(gammas.max()) + 1):
         rows = np.flatnonzero((ends.limits >= left) & (ends.limits - left < ends.lengths))
-        place = ends.limits[rows] - left
-        change = costs[left - 1, rows, place][:, None] - costs[gammas[:, None], rows, place].T
-        time_s[rows] += np.where(gammas >= left, starts[rows, :, place] * change, 0.0)
+        change = costs_s[left - 1] - costs_s[gammas]
+        time_s[rows] += np.where(gammas >= left, starts[rows, :, ends.limits[rows] - left] * change, 0.0)
     return time_s

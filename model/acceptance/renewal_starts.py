@@ -25,18 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import (
-    RenewalResult,
-    TextEnds,
-    costs_of_rows,
-    gamma_axis,
-    round_costs_s,
-    text_ends,
-)
+from specgauge.model.acceptance.renewal import RenewalResult, TextEnds, gamma_axis, lost_bonus, text_chunks, text_ends
 from specgauge.model.checks import FloatArray, IntArray, probabilities, whole_numbers
-
-_CHUNK_CELLS = 4_000_000
-"""Positions times gammas times drafts handled at once: about 32 MB for each of a few arrays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +40,6 @@ class _Starts:
     """(n, T, D) Ã[t, j] for j = 1 … D, alike."""
     offered: IntArray
     """(n, T) L_t."""
-    costs_s: FloatArray | None
-    """(D + 1, n or 1, T)."""
 
     @property
     def in_force(self) -> IntArray:
@@ -68,7 +56,6 @@ def renewal_by_start(
     ended_by_eos: ArrayLike,
     gammas: ArrayLike,
     gamma_max: int,
-    costs_s: ArrayLike | None = None,
     *,
     length_limits: ArrayLike | None = None,
 ) -> RenewalResult:
@@ -79,24 +66,19 @@ def renewal_by_start(
             text's end is not read.
         ahead: (N, T, D) Ã[t, j], of the same mean; `survival` itself where there is nothing better.
         offered: (N, T) drafts that a round started at t would get if γ and limits allowed, 0 … D.
-        lengths, ended_by_eos, gammas, gamma_max, costs_s, length_limits: as `renewal` takes them; row k of the costs is
-            a round that verifies k drafts, what was spent on looking for them included.
+        lengths, ended_by_eos, gammas, gamma_max, length_limits: as `renewal` takes them.
 
     Raises:
         ValueError: shapes that do not fit, values outside [0, 1] or rising in j, drafts outside 0 … D, a γ over
             gamma_max, or a limit under a length.
     """
     drafts, depth = gamma_axis(gammas, gamma_max)
-    whole = _starts(survival, ahead, offered, lengths, ended_by_eos, depth, costs_s, length_limits)
-    count, longest = whole.offered.shape
-    size = max(1, _CHUNK_CELLS // max(1, longest * (drafts.size + 2) * (depth + 1)))
-    order = np.argsort(whole.ends.lengths, kind="stable")
-    parts = [order[first : first + size] for first in range(0, count, size)]
-    sums = [_sums(_cut(whole, rows), drafts) for rows in parts] or [_sums(whole, drafts)]
-    back = np.argsort(order, kind="stable")
+    whole = _starts(survival, ahead, offered, lengths, ended_by_eos, depth, length_limits)
+    chunks = list(text_chunks(whole.ends.lengths, whole.offered.shape[1] * (drafts.size + 2) * (depth + 1)))
+    sums = [_sums(_cut(whole, rows), drafts) for rows in chunks] or [_sums(whole, drafts)]
+    back = np.argsort(np.concatenate(chunks), kind="stable") if chunks else slice(None)
     joined = {name: np.concatenate([part[name] for part in sums])[back] for name in sums[0]}
-    time_s = joined.pop("time_s", None)
-    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=time_s, **joined)
+    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=None, **joined)
 
 
 def _starts(
@@ -106,7 +88,6 @@ def _starts(
     lengths: ArrayLike,
     ended_by_eos: ArrayLike,
     depth: int,
-    costs_s: ArrayLike | None,
     length_limits: ArrayLike | None,
 ) -> _Starts:
     """The checked inputs of all texts."""
@@ -114,27 +95,26 @@ def _starts(
     better = np.asarray(ahead, dtype=np.float64)
     if given.ndim != 3 or given.shape[2] != depth or better.shape != given.shape:
         raise ValueError(
-            f"survival: found shapes survival {given.shape} and ahead {better.shape}; allowed are two of "
-            f"(N, T, {depth}), one entry for each of 1 … gamma_max drafts"
+            f"survival: expected two of (N, T, {depth}), one entry for each of 1 … gamma_max drafts, got shapes "
+            f"survival {given.shape} and ahead {better.shape}"
         )
     ends = text_ends(given.shape[:2], lengths, ended_by_eos, length_limits)
     place = np.arange(given.shape[1])[:, None] + np.arange(1, depth + 1)
     within = place <= ends.lengths[:, None, None]
     runs = probabilities("survival", np.where(within, given, 0.0))
     if bool((np.diff(runs, axis=2) > 0).any()):
-        raise ValueError("survival: found rates that rise with the number of drafts; allowed are rates that never do")
+        raise ValueError("survival: expected rates that never do, got rates that rise with the number of drafts")
     found = whole_numbers("offered", offered, minimum=0)
     if found.shape != given.shape[:2] or bool((found > depth).any()):
         raise ValueError(
-            f"offered: found shape {found.shape}, up to {found.max(initial=0)} drafts; allowed are {given.shape[:2]} "
-            f"numbers from 0 to gamma_max = {depth}"
+            f"offered: expected {given.shape[:2]} numbers from 0 to gamma_max = {depth}, got shape {found.shape}, up "
+            f"to {found.max(initial=0)} drafts"
         )
     return _Starts(
         ends=ends,
         survival=np.concatenate([np.ones((*runs.shape[:2], 1)), runs], axis=2),
         ahead=probabilities("ahead", np.where(within, better, 0.0)),
         offered=found,
-        costs_s=None if costs_s is None else round_costs_s(costs_s, depth, given.shape[:2]),
     )
 
 
@@ -146,7 +126,6 @@ def _cut(whole: _Starts, rows: IntArray) -> _Starts:
         survival=whole.survival[rows, :longest],
         ahead=whole.ahead[rows, :longest],
         offered=whole.offered[rows, :longest],
-        costs_s=None if whole.costs_s is None else costs_of_rows(whole.costs_s, rows)[:, :, :longest],
     )
 
 
@@ -174,7 +153,7 @@ def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
     windowed = chances * (place + depth <= ends.limits[:, None])[:, None, :]
     step = np.arange(1, depth + 1)
     asked = step <= gammas[:, None]
-    offered = step <= starts.offered[:, :, None]
+    drafted = np.arange(depth + 1) <= starts.offered[:, :, None]
     tested = (step <= starts.in_force[:, :, None]) & (place[:, None] + step <= ends.lengths[:, None, None])
 
     def over(weights: FloatArray, values: FloatArray) -> FloatArray:
@@ -184,26 +163,14 @@ def _sums(starts: _Starts, gammas: IntArray) -> dict[str, FloatArray]:
     sums = {
         "rounds": chances.sum(axis=2),
         "starts": windowed.sum(axis=2),
-        "survival": over(windowed, np.where(offered, starts.ahead, 0.0)),
+        "survival": over(windowed, np.where(drafted[:, :, 1:], starts.ahead, 0.0)),
         "tested": over(chances, np.where(tested, starts.survival[:, :, :-1], 0.0)).sum(axis=2),
         "accepted": over(chances, np.where(tested, starts.survival[:, :, 1:], 0.0)).sum(axis=2),
         "tested_overlap": over(chances, np.where(tested, starts.ahead, 0.0)).sum(axis=2),
-        "lost_bonus": _lost_bonus(starts, windowed, gammas),
+        "lost_bonus": lost_bonus(windowed, np.where(drafted, starts.survival, 0.0), ends, gammas),
     }
     by_gamma = [_sums_of_gamma(starts, chances[:, g], windowed[:, g], int(gamma)) for g, gamma in enumerate(gammas)]
     return sums | {name: np.stack([one[name] for one in by_gamma], axis=1) for name in by_gamma[0]}
-
-
-def _lost_bonus(starts: _Starts, windowed: FloatArray, gammas: IntArray) -> FloatArray:
-    """Expected rounds, from starts in the window, that end on an accepted EOS, (n, G)."""
-    ends = starts.ends
-    lost = np.zeros(windowed.shape[:2])
-    for drafts in range(1, starts.survival.shape[2]):
-        rows = np.flatnonzero(ends.ended_by_eos & (ends.lengths >= drafts))
-        place = ends.lengths[rows] - drafts
-        reached = np.where(starts.offered[rows, place] >= drafts, starts.survival[rows, place, drafts], 0.0)
-        lost[rows] += np.where(gammas >= drafts, windowed[rows, :, place] * reached[:, None], 0.0)
-    return lost
 
 
 def _sums_of_gamma(starts: _Starts, chances: FloatArray, windowed: FloatArray, gamma: int) -> dict[str, FloatArray]:
@@ -216,11 +183,7 @@ def _sums_of_gamma(starts: _Starts, chances: FloatArray, windowed: FloatArray, g
     goes_on &= drafts[rows, np.minimum(after, drafts.shape[1] - 1)] > 0
     full = chances * starts.survival[rows, place, drafts]
     by_drafts = [np.where(in_window == k, windowed, 0.0).sum(axis=1) for k in range(starts.survival.shape[2])]
-    sums = {
+    return {
         "catch_ups": np.where(goes_on, full, 0.0).sum(axis=1),
         "rounds_by_drafts": np.stack(by_drafts, axis=1),
     }
-    if starts.costs_s is not None:
-        costs = np.broadcast_to(starts.costs_s, (starts.costs_s.shape[0], *drafts.shape))
-        sums["time_s"] = (chances * costs[drafts, rows, place]).sum(axis=1)
-    return sums

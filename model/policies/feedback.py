@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray, IntArray, numbers, positive_times_s, probabilities
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_cap
+from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_rounds
 from specgauge.model.sampling import inverse_cdf, uniforms
 from specgauge.model.speedup import speedup, tokens_per_round_by_gamma
 
@@ -47,28 +47,26 @@ class HeuristicPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for bounds that do not hold the start, and for steps below 0."""
-        if not 1 <= self.lowest <= self.start <= self.cap:
-            raise ValueError(
-                f"heuristic: found lowest {self.lowest}, start {self.start}, cap {self.cap}; "
-                "allowed is 1 <= lowest <= start <= cap"
-            )
-        if self.rise < 0 or self.fall < 0:
-            raise ValueError(f"heuristic: found rise {self.rise}, fall {self.fall}; allowed are steps of 0 or more")
+        _check_schedule("heuristic", self.lowest, self.start, self.cap, steps=(self.rise, self.fall))
 
-    def begin_many(self, calls: int) -> HeuristicChoices:
+    def begin_many(self, calls: int) -> GammaChoices:
         """At `start` again."""
-        return HeuristicChoices(self, calls)
+        return _HeuristicChoices(self, calls)
 
 
-class HeuristicChoices(GammaChoices):
-    """Calls of the schedule."""
+def _check_schedule(name: str, lowest: int, start: int, cap: int, *, steps: tuple[int, ...]) -> None:
+    if not 1 <= lowest <= start <= cap:
+        raise ValueError(f"{name}: expected 1 <= lowest <= start <= cap, got lowest {lowest}, start {start}, cap {cap}")
+    if min(steps) < 0:
+        raise ValueError(f"{name}: expected steps of 0 or more, got {min(steps)}")
 
+
+class _HeuristicChoices(GammaChoices):
     def __init__(self, policy: HeuristicPolicy, calls: int) -> None:
+        super().__init__(np.full(calls, policy.start))
         self._policy = policy
-        self.gammas = np.full(calls, policy.start)
 
     def observe(self, seen: RoundSeen) -> None:
-        """Rise when all rows that had drafts kept them all."""
         policy = self._policy
         risen = np.minimum(self.gammas + policy.rise, policy.cap)
         fallen = np.maximum(self.gammas - policy.fall, policy.lowest)
@@ -89,28 +87,23 @@ class GammaTunePolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for bounds that do not hold the start, a rise below 0 and a weight outside [0, 1]."""
-        if not 1 <= self.lowest <= self.start <= self.cap or self.rise < 0:
-            raise ValueError(
-                f"gammatune: found lowest {self.lowest}, start {self.start}, cap {self.cap}, rise {self.rise}; "
-                "allowed is 1 <= lowest <= start <= cap and a rise of 0 or more"
-            )
+        _check_schedule("gammatune", self.lowest, self.start, self.cap, steps=(self.rise,))
         probabilities("gammatune: weight", self.weight)
 
-    def begin_many(self, calls: int) -> GammaTuneChoices:
+    def begin_many(self, calls: int) -> GammaChoices:
         """At `start` again, the mean too."""
-        return GammaTuneChoices(self, calls)
+        return _GammaTuneChoices(self, calls)
 
 
-class GammaTuneChoices(GammaChoices):
-    """Calls of GammaTune; a batch's A is the mean over its rows that had drafts."""
+class _GammaTuneChoices(GammaChoices):
+    """A batch's A is the mean over its rows that had drafts."""
 
     def __init__(self, policy: GammaTunePolicy, calls: int) -> None:
+        super().__init__(np.full(calls, policy.start))
         self._policy = policy
-        self.gammas = np.full(calls, policy.start)
         self._means = np.full(calls, float(policy.start))
 
     def observe(self, seen: RoundSeen) -> None:
-        """Rise, or follow the mean."""
         policy = self._policy
         mean = seen.accepted.sum(axis=1) / np.maximum((seen.drafted > 0).sum(axis=1), 1)
         followed = np.clip((1 - policy.weight) * self._means + policy.weight * mean, policy.lowest, policy.cap)
@@ -139,14 +132,13 @@ class GoodputPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0, rates outside [0, 1] and weights below 0."""
-        check_cap("goodput", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("goodput", self.t_round_s)
         probabilities("goodput: prior_rate", self.prior_rate)
         probabilities("goodput: memory", self.memory)
         if self.prior_weight <= 0 or self.margin < 0 or self.probe_every < 0:
             raise ValueError(
-                f"goodput: found prior_weight {self.prior_weight:g}, margin {self.margin:g}, probe_every "
-                f"{self.probe_every}; allowed are a weight above 0, a margin and a number of rounds of 0 or more"
+                "goodput: expected a weight above 0, a margin and a number of rounds of 0 or more, got prior_weight "
+                f"{self.prior_weight:g}, margin {self.margin:g}, probe_every {self.probe_every}"
             )
 
     def begin_many(self, calls: int) -> GoodputChoices:
@@ -164,7 +156,7 @@ class GoodputChoices(GammaChoices):
         self._tested, self._accepted = np.zeros((calls, depth)), np.zeros((calls, depth))
         self._idle = np.zeros(calls, dtype=np.int64)
         self._best = self.goodputs().argmax(axis=1)
-        self.gammas = self._best.copy()
+        super().__init__(self._best.copy())
 
     def observe(self, seen: RoundSeen) -> None:
         """Count the tested places of the round, then choose."""
@@ -209,27 +201,23 @@ class UcbPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and a width below 0."""
-        check_cap("ucb", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("ucb", self.t_round_s)
         if numbers("ucb: width", self.width) < 0:
-            raise ValueError(f"ucb: found width {self.width:g}; allowed is 0 or more")
+            raise ValueError(f"ucb: expected 0 or more, got width {self.width:g}")
 
-    def begin_many(self, calls: int) -> UcbChoices:
+    def begin_many(self, calls: int) -> GammaChoices:
         """Knowing nothing of any arm but 0."""
-        return UcbChoices(self, calls)
+        return _UcbChoices(self, calls)
 
 
-class UcbChoices(GammaChoices):
-    """Calls of UCB."""
-
+class _UcbChoices(GammaChoices):
     def __init__(self, policy: UcbPolicy, calls: int) -> None:
-        self._rewards = _Rewards(policy.t_round_s)
-        self._width = policy.width
+        self._policy = policy
         self._sums = np.zeros((calls, len(policy.t_round_s)))
         self._counts = np.zeros((calls, len(policy.t_round_s)))
         self._rounds = np.zeros(calls)
-        self._sums[:, 0] = self._rewards.of(np.ones(1), np.zeros(1, dtype=np.int64))
-        self.gammas = self._next()
+        self._sums[:, 0] = _rewards(policy.t_round_s, np.ones(1), np.zeros(1, dtype=np.int64))
+        super().__init__(self._next())
 
     def observe(self, seen: RoundSeen) -> None:
         """Reward the arm that was asked for; the known one only lets time pass, which widens the others' bounds."""
@@ -238,14 +226,14 @@ class UcbChoices(GammaChoices):
         self._rounds += plays
         call = np.flatnonzero(learns)
         arm = self.gammas[call]
-        self._sums[call, arm] += self._rewards.of(tokens[call], arm)
+        self._sums[call, arm] += _rewards(self._policy.t_round_s, tokens[call], arm)
         self._counts[call, arm] += 1
         self.gammas = np.where(plays, self._next(), self.gammas)
 
     def _next(self) -> IntArray:
         counts = np.maximum(self._counts, 1)
         spread = np.sqrt(2 * np.log(np.maximum(self._rounds, 1))[:, None] / counts)
-        bounds = self._sums / counts + self._width * spread
+        bounds = self._sums / counts + self._policy.width * spread
         bounds[self._counts == 0] = np.inf
         bounds[:, 0] = self._sums[:, 0]
         return np.asarray(bounds.argmax(axis=1), dtype=np.int64)
@@ -261,22 +249,19 @@ class Exp3Policy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0."""
-        check_cap("exp3", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("exp3", self.t_round_s)
 
-    def begin_many(self, calls: int) -> Exp3Choices:
+    def begin_many(self, calls: int) -> GammaChoices:
         """All arms alike."""
-        return Exp3Choices(self, calls)
+        return _Exp3Choices(self, calls)
 
 
-class Exp3Choices(GammaChoices):
-    """Calls of EXP3."""
-
+class _Exp3Choices(GammaChoices):
     def __init__(self, policy: Exp3Policy, calls: int) -> None:
-        self._rewards, self._seed = _Rewards(policy.t_round_s), policy.seed
+        self._policy = policy
         self._losses = np.zeros((calls, len(policy.t_round_s)))
         self._rounds = np.ones(calls, dtype=np.int64)
-        self.gammas = self._draw()
+        super().__init__(self._draw())
 
     def observe(self, seen: RoundSeen) -> None:
         """Charge the arm for what it did not earn, over the chance of having drawn it.
@@ -286,7 +271,7 @@ class Exp3Choices(GammaChoices):
         learns = seen.active.any(axis=1) & (seen.drafts | (self.gammas == 0))
         call = np.flatnonzero(learns)
         arm = self.gammas[call]
-        reward = self._rewards.of(_tokens(seen)[call], arm)
+        reward = _rewards(self._policy.t_round_s, _tokens(seen)[call], arm)
         self._losses[call, arm] += (1.0 - reward) / self._probabilities()[call, arm]
         self._rounds += learns
         self.gammas = np.where(learns, self._draw(), self.gammas)
@@ -299,19 +284,14 @@ class Exp3Choices(GammaChoices):
 
     def _draw(self) -> IntArray:
         calls = np.arange(self._rounds.size)
-        return inverse_cdf(self._probabilities(), uniforms(self._seed, calls, 0, self._rounds, ARM_DRAWS))
+        return inverse_cdf(self._probabilities(), uniforms(self._policy.seed, calls, 0, self._rounds, ARM_DRAWS))
 
 
-class _Rewards:
-    """Tokens per second of a round by arm, over the most that any arm could give."""
-
-    def __init__(self, t_round_s: tuple[float, ...]) -> None:
-        self._rounds_s = np.array(t_round_s)
-        self._most = float((np.arange(1, self._rounds_s.size + 1) / self._rounds_s).max())
-
-    def of(self, tokens: FloatArray, arms: IntArray) -> FloatArray:
-        """(…) tokens, (…) arms -> (…) in [0, 1]."""
-        return np.asarray(tokens / self._rounds_s[arms] / self._most, dtype=np.float64)
+def _rewards(t_round_s: tuple[float, ...], tokens: FloatArray, arms: IntArray) -> FloatArray:
+    """Tokens (…) per second of rounds of arms (…), over the most that any arm could give: (…) in [0, 1]."""
+    rounds_s = np.array(t_round_s)
+    most = float((np.arange(1, rounds_s.size + 1) / rounds_s).max())
+    return np.asarray(tokens / rounds_s[arms] / most, dtype=np.float64)
 
 
 def _tokens(seen: RoundSeen) -> FloatArray:

@@ -9,9 +9,9 @@
 
 each by least squares (weights: a_t for the next draft, 1 otherwise; a little ridge), cut to [0, 1].
 
-A draft model is tested by position; a lookup by where its round starts. So for lookups rounds of γ_max drafts are
-followed along each text, and every tested draft of theirs is a sample, with z from the tokens that agreed before it
-(`specgauge.model.acceptance.lookups.confidence`), r and e from the rounds before, as a decoder has them.
+A draft model is tested by position; of lookups rounds of γ_max drafts are followed along each text, and every tested
+draft is a sample, with z from the tokens that agreed before it (`specgauge.model.acceptance.lookups.confidence`), and
+r and e from the rounds before.
 
     forecast = fit_forecast(texts)
     z = forecast.confidence(top_probs)
@@ -22,7 +22,6 @@ L calls, B rows of each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,10 +67,10 @@ class AcceptanceForecast:
     """z there, never falling."""
     mean: float
     """Mean acceptance over positions, where a call begins."""
-    this_weights: tuple[float, float, float, float]
+    this_weights: tuple[float, ...]
     """Of 1, z, r, e."""
-    next_weights: tuple[float, float, float, float]
-    first_weights: tuple[float, float, float]
+    next_weights: tuple[float, ...]
+    first_weights: tuple[float, ...]
     """Of 1, r, e."""
     memory: float = 0.9
     """What a tested position leaves of earlier ones."""
@@ -82,13 +81,13 @@ class AcceptanceForecast:
         """Raise ValueError for steps that do not rise, an acceptance that falls, and values outside [0, 1]."""
         places, values = probabilities("top_probs", self.top_probs), probabilities("acceptance", self.acceptance)
         if places.ndim != 1 or not places.size or places.shape != values.shape:
-            raise ValueError(f"forecast: found {places.size} top_probs, {values.size} acceptance; allowed is as many")
+            raise ValueError(f"forecast: expected as many, got {places.size} top_probs, {values.size} acceptance")
         if bool((np.diff(places) <= 0).any()) or bool((np.diff(values) < 0).any()):
-            raise ValueError("forecast: found steps out of order; allowed are rising top_probs and acceptance")
+            raise ValueError("forecast: expected rising top_probs and acceptance, got steps out of order")
         probabilities("forecast: mean", self.mean)
         probabilities("forecast: memory", self.memory)
         if self.prior_weight <= 0:
-            raise ValueError(f"forecast: found prior_weight {self.prior_weight:g}; allowed is above 0")
+            raise ValueError(f"forecast: expected above 0, got prior_weight {self.prior_weight:g}")
 
     def confidence(self, top_probs: FloatArray) -> FloatArray:
         """Z, in the shape of the draft's largest probabilities; NaN stays."""
@@ -139,7 +138,7 @@ class AcceptanceForecast:
         )
 
 
-def _with_confidence(weights: tuple[float, float, float, float], confidence: FloatArray, means: Means) -> FloatArray:
+def _with_confidence(weights: tuple[float, ...], confidence: FloatArray, means: Means) -> FloatArray:
     one, z, r, e = weights
     return _probability((one + r * means.confidence + e * means.accepted)[:, None] + z * confidence)
 
@@ -159,7 +158,7 @@ def fit_forecast(texts: ReplayTexts, *, seed: int = 0) -> AcceptanceForecast:
     """
     inside, acceptance = texts.inside, texts.acceptance
     if not bool(inside.any()):
-        raise ValueError("forecast: found no position to learn from; allowed is at least one")
+        raise ValueError("forecast: expected at least one, got no position to learn from")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
     mean = float(np.clip(acceptance[inside].mean(), 0.0, 1.0))
     return _fitted(by_confidence(steps, values, mean), texts, seed)
@@ -208,32 +207,20 @@ def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> Acce
     first = least_squares(features[here][:, [0, 2, 3]], accepted[here], np.ones(int(here.sum())))
     this = least_squares(features[here], accepted[here], np.ones(int(here.sum())))
     after = least_squares(features[:-1][following], accepted[1:][following], accepted[:-1][following])
-    return with_weights(forecast, first=first, this=this, after=after)
+    return replace(forecast, this_weights=this, next_weights=after, first_weights=first)
 
 
-def with_weights(
-    forecast: AcceptanceForecast, *, first: Sequence[float], this: Sequence[float], after: Sequence[float]
-) -> AcceptanceForecast:
-    """The forecast with other weights: (3,) of the first draft, (4,) each of this one and the next."""
-    return replace(
-        forecast,
-        this_weights=(this[0], this[1], this[2], this[3]),
-        next_weights=(after[0], after[1], after[2], after[3]),
-        first_weights=(first[0], first[1], first[2]),
-    )
-
-
-def least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray) -> list[float]:
+def least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray) -> tuple[float, ...]:
     """Weighted, with a ridge on slopes around their means; the weighted mean alone where there is no weight."""
     total = float(weights.sum())
     if total <= 0:
-        return [float(wanted.mean()) if wanted.size else 0.0] + [0.0] * (features.shape[1] - 1)
+        return (float(wanted.mean()) if wanted.size else 0.0, *[0.0] * (features.shape[1] - 1))
     slopes = features[:, 1:]
     centre, level = weights @ slopes / total, float(weights @ wanted / total)
     spread = slopes - centre
     normal = (spread * weights[:, None]).T @ spread / total + _RIDGE * np.eye(slopes.shape[1])
     found = np.linalg.solve(normal, (spread * weights[:, None]).T @ (wanted - level) / total)
-    return [float(level - found @ centre), *found.tolist()]
+    return (float(level - found @ centre), *found.tolist())
 
 
 def rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -252,14 +239,6 @@ def rising_fit(top_probs: FloatArray, acceptance: FloatArray) -> tuple[FloatArra
     return np.clip(distinct, 0.0, 1.0), np.clip(np.maximum.accumulate(rising), 0.0, 1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Round:
-    """The drafts of one round that are tested, (K,)."""
-
-    agreeing: IntArray
-    accepted: FloatArray
-
-
 def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecast:
     """Fit on rounds of `gamma_max` drafts along all texts; without a single offer, that nothing is ever accepted.
 
@@ -267,57 +246,50 @@ def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecas
         ValueError: texts of a draft model.
     """
     if texts.lookups is None:
-        raise ValueError("lookup forecast: found texts of a draft model; allowed are those of lookups")
+        raise ValueError("lookup forecast: expected those of lookups, got texts of a draft model")
     followed = [_rounds(texts, texts.lookups, text, gamma_max) for text in range(texts.prompts.size)]
-    offers = [one for rounds in followed for one in rounds if one is not None]
+    offers = [one for rounds in followed for one in rounds if one[0].size]
     if not offers:
         return by_confidence([0.0], [0.0], 0.0)
-    accepted = np.concatenate([one.accepted for one in offers])
-    places, values = rising_fit(confidence(np.concatenate([one.agreeing for one in offers])), accepted)
+    agreeing, accepted = (np.concatenate(values) for values in zip(*offers, strict=True))
+    places, values = rising_fit(confidence(agreeing), accepted)
     flat = by_confidence(places, values, float(accepted.mean()))
     first: list[tuple[list[float], float]] = []
     this: list[tuple[list[float], float]] = []
     following: list[tuple[list[float], float]] = []
     for rounds in followed:
         history = flat.start(1)
-        for one in rounds:
-            if one is None:
+        for agreeing, accepted in rounds:
+            if not agreeing.size:
                 history = flat.faded(history, np.ones(1, dtype=np.int64))
                 continue
             means = flat.means(history)
             r, e = float(means.confidence[0]), float(means.accepted[0])
-            z, hits = flat.confidence(confidence(one.agreeing)), one.accepted.tolist()
+            z, hits = flat.confidence(confidence(agreeing)), accepted.tolist()
             features = [[1.0, float(own), r, e] for own in z]
             first.append(([1.0, r, e], hits[0]))
             this += zip(features, hits, strict=True)
             following += zip(features[:-1], hits[1:], strict=True)
-            history = flat.after(history, z[:, None], one.accepted[:, None], np.ones((z.size, 1)))
-    return with_weights(flat, first=_weights(first), this=_weights(this), after=_weights(following or this))
+            history = flat.after(history, z[:, None], accepted[:, None], np.ones((z.size, 1)))
+    next_weights = _weights(following or this)
+    return replace(flat, first_weights=_weights(first), this_weights=_weights(this), next_weights=next_weights)
 
 
-def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[_Round | None]:
-    """The rounds of one text in turn, None where nothing is offered."""
+def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int) -> list[tuple[IntArray, FloatArray]]:
+    """The tested drafts of one text's rounds: tokens that agreed before each, and whether it is accepted, (K,)."""
     size, limit = int(texts.ends.lengths[text]), int(texts.ends.limits[text])
-    rounds: list[_Round | None] = []
+    rounds = []
     position = 0
     while position < size:
         offered = max(0, min(gamma_max, int(lookups.offered[text, position]), limit - position - 1))
         run = min(offered, int(lookups.matching[text, position]), size - position)
-        tested = min(run + 1, offered, size - position)
-        if tested:
-            rounds.append(
-                _Round(
-                    agreeing=int(lookups.matched[text, position]) + np.arange(tested),
-                    accepted=(np.arange(tested) < run).astype(np.float64),
-                )
-            )
-        else:
-            rounds.append(None)
+        tested = np.arange(min(run + 1, offered, size - position))
+        rounds.append((lookups.matched[text, position] + tested, (tested < run).astype(np.float64)))
         position += run + 1
     return rounds
 
 
-def _weights(samples: list[tuple[list[float], float]]) -> list[float]:
+def _weights(samples: list[tuple[list[float], float]]) -> tuple[float, ...]:
     features = np.array([own for own, _ in samples])
     wanted = np.array([hit for _, hit in samples])
     return least_squares(features, wanted, np.ones(wanted.size))

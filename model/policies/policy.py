@@ -11,8 +11,8 @@ decoder asks for `gamma`, the most drafts it may make; after each draft of the r
 
 Policies that fix γ before the round (`specgauge.model.policies.feedback`) go on until they have it. Those that stop
 while drafting (`specgauge.model.policies.stopping`) read the confidence of the draft just made; it is verified like the
-others. A replay runs thousands of calls of one policy side by side, so each is written once, for many calls
-(`GammaChoices`); a decoder's single call is a view of that (`OneCall`).
+others. Each is written for many calls side by side (`GammaChoices`), as a replay runs them; a decoder's single call is
+a view of that (`OneCall`).
 
 L calls side by side, B rows of each.
 """
@@ -26,7 +26,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray
+from specgauge.model.checks import LARGEST_GAMMA, BoolArray, FloatArray, IntArray, positive_times_s
 
 
 class GammaChoice(Protocol):
@@ -89,17 +89,17 @@ class RoundSeen:
         return np.asarray((self.drafted == self.accepted).all(axis=1), dtype=np.bool_)
 
 
-class GammaChoices(ABC):
-    """A policy at work in L calls at once, which know nothing of each other."""
+class GammaChoices:
+    """A policy at work in L calls at once, which know nothing of each other; this one keeps to its γ."""
 
-    gammas: IntArray
-    """(L,) the most drafts of each call's next round."""
+    def __init__(self, gammas: IntArray) -> None:
+        self.gammas = gammas
+        """(L,) the most drafts of each call's next round."""
 
-    def goes_on(self, depth: int, signals: Signals) -> BoolArray:  # noqa: ARG002 (who fixes γ before does not look)
+    def goes_on(self, depth: int, signals: Signals) -> BoolArray:  # noqa: ARG002 (a γ fixed before reads no signals)
         """(L,) as in `GammaChoice`; calls whose rows are all NaN are not asked, and learn nothing."""
         return np.asarray(depth < self.gammas, dtype=np.bool_)
 
-    @abstractmethod
     def observe(self, seen: RoundSeen) -> None:
         """Learn from a round."""
 
@@ -149,7 +149,13 @@ class OneCall:
 def check_cap(name: str, cap: int, *, lowest: int = 0) -> None:
     """Raise ValueError for a largest γ outside `lowest` … LARGEST_GAMMA."""
     if not lowest <= cap <= LARGEST_GAMMA:
-        raise ValueError(f"{name}: found a largest gamma of {cap}; allowed is {lowest} to {LARGEST_GAMMA}")
+        raise ValueError(f"{name}: expected {lowest} to {LARGEST_GAMMA}, got a largest gamma of {cap}")
+
+
+def check_rounds(name: str, t_round_s: tuple[float, ...]) -> None:
+    """Raise ValueError for seconds of rounds of 0 … γ_max drafts that are not above 0, or too many of them."""
+    check_cap(name, len(t_round_s) - 1)
+    positive_times_s("t_round_s", t_round_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,23 +167,13 @@ class FixedPolicy(RoundPolicy):
     def __post_init__(self) -> None:
         """Raise ValueError for a γ below 0."""
         if self.gamma < 0:
-            raise ValueError(f"gamma: found {self.gamma}; allowed is 0 (plain decoding) or more")
+            raise ValueError(f"gamma: expected 0 (plain decoding) or more, got {self.gamma}")
 
-    def begin_many(self, calls: int) -> FixedChoices:
-        """There is nothing to forget."""
-        return FixedChoices(np.full(calls, self.gamma))
+    def begin_many(self, calls: int) -> GammaChoices:
+        """Each at γ, whatever they see."""
+        return GammaChoices(np.full(calls, self.gamma))
 
 
 def decodes_plainly(policy: object) -> bool:
     """Whether a policy never drafts: who knows that before the first round needs no speculative loop, nor its ε."""
     return isinstance(policy, FixedPolicy) and policy.gamma == 0
-
-
-class FixedChoices(GammaChoices):
-    """Calls of one γ."""
-
-    def __init__(self, gammas: IntArray) -> None:
-        self.gammas = gammas
-
-    def observe(self, seen: RoundSeen) -> None:
-        """Learn nothing."""

@@ -35,7 +35,7 @@ import numpy as np
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, positive_times_s, probabilities, times_s
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap
+from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap, check_rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,24 +53,18 @@ class SvipPolicy(RoundPolicy):
         numbers("svip: threshold", self.threshold)
         check_cap("svip", self.cap, lowest=1)
 
-    def begin_many(self, calls: int) -> SvipChoices:
+    def begin_many(self, calls: int) -> GammaChoices:
         """It learns nothing, so there is nothing to forget."""
-        return SvipChoices(self, calls)
+        return _SvipChoices(self, calls)
 
 
-class SvipChoices(GammaChoices):
-    """Calls of SVIP."""
-
+class _SvipChoices(GammaChoices):
     def __init__(self, policy: SvipPolicy, calls: int) -> None:
+        super().__init__(np.full(calls, policy.cap))
         self._threshold = policy.threshold
-        self.gammas = np.full(calls, policy.cap)
 
     def goes_on(self, depth: int, signals: Signals) -> BoolArray:
-        """Where the mean of √H is within the threshold."""
         return (depth < self.gammas) & (_row_mean(np.sqrt(signals.entropies_nats)) <= self._threshold)
-
-    def observe(self, seen: RoundSeen) -> None:
-        """Learn nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +91,7 @@ class AdaEdlPolicy(RoundPolicy):
             probabilities(f"adaedl: {name}", getattr(self, name))
         if self.step < 0 or self.entropy_weight < 0:
             raise ValueError(
-                f"adaedl: found step {self.step:g}, entropy_weight {self.entropy_weight:g}; allowed is 0 or more"
+                f"adaedl: expected 0 or more, got step {self.step:g}, entropy_weight {self.entropy_weight:g}"
             )
         check_cap("adaedl", self.cap, lowest=1)
 
@@ -110,8 +104,8 @@ class AdaEdlChoices(GammaChoices):
     """Calls of AdaEDL."""
 
     def __init__(self, policy: AdaEdlPolicy, calls: int) -> None:
+        super().__init__(np.full(calls, policy.cap))
         self._policy = policy
-        self.gammas = np.full(calls, policy.cap)
         self.thresholds = np.full(calls, policy.start)
         """(L,) λ."""
         self._shares = np.full(calls, policy.goal)
@@ -160,12 +154,11 @@ class RenewalStoppingPolicy(RoundPolicy):
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
-        check_cap("renewal", len(self.t_round_s) - 1)
-        positive_times_s("t_round_s", self.t_round_s)
+        check_rounds("renewal", self.t_round_s)
         positive_times_s("token_worth_s", self.token_worth_s)
         times_s("t_look_s", self.t_look_s)
         if not 0 <= self.fewest < len(self.t_round_s):
-            raise ValueError(f"renewal: found fewest {self.fewest}; allowed is 0 to {len(self.t_round_s) - 1}")
+            raise ValueError(f"renewal: expected 0 to {len(self.t_round_s) - 1}, got fewest {self.fewest}")
 
     def further_prices_s(self, depth: int) -> FloatArray:
         """Seconds of 1, 2, … further drafts after `depth`, the checks after each of them but the last of all."""
@@ -177,15 +170,16 @@ class RenewalStoppingPolicy(RoundPolicy):
         """One call, as cheap to ask as it can be."""
         return RenewalCall(self)
 
-    def begin_many(self, calls: int) -> RenewalChoices:
+    def begin_many(self, calls: int) -> GammaChoices:
         """Knowing of texts in general only."""
-        return RenewalChoices(self, calls)
+        return _RenewalChoices(self, calls)
 
 
-class RenewalChoices(GammaChoices):
+class _RenewalChoices(GammaChoices):
     """Calls of the rule; what was learnt of texts is pooled over the rows of a batch."""
 
     def __init__(self, policy: RenewalStoppingPolicy, calls: int) -> None:
+        super().__init__(np.zeros(calls, dtype=np.int64))
         self._policy, self._forecast = policy, policy.forecast
         self._cap = len(policy.t_round_s) - 1
         self._prices = [policy.further_prices_s(depth) for depth in range(self._cap)]
@@ -229,9 +223,8 @@ class RenewalChoices(GammaChoices):
 
     def _start_round(self) -> None:
         self._means = self._forecast.means(self._history)
-        calls = self._means.confidence.size
         self._seen: list[FloatArray] = []
-        self._survival = np.ones((calls, 1))
+        self._survival = np.ones((self.gammas.size, 1))
         steady = self._forecast.first_draft(self._means)
         self._further = np.cumsum(steady[:, None] ** np.arange(max(self._cap, 1)), axis=1)
         pays = self._pays(0, steady) | (self._policy.fewest > 0)
@@ -257,16 +250,10 @@ class RenewalCall:
         self._cap = len(policy.t_round_s) - 1
         self._prices_s = [policy.further_prices_s(depth).tolist() for depth in range(self._cap)]
         self._tested = self._confidence = self._accepted = 0.0
-        self._seen: list[list[float]] = []
         self._survival: list[float] = []
-        self._further: list[float] = []
-        self._gamma = 0
-        self._start_round()
-
-    @property
-    def gamma(self) -> int:
+        self.gamma = 0
         """The most drafts of the next round."""
-        return self._gamma
+        self._start_round()
 
     def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:  # noqa: ARG002
         """Where some number of further drafts is worth more than it costs."""
@@ -283,7 +270,7 @@ class RenewalCall:
             hope = self._survival[row] * self._probability(self._forecast.next_weights, z)
             if not math.isnan(hope):
                 hopes, known = hopes + hope, True
-        if not known or depth >= self._gamma:
+        if not known or depth >= self.gamma:
             return False
         return depth < self._policy.fewest or self._pays(depth, hopes / len(confidence))
 
@@ -311,14 +298,15 @@ class RenewalCall:
         forecast = self._forecast
         total, lean = forecast.prior_weight + self._tested, forecast.prior_weight * forecast.mean
         self._r, self._e = (lean + self._confidence) / total, (lean + self._accepted) / total
-        self._seen, self._survival = [], []
+        self._seen: list[list[float]] = []
+        self._survival = []
         one, r, e = forecast.first_weights
         steady = _cut(one + r * self._r + e * self._e)
         self._further = list(accumulate(steady**power for power in range(self._cap)))
         pays = self._policy.fewest > 0 or self._pays(0, steady)
-        self._gamma = self._cap if pays else 0
+        self.gamma = self._cap if pays else 0
 
-    def _probability(self, weights: tuple[float, float, float, float], z: float) -> float:
+    def _probability(self, weights: tuple[float, ...], z: float) -> float:
         one, of_z, r, e = weights
         return _cut((one + r * self._r + e * self._e) + of_z * z)
 

@@ -188,7 +188,7 @@ def policy_of(record: Mapping[str, Any]) -> RoundPolicy:
     """
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"policy: found kind {kind!r}; allowed are {', '.join(KINDS)}")
+        raise ValueError(f"policy: expected {', '.join(KINDS)}, got kind {kind!r}")
     found: RoundPolicy = _made(KINDS[kind], {name: value for name, value in record.items() if name != "kind"})
     return found
 
@@ -202,7 +202,7 @@ def _made(made: type[Any], values: Mapping[str, Any]) -> Any:
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     if made is RenewalStoppingPolicy:
         if not isinstance(given["forecast"], Mapping):
-            raise ValueError(f"policy: found forecast {given['forecast']!r}; allowed is a mapping")
+            raise ValueError(f"policy: expected a mapping, got forecast {given['forecast']!r}")
         given["forecast"] = _made(AcceptanceForecast, given["forecast"])
     try:
         return made(**given)

@@ -2,12 +2,12 @@
 
 Who knows a_t and picks the best γ at every round's start; no policy that fixes γ before it drafts can beat it:
 
-    J(t) = min_g [ T_round(g, t) + Σ_{j<g} P(run = j) J(t + j + 1) + P(run >= g) J(t + g + 1) ]
+    J(t) = min_g [ T_round(g) + Σ_{j<g} P(run = j) J(t + j + 1) + P(run >= g) J(t + g + 1) ]
 
 Who knows, besides, how many drafts would be accepted in a row (the run) before drafting; it bounds policies that stop
 while drafting as well:
 
-    J(t) = Σ_j P(run = j) · min_g [ T_round(g, t) + J(t + min(g, j) + 1) ]
+    J(t) = Σ_j P(run = j) · min_g [ T_round(g) + J(t + min(g, j) + 1) ]
 
 J = 0 where the text has ended. g is at most the positions left before the length limit minus 1, an EOS is not foreseen,
 and an accepted EOS ends the text. Both are exact expectations given the texts:
@@ -16,12 +16,12 @@ and an accepted EOS ends the text. Both are exact expectations given the texts:
 
 Of a lookup everything is known with its start, and the two are one (`best_lookups_time_s`):
 
-    J(t) = min_k [ T_round(k, t) + J(t + min(k, matching_t) + 1) ],     k at most what is offered at t
+    J(t) = min_k [ T_round(k) + J(t + min(k, matching_t) + 1) ],     k at most what is offered at t
 
     best_by_start_time_s(texts.acceptance, texts.ends, costs_s)          # (N,)
 
-N texts, T positions, D gamma_max. Costs are seconds of a round by drafts in force, 0 … D, and place: (D + 1,),
-(D + 1, T) or (D + 1, N, T); 0 drafts (plain decoding) are always allowed.
+N texts, T positions, D gamma_max. Costs (D + 1,) are seconds of a round by drafts in force; 0 drafts (plain decoding)
+are always allowed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import TextEnds, round_costs_s, within_texts
-from specgauge.model.checks import FloatArray, whole_numbers
+from specgauge.model.acceptance.renewal import TextEnds, within_texts
+from specgauge.model.checks import FloatArray, numbers, whole_numbers
 
 
 def best_by_start_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike) -> FloatArray:
@@ -39,13 +39,12 @@ def best_by_start_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLi
     Raises:
         ValueError: as `renewal`.
     """
-    ahead_a, costs = _checked(acceptance, ends, costs_s)
-    depth, count, longest = costs.shape[0] - 1, ahead_a.shape[1], costs.shape[2]
-    left_s = np.zeros((longest + depth + 1, count))
-    for t in range(longest - 1, -1, -1):
+    ahead_a, costs, left_s = _checked(acceptance, ends, costs_s)
+    depth, count = costs.size - 1, ends.lengths.size
+    for t in reversed(range(np.shape(acceptance)[1])):
         running, ended_s, best = np.ones(count), np.zeros(count), np.full(count, np.inf)
         for g in range(depth + 1):
-            value = costs[g, :, t] + ended_s + running * left_s[t + g + 1]
+            value = costs[g] + ended_s + running * left_s[t + g + 1]
             np.copyto(best, value, where=(value < best) & (g < ends.limits - t))
             ended_s += running * (1.0 - ahead_a[t + g]) * left_s[t + g + 1]
             running *= ahead_a[t + g]
@@ -59,12 +58,11 @@ def run_oracle_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike)
     Drafting beyond the run is only worth it where a longer round is cheaper. Arguments and errors as
     `best_by_start_time_s`.
     """
-    ahead_a, costs = _checked(acceptance, ends, costs_s)
-    depth, count, longest = costs.shape[0] - 1, ahead_a.shape[1], costs.shape[2]
-    left_s = np.zeros((longest + depth + 1, count))
-    for t in range(longest - 1, -1, -1):
+    ahead_a, costs, left_s = _checked(acceptance, ends, costs_s)
+    depth, count = costs.size - 1, ends.lengths.size
+    for t in reversed(range(np.shape(acceptance)[1])):
         most = np.minimum(depth, ends.limits - t - 1)
-        allowed = np.where(np.arange(depth + 1)[:, None] <= most, costs[:, :, t], np.inf)
+        allowed = np.where(np.arange(depth + 1)[:, None] <= most, costs[:, None], np.inf)
         at_least = np.minimum.accumulate(allowed[::-1], axis=0)[::-1]
         running, shorter, expected = np.ones(count), np.full(count, np.inf), np.zeros(count)
         for j in range(depth + 1):
@@ -86,23 +84,24 @@ def best_lookups_time_s(offered: ArrayLike, matching: ArrayLike, ends: TextEnds,
     """
     most, run = whole_numbers("offered", offered, minimum=0), whole_numbers("matching", matching, minimum=0)
     if run.shape != most.shape:
-        raise ValueError(f"matching: found shape {run.shape}; allowed is {most.shape}, as offered has")
-    _, costs = _checked(np.zeros(most.shape), ends, costs_s)
-    depth, (count, longest) = costs.shape[0] - 1, most.shape
-    left_s = np.zeros((longest + depth + 1, count))
-    text = np.arange(count)
-    for t in range(longest - 1, -1, -1):
+        raise ValueError(f"matching: expected {most.shape}, as offered has, got shape {run.shape}")
+    _, costs, left_s = _checked(np.zeros(most.shape), ends, costs_s)
+    depth, text = costs.size - 1, np.arange(ends.lengths.size)
+    for t in reversed(range(most.shape[1])):
         in_force = np.minimum(most[:, t], ends.limits - t - 1)
-        best = costs[0, :, t] + left_s[t + 1]
+        best = costs[0] + left_s[t + 1]
         for k in range(1, depth + 1):
-            value = costs[k, :, t] + left_s[t + np.minimum(k, run[:, t]) + 1, text]
+            value = costs[k] + left_s[t + np.minimum(k, run[:, t]) + 1, text]
             best = np.where(k <= in_force, np.minimum(best, value), best)
         left_s[t] = np.where(t < ends.lengths, best, 0.0)
     return np.asarray(left_s[0], dtype=np.float64)
 
 
-def _checked(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """a_t by position, zero beyond the texts so that no run leaves them, (T + D, N), and costs (D + 1, N or 1, T)."""
-    depth, (count, longest) = max(len(np.atleast_1d(costs_s)), 1) - 1, np.shape(acceptance)
+def _checked(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """a_t by position, zero beyond the texts so that no run leaves them, (T + D, N); costs (D + 1,); J = 0 of all."""
+    costs = numbers("costs_s", costs_s)
+    if costs.ndim != 1 or not costs.size:
+        raise ValueError(f"costs_s: expected a list of seconds, of 0 … gamma_max drafts, got shape {costs.shape}")
     a = within_texts("acceptance", acceptance, ends.lengths)
-    return np.concatenate([a.T, np.zeros((depth, count))]), round_costs_s(costs_s, depth, (count, longest))
+    ahead_a = np.concatenate([a.T, np.zeros((costs.size - 1, ends.lengths.size))])
+    return ahead_a, costs, np.zeros((len(ahead_a) + 1, ends.lengths.size))

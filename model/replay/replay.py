@@ -9,9 +9,8 @@ size B, with seconds added up over all texts:
     gap closed         (best fixed - policy) / (best fixed - bound)    1: the bound reached; below 0: slower
 
 At B = 1 fixed γ and the bounds are exact expectations (`renewal`, `bounds`), as everything of lookups is; the rest are
-means over replicates with common random numbers. A batch costs T_round(B, γ) until its last row has ended; its bounds
-let every row choose for itself at its share of the round, which no batch can do, so they are loose there. Intervals
-draw prompts, the same for all policies; a row's time is its share 1 / B of its batch's.
+means over replicates with common random numbers. The bounds of a batch let every row choose for itself at its share of
+the round, so they are loose there. Intervals draw prompts, the same for all policies; a row takes 1 / B of its batch.
 
     replay(texts, costs, folds=4, replicates=200, seed=0).policies["renewal"].speedup
     replayed_seconds(policy, texts, [[1, 3], [5, 1]], costs, replicates=100, seed=0).speedup     # one policy as it is
@@ -69,9 +68,9 @@ class ReplayedPolicy:
     """Over plain decoding."""
     over_best_fixed: Interval
     gap_closed_by_start: Interval | None
-    """Of the gap from the best fixed γ to who knows a_t and fixes γ at each start; None where there is no gap."""
+    """Of the gap from the best fixed γ to the bound by start (`bounds`); None where there is no gap."""
     gap_closed_oracle: Interval | None
-    """Of the gap to who knows each run before drafting: the bound of policies that stop while drafting."""
+    """Of the gap to the run oracle, the bound of policies that stop while drafting."""
     switches_per_round: float
     mean_gamma: float
     """Drafts per row and round."""
@@ -115,16 +114,14 @@ def replay(
         ValueError: fewer than two prompts, fewer than two folds, or costs without a round of drafts.
     """
     prompts = np.unique(texts.prompts)
-    parts = min(int(whole_numbers("folds", folds, minimum=2)), prompts.size)
-    if parts < 2:
-        raise ValueError(
-            "replay: found 1 prompt; allowed is at least 2, to tune policies on one and judge them on another"
-        )
+    count = min(int(whole_numbers("folds", folds, minimum=2)), prompts.size)
+    if count < 2:
+        raise ValueError("replay: expected at least 2 prompts, to tune on one and replay on another, got 1")
     if costs.gamma_max < 1:
-        raise ValueError("replay: found costs of plain rounds only; allowed is at least one γ above 0")
+        raise ValueError("replay: expected at least one γ above 0, got costs of plain rounds only")
     dealt = np.argsort(uniforms(seed, prompts, 0, 0, DEALING), kind="stable")
     fold_of = np.empty(prompts.size, dtype=np.int64)
-    fold_of[dealt] = np.arange(prompts.size) % parts
+    fold_of[dealt] = np.arange(prompts.size) % count
     pieces = [
         _replay_fold(
             texts.of_prompts(prompts[fold_of != fold]),
@@ -135,7 +132,7 @@ def replay(
             tuning_replicates=tuning_replicates,
             seed=seed,
         )
-        for fold in range(parts)
+        for fold in range(count)
     ]
     return _result(pieces, costs, replicates=replicates, confidence=confidence, seed=seed)
 
@@ -229,16 +226,19 @@ def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confide
     def by_prompt(values: list[FloatArray]) -> FloatArray:
         return sum_by_prompt(np.concatenate(values), by_text)
 
-    plain_s, fixed_s = by_prompt([piece.plain_s for piece in pieces]), by_prompt([piece.fixed_s for piece in pieces])
-    by_start_s, oracle_s = by_prompt([piece.by_start_s for piece in pieces]), by_prompt([p.oracle_s for p in pieces])
+    names = ("plain_s", "fixed_s", "by_start_s", "oracle_s")
+    plain_s, fixed_s, by_start_s, oracle_s = (by_prompt([getattr(piece, name) for piece in pieces]) for name in names)
     best = int(fixed_s.sum(axis=0).argmin())
     best_s, plain_total_s = fixed_s[:, best], float(plain_s.sum())
     weights = draw_prompts(plain_s.size, BOOTSTRAP_REPLICATES, seed)
 
+    def interval(value: float, drawn: FloatArray) -> Interval:
+        low, high = percentile_interval(drawn, confidence)
+        return Interval(value=value, low=finite_or_none(low), high=finite_or_none(high))
+
     def ratio(numerators: FloatArray, denominators: FloatArray) -> Interval:
         drawn = ratio_replicates(numerators[:, None], denominators[:, None], weights, confidence=confidence)[:, 0]
-        low, high = percentile_interval(drawn[1:], confidence)
-        return Interval(value=float(drawn[0]), low=finite_or_none(low), high=finite_or_none(high))
+        return interval(float(drawn[0]), drawn[1:])
 
     def closed(time_s: FloatArray, bound_s: FloatArray) -> Interval | None:
         """Of the totals; prompts whose draws beat their bound, an expectation, count as they are."""
@@ -249,9 +249,7 @@ def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confide
         drawn_gaps_s = weights @ gaps_s
         drawn = np.full(len(weights), value)
         np.divide(weights @ gains_s, drawn_gaps_s, out=drawn, where=drawn_gaps_s > least_s)
-        drawn = value + expansion(gaps_s.size, confidence) * (drawn - value)
-        low, high = percentile_interval(drawn, confidence)
-        return Interval(value=value, low=finite_or_none(low), high=finite_or_none(high))
+        return interval(value, value + expansion(gaps_s.size, confidence) * (drawn - value))
 
     def total(name: str, count: str) -> float:
         return float(sum(int(getattr(piece.rounds[name], count).sum()) for piece in pieces))
@@ -308,7 +306,7 @@ def replayed_seconds(
     """
     numbers = np.asarray(prompts, dtype=np.int64)
     if numbers.ndim != 2 or numbers.shape[1] != costs.batch_size:
-        raise ValueError(f"prompts: found shape {numbers.shape}; allowed is (L, {costs.batch_size}), a row a batch")
+        raise ValueError(f"prompts: expected (L, {costs.batch_size}), a row a batch, got shape {numbers.shape}")
     batches = ReplayBatches.of_prompts(texts.of_prompts(numbers), costs, numbers, replicates=replicates, seed=seed)
     return ReplayedSeconds(
         plain_s=batches.plain_s.reshape(-1, replicates).mean(axis=1),

@@ -10,9 +10,9 @@ uniform is drawn by a counter for every (prompt, repetition, position, replicate
     emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
     seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its early-stop checks
 
-as the decoder does it. Lookups may offer fewer drafts than γ in force, or none, which leaves a plain step. After a
-rejection the policy sees the signals of the position's chain (`specgauge.model.replay.texts`), after an accepted EOS
-those of the EOS itself. A batch goes on until its last row has ended, at the cost of all its rows.
+as the decoder does it. Lookups may offer fewer drafts than γ in force, or none: a plain step. After a rejection the
+policy sees the signals of the position's chain (`specgauge.model.replay.texts`), after an accepted EOS those of the EOS
+itself. A batch goes on until its last row has ended, at the cost of all its rows.
 
     batches = ReplayBatches.drawn(texts, costs, replicates=200, seed=0)
     batches.simulate(HeuristicPolicy(cap=6)).time_s                       # (L,)
@@ -55,7 +55,7 @@ class ReplayCosts:
         """Raise ValueError for times that are not above 0 (Δ₂ and checks: below 0) and without a plain round."""
         positive_times_s("t_decode_s", self.t_decode_s)
         if positive_times_s("t_round_s", self.t_round_s).ndim != 1 or not self.t_round_s:
-            raise ValueError(f"t_round_s: found {self.t_round_s!r}; allowed is one time for each of 0 … γ_max drafts")
+            raise ValueError(f"t_round_s: expected one time for each of 0 … γ_max drafts, got {self.t_round_s!r}")
         times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
         times_s("t_look_s", self.t_look_s)
         whole_numbers("batch_size", self.batch_size, minimum=1)
@@ -128,8 +128,8 @@ class ReplayBatches:
     def drawn(cls, texts: ReplayTexts, costs: ReplayCosts, *, replicates: int, seed: int) -> ReplayBatches:
         """Every text once per replicate, in batches of B drawn anew for each: L = R ⌈N / B⌉.
 
-        What a batch lacks is filled up with texts drawn first; where there are fewer texts than rows, a text stands in
-        a batch more than once, each time with random numbers of its own: replicate numbers go up to ⌈B / N⌉ R - 1.
+        What a batch lacks is filled up with texts drawn first; a text that is in a batch more than once meets random
+        numbers of its own each time: replicate numbers go up to ⌈B / N⌉ R - 1.
         """
         count, batch_size = texts.prompts.size, costs.batch_size
         order = np.broadcast_to(np.arange(count), (replicates, count))
@@ -147,8 +147,7 @@ class ReplayBatches:
     ) -> ReplayBatches:
         """Batches as they were put together, (L / R, B) prompt numbers, each as often as there are replicates.
 
-        The texts of a prompt interleave; one that stands in a batch more often than it has texts meets random numbers
-        of its own each time: replicate numbers go up to B R - 1.
+        The texts of a prompt interleave; random numbers as in `drawn`, replicate numbers up to B R - 1.
 
         Raises:
             ValueError: a prompt without a text.
@@ -157,9 +156,7 @@ class ReplayBatches:
         recorded, firsts, counts = np.unique(texts.prompts[order], return_index=True, return_counts=True)
         missing = np.setdiff1d(prompts, recorded)
         if missing.size:
-            raise ValueError(
-                f"prompts: found {missing[0]}, of which no text was recorded; allowed are those of the texts"
-            )
+            raise ValueError(f"prompts: expected those of the texts, got {missing[0]}, of which no text was recorded")
         place = np.searchsorted(recorded, prompts)[:, None, :]
         before = [(prompts[:, :row] == prompts[:, row, None]).sum(axis=1) for row in range(prompts.shape[1])]
         earlier = np.stack(before, axis=1)[:, None, :]
@@ -253,7 +250,7 @@ class _Simulation:
         asked = choices.gammas
         if int(asked.max()) > self._costs.gamma_max or int(asked.min()) < 0:
             raise ValueError(
-                f"policy: found gamma {int(asked.max())}; allowed is 0 to {self._costs.gamma_max}, whose cost is known"
+                f"policy: expected 0 to {self._costs.gamma_max}, whose cost is known, got gamma {int(asked.max())}"
             )
         in_force = np.where(active, np.clip(np.minimum(asked[:, None], self._limit - self._position - 1), 0, None), 0)
         offered = in_force
@@ -315,12 +312,8 @@ class _Simulation:
         texts, index = self._texts, depth - 1
         active_rows = (self._position < self._size).sum(axis=1)
         if texts.lookups is not None:
-            tops = confidence(texts.lookups.matched[self._text, self._place(0)] + index)
-            return Signals(
-                top_probs=np.where(asked, tops, np.nan),
-                entropies_nats=np.where(asked, 0.0, np.nan),
-                active_rows=active_rows,
-            )
+            tops = np.where(asked, confidence(texts.lookups.matched[self._text, self._place(0)] + index), np.nan)
+            return Signals(top_probs=tops, entropies_nats=np.where(asked, 0.0, np.nan), active_rows=active_rows)
         place = self._place(np.minimum(index, run))
         off_path = index > run
         chain = texts.chains.chain_of[self._text, place]

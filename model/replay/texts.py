@@ -1,12 +1,11 @@
 """Recorded texts as a replay needs them: acceptance and the draft's signals along each, and signals off the path.
 
-A policy that stops while drafting sees the draft's confidence of every draft it makes. Where all drafts before it were
-accepted, that is what the teacher-forced pass recorded at its position. After a rejection, which the policy does not
-know of, the drafter goes on from its own rejected token; those signals come from `Rollouts`: chains that begin with a
-rejected draft. A start that was not rolled out takes the chain of the sampled start nearest in the draft's top
-probability, in its own text where that has any, else in all texts (`off_path` is "measured"; chains that ended early
-keep their last signals). Without any rollouts it takes what was recorded on the path after a random other position of
-all texts, which is a guess (`off_path` is "assumed").
+A policy that stops while drafting sees the draft's confidence of every draft it makes. Up to the first rejection that
+is what the teacher-forced pass recorded at its position. After it, unknown to the policy, the drafter goes on from its
+own rejected token; those signals come from `Rollouts`. A start that was not rolled out takes the chain of the sampled
+start nearest in the draft's top probability, in its own text where that has any, else in all texts (`off_path` is
+"measured"; chains that ended early keep their last signals). Without rollouts it takes what was recorded after a random
+other position of all texts (`off_path` is "assumed").
 
     texts = replay_texts(acceptance, ends, prompts=…, repetitions=…, top_probs=…, entropies_nats=…, gamma_max=6)
 
@@ -139,25 +138,18 @@ def replay_texts(
     found = (np.shape(top_probs), np.shape(entropies_nats), np.shape(prompts), np.shape(repetitions))
     if found != (shape, shape, one_each, one_each):
         raise ValueError(
-            f"signals: found shapes {', '.join(map(str, found))} of top_probs, entropies_nats, prompts, repetitions; "
-            f"allowed are {shape}, {shape}, {one_each}, {one_each} as acceptance has"
+            f"signals: expected {shape}, {shape}, {one_each}, {one_each} as acceptance has, got shapes "
+            f"{', '.join(map(str, found))} of top_probs, entropies_nats, prompts, repetitions"
         )
     tops = within_texts("draft_top_prob", top_probs, ends.lengths)
     entropies = np.where(ends.inside(shape[1]), np.asarray(entropies_nats, dtype=np.float64), 0.0)
     if not bool((np.isfinite(entropies) & (entropies >= 0)).all()):
-        raise ValueError("draft_entropy_nats: found a value below 0 or unknown; allowed are nats of 0 or more")
-    texts = _on_path(
-        ends,
-        within_texts("acceptance", acceptance, ends.lengths),
-        tops,
-        entropies,
-        prompts=prompts,
-        repetitions=repetitions,
-    )
+        raise ValueError("draft_entropy_nats: expected nats of 0 or more, got a value below 0 or unknown")
+    a = within_texts("acceptance", acceptance, ends.lengths)
+    texts = _on_path(ends, a, tops, entropies, prompts=prompts, repetitions=repetitions)
     steps = max(gamma_max - 1, 1)
-    return replace(
-        texts, chains=_assumed(texts, steps, seed) if rollouts is None else _measured(texts, rollouts, steps)
-    )
+    chains = _assumed(texts, steps, seed) if rollouts is None else _measured(texts, rollouts, steps)
+    return replace(texts, chains=chains)
 
 
 def lookup_texts(
@@ -182,13 +174,13 @@ def lookup_texts(
     shape = values[0].shape
     if any(value.shape != shape for value in values) or shape[:1] != ends.lengths.shape:
         raise ValueError(
-            f"lookups: found shapes {', '.join(str(value.shape) for value in values)} for {ends.lengths.size} texts; "
-            "allowed is one shape (N, T)"
+            f"lookups: expected one shape (N, T), got shapes {', '.join(str(value.shape) for value in values)} for "
+            f"{ends.lengths.size} texts"
         )
     inside = ends.inside(shape[1])
     starts = LookupStarts(*(np.where(inside, value, 0) for value in values))
     if bool(((starts.matched == 0) & (starts.offered > 0)).any()):
-        raise ValueError("lookup_match: found 0 where drafts are offered; allowed is 1 or more tokens there")
+        raise ValueError("lookup_match: expected 1 or more tokens there, got 0 where drafts are offered")
     tops, nothing = confidence(starts.matched), np.zeros(shape)
     return replace(_on_path(ends, nothing, tops, nothing, prompts=prompts, repetitions=repetitions), lookups=starts)
 
@@ -204,8 +196,8 @@ def _on_path(
 ) -> ReplayTexts:
     """Texts whose rejections lead nowhere: one chain of no confidence."""
     if not bool(ends.lengths.any()):
-        raise ValueError("replay: found no recorded position; allowed is at least one text of one position")
-    nothing = np.zeros((1, 1))
+        raise ValueError("replay: expected at least one text of one position, got no recorded position")
+    nothing, first = np.zeros((1, 1)), np.zeros(tops.shape, dtype=np.int64)
     return ReplayTexts(
         ends=ends,
         acceptance=acceptance,
@@ -213,12 +205,7 @@ def _on_path(
         repetitions=np.asarray(repetitions, dtype=np.int64),
         top_probs=tops,
         entropies_nats=entropies,
-        chains=Chains(
-            top_probs=nothing,
-            entropies_nats=nothing,
-            chain_of=np.zeros(tops.shape, dtype=np.int64),
-            off_path="measured",
-        ),
+        chains=Chains(top_probs=nothing, entropies_nats=nothing, chain_of=first, off_path="measured"),
     )
 
 
@@ -228,9 +215,8 @@ def _assumed(texts: ReplayTexts, steps: int, seed: int) -> Chains:
     rows, places = np.nonzero(texts.inside)
     last = texts.ends.lengths[rows] - 1
     ahead = np.minimum(places[:, None] + np.arange(steps), last[:, None])
-    draws = uniforms(
-        seed, texts.prompts[:, None], texts.repetitions[:, None], np.arange(longest)[None, :], OTHER_POSITION
-    )
+    keys = (texts.prompts[:, None], texts.repetitions[:, None], np.arange(longest))
+    draws = uniforms(seed, *keys, OTHER_POSITION)
     own = np.zeros((count, longest), dtype=np.int64)
     own[rows, places] = np.arange(rows.size)
     others = max(rows.size - 1, 1)
@@ -253,7 +239,7 @@ def _measured(texts: ReplayTexts, rollouts: Rollouts, steps: int) -> Chains:
     known = (rows >= 0) & (starts >= 0) & (starts < longest) & (rollouts.depth >= 1) & (rollouts.depth <= steps)
     known &= texts.inside[np.maximum(rows, 0), np.clip(starts, 0, longest - 1)]
     if not bool((known & (rollouts.depth == 1)).any()):
-        raise ValueError("rollouts: found no chain of these texts; leave them out, or measure them again")
+        raise ValueError("rollouts: expected chains of these texts, got none; leave them out, or measure them again")
     places = rows[known] * longest + starts[known]
     sampled = np.unique(places[rollouts.depth[known] == 1])
     chain = np.searchsorted(sampled, places)

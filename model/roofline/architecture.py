@@ -153,11 +153,20 @@ class _Reader:
                 f"{self.name}: field 'num_key_value_heads': expected a divisor of the {heads} attention heads, got "
                 f"{kv_heads}"
             )
-        self.check_projection(hidden)
+        projected = self.config.get("word_embed_proj_dim", hidden)
+        if projected not in (None, hidden):
+            raise ValueError(
+                f"{self.name}: field 'word_embed_proj_dim': expected the hidden size {hidden}, got {projected!r}"
+            )
         query_width, kv_width = heads * head_dim, kv_heads * head_dim
         sparse = self.sparse_layers(layers)
-        width = self.mlp_width(hidden, needed=sparse < layers)
+        factor = family.mlp_width_factor
+        width = self.count("intermediate_size", factor and factor * hidden) if sparse < layers else 0
         expert_vectors, experts = self.experts(hidden) if sparse else (0, dict.fromkeys(_EXPERT_COUNTS, 0))
+        dtype = self.config.get("dtype") or self.config.get("torch_dtype")
+        quantized = self.config.get("quantization_config")
+        if quantized and not isinstance(quantized, Mapping):
+            raise ValueError(f"{self.name}: field 'quantization_config': expected a mapping, got {quantized!r}")
         context_limit = self.count("max_position_embeddings", 0) or None
         if family.position_rows is not None and context_limit is None:
             raise self.missing("max_position_embeddings")
@@ -171,8 +180,8 @@ class _Reader:
             head_dim=head_dim,
             vocab_size=self.count("vocab_size"),
             context_limit=context_limit,
-            dtype=self.dtype(),
-            quantization=self.quantization(),
+            dtype=None if dtype is None else str(dtype).removeprefix("torch."),
+            quantization=str(quantized.get("quant_method", "unnamed")) if quantized else None,
             tied_embeddings=self.switch(Switch(key="tie_word_embeddings", default=family.tied_by_default)),
             windows=self.windows(layers),
             attention_parameters=2 * hidden * (query_width + kv_width),
@@ -185,7 +194,7 @@ class _Reader:
             else 0,
             vector_parameters=hidden * (2 if family.layer_norm else 1)
             + layers * self.attention_vectors(hidden, heads, query_width, kv_width, head_dim)
-            + (layers - sparse) * self.mlp_vectors(hidden, width)
+            + (layers - sparse) * ((self.matrices() - 1) * width + hidden) * self.switch(family.mlp_bias)
             + sparse * expert_vectors,
         )
 
@@ -199,15 +208,6 @@ class _Reader:
         biases = (query_width + 2 * kv_width) * self.switch(family.qkv_bias) + hidden * self.switch(family.output_bias)
         return norms + qk + biases + heads * family.sinks
 
-    def mlp_vectors(self, hidden: int, width: int) -> int:
-        return ((self.matrices() - 1) * width + hidden) * self.switch(self.family.mlp_bias)
-
-    def mlp_width(self, hidden: int, *, needed: bool) -> int:
-        if not needed:
-            return 0
-        factor = self.family.mlp_width_factor
-        return self.count("intermediate_size", None if factor is None else factor * hidden)
-
     def head_dim(self, hidden: int, heads: int) -> int:
         if not self.family.head_dim_optional:
             return self.count("head_dim")
@@ -218,13 +218,6 @@ class _Reader:
                 f"there is no 'head_dim', got {heads}"
             )
         return given or hidden // heads
-
-    def check_projection(self, hidden: int) -> None:
-        width = self.config.get("word_embed_proj_dim")
-        if width is not None and width != hidden:
-            raise ValueError(
-                f"{self.name}: field 'word_embed_proj_dim': expected the hidden size {hidden}, got {width!r}"
-            )
 
     def sparse_layers(self, layers: int) -> int:
         rule = self.family.experts
@@ -290,21 +283,7 @@ class _Reader:
         window = self.count("sliding_window") if "sliding_attention" in kinds else None
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
-    def dtype(self) -> str | None:
-        value = self.config.get("dtype") or self.config.get("torch_dtype")
-        return None if value is None else str(value).removeprefix("torch.")
-
-    def quantization(self) -> str | None:
-        given = self.config.get("quantization_config")
-        if not given:
-            return None
-        if not isinstance(given, Mapping):
-            raise ValueError(f"{self.name}: field 'quantization_config': expected a mapping, got {given!r}")
-        return str(given.get("quant_method", "unnamed"))
-
-    def count(
-        self, field: str, default: int | None = None, *, minimum: int = 1, maximum: int = _LARGEST_COUNT
-    ) -> int:
+    def count(self, field: str, default: int | None = None, *, minimum: int = 1, maximum: int = _LARGEST_COUNT) -> int:
         """A whole number under `field` (or the family's key for it); `default` where absent or null."""
         key = self.family.keys.get(field, field)
         value = self.config.get(key, _ABSENT)

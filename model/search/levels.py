@@ -58,7 +58,7 @@ def summarise_block(samples_s: ArrayLike) -> BlockSummary:
     """The summary of samples (n, marks) in seconds; ValueError without samples and for times that are not above 0."""
     samples = positive_times_s("samples_s", samples_s)
     if samples.ndim != 2 or samples.size == 0:
-        raise ValueError(f"samples_s: found shape {samples.shape}; allowed is (samples, marks), at least one of each")
+        raise ValueError(f"samples_s: expected (samples, marks), at least one of each, got shape {samples.shape}")
     logs = np.log(samples)
     last = logs[:, -1]
     return BlockSummary(
@@ -138,7 +138,7 @@ def fit_levels(summaries: Summaries) -> ArmLevels:
     """Levels of all arms that have a block; ValueError without any."""
     arms = tuple(arm for arm, blocks in summaries.items() if blocks)
     if not arms:
-        raise ValueError("summaries: found no block; allowed is at least one")
+        raise ValueError("summaries: expected at least one, got no block")
     numbers = sorted({number for arm in arms for number in summaries[arm]})
     place = {number: at for at, number in enumerate(numbers)}
     logs = np.full((len(arms), len(numbers)), np.nan)

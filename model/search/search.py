@@ -84,7 +84,7 @@ def next_step(
         ValueError: there is no question.
     """
     if not questions:
-        raise ValueError("questions: found none; allowed is at least one setting to search for")
+        raise ValueError("questions: expected at least one setting to search for, got none")
     first = (*settings.base_arms, verify_arm(settings.gammas[0]))
     if expected is not None:
         first = (*settings.base_arms, *_check_arms(settings, questions, expected))
@@ -231,9 +231,8 @@ class _Search:
 
     def _rivals(self) -> list[str]:
         """What dominates the uncertainty between each leader and its strongest challenger."""
-        return [
-            arm for bounds in self.bounds if bounds.rival is not None for arm in self._dominating(bounds, bounds.rival)
-        ]
+        raced = [(bounds, bounds.rival) for bounds in self.bounds if bounds.rival is not None]
+        return [arm for bounds, rival in raced for arm in self._dominating(bounds, rival)]
 
     def _imprecise(self) -> list[str]:
         """What dominates the uncertainty of S of a leader that is not known well enough."""

@@ -34,10 +34,10 @@ def median_interval(samples: ArrayLike, confidence: float = 0.9) -> tuple[float,
         ValueError: samples that are not finite, or a confidence outside (0, 1).
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: found {confidence}; allowed is a number in (0, 1)")
+        raise ValueError(f"confidence: expected a number in (0, 1), got {confidence}")
     values = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     if not np.isfinite(values).all():
-        raise ValueError("samples: found a value that is not finite; allowed are finite numbers")
+        raise ValueError("samples: expected finite numbers, got a value that is not finite")
     rank = order_statistic_rank(values.size, confidence)
     if rank is None:
         return None
@@ -47,19 +47,15 @@ def median_interval(samples: ArrayLike, confidence: float = 0.9) -> tuple[float,
 def relative_half_width(samples: ArrayLike, confidence: float = 0.9) -> float:
     """Half the interval of the median as a fraction of the median; infinite where it is not known at all."""
     interval = median_interval(samples, confidence)
-    if interval is None:
-        return math.inf
-    middle = float(np.median(np.asarray(samples, dtype=np.float64)))
-    if middle <= 0.0:
-        return math.inf
-    return (interval[1] - interval[0]) / 2.0 / middle
+    middle = 0.0 if interval is None else float(np.median(np.asarray(samples, dtype=np.float64)))
+    return (interval[1] - interval[0]) / 2.0 / middle if interval is not None and middle > 0.0 else math.inf
 
 
 def worst_half_width(samples: ArrayLike, confidence: float = 0.9, *, round_s: float | None = None) -> float:
     """`relative_half_width` of the mark that is known worst, of samples (n, marks).
 
-    With `round_s` it is a fraction of a round of so many seconds instead of the mark's own median: what matters of a
-    part far shorter than its round, whose own noise no number of samples overcomes.
+    With `round_s` it is a fraction of a round of so many seconds instead of the mark's own median: what matters of an
+    arm far shorter than its round.
     """
     marks = np.asarray(samples, dtype=np.float64).T
     if round_s is None:

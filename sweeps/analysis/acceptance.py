@@ -1,7 +1,7 @@
 """Recorded acceptance of one pair and sampling setting, taken through the renewal pass under every acceptance rule.
 
 texts = recorded_texts(frame)                                        # padded once
-rounds = texts.rounds("ratio", "same", gammas=(1, 2, 3), max_new_tokens=64)      # sums by prompt: Ω, A_γ, …
+rounds = texts.rounds(setting, gammas=(1, 2, 3), max_new_tokens=64)     # sums by prompt: Ω, A_γ, …
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from specgauge.model.acceptance.recorded import (
 )
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.checks import FloatArray
+from specgauge.model.settings import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +52,7 @@ class RecordedTexts:
         """Whether acceptance was recorded around this context."""
         return self.context_low <= context <= self.context_high
 
-    def rounds(
-        self, acceptance_rule: str, draft_sampling: str, *, gammas: Sequence[int], max_new_tokens: int
-    ) -> RenewalResult:
+    def rounds(self, setting: Setting, *, gammas: Sequence[int], max_new_tokens: int) -> RenewalResult:
         """Expected rounds, tokens and survival for every gamma, as sums by prompt (P, G).
 
         Raises:
@@ -61,23 +60,21 @@ class RecordedTexts:
         """
         return recorded_rounds(
             self.padded,
-            acceptance_rule=acceptance_rule,
-            draft_sampling=draft_sampling,
+            acceptance_rule=setting.acceptance_rule,
+            draft_sampling=setting.draft_sampling,
             gammas=list(gammas),
             length_limits=max_new_tokens - 1,
         ).by_prompt(self.padded.prompts)
 
-    def overlaps(self, acceptance_rule: str, draft_sampling: str) -> FloatArray:
+    def overlaps(self, setting: Setting) -> FloatArray:
         """o_t of every position where something is drafted, in one list."""
-        return recorded_overlaps(self.padded, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
+        rule, drafts = setting.acceptance_rule, setting.draft_sampling
+        return recorded_overlaps(self.padded, acceptance_rule=rule, draft_sampling=drafts)
 
-    def chain_check(self, rounds: RenewalResult, *, acceptance_rule: str, draft_sampling: str) -> ChainCheck:
-        """Whether the texts come from the chain that `rounds` were recomputed with.
-
-        By the sums at the largest gamma, which judges most positions.
-        """
+    def chain_check(self, rounds: RenewalResult, setting: Setting) -> ChainCheck:
+        """Whether the texts come from the chain of `rounds`, by the largest gamma, which tests most positions."""
         index = int(np.argmax(rounds.gammas))
-        means = self.overlaps(acceptance_rule, draft_sampling)
+        means = self.overlaps(setting)
         return chain_check(
             rounds.accepted[:, index],
             rounds.tested_overlap[:, index],

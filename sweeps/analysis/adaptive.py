@@ -8,10 +8,8 @@
     S from counts       the rounds, tokens and early-stop checks as counted, at measured costs
     error, cost error   of these two over S measured, less 1; the first in blocks whose prompts were all recorded
 
-Intervals draw batches of prompts, with all the texts that they wrote, the same for all arms and for their replay; the
-uncertainty of the costs is not in them. All times in seconds.
-
-    rows = policy_rows(run, decoded, cells, settings)          # further rows of validation.csv
+Intervals draw batches of prompts with all their texts, the same for all arms and their replay; the uncertainty of the
+costs is not in them. Times in seconds.
 """
 
 from __future__ import annotations
@@ -32,18 +30,25 @@ from specgauge.model.speedup import measured_speedup
 from specgauge.model.stats.bootstrap import (
     batch_numbers,
     draw_prompts,
-    percentile_interval,
+    interval_around,
     ratio_replicates,
     sum_by_prompt,
 )
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
-from specgauge.sweeps.analysis.decoded import DecodedCells, Totals, arm_figures, block_totals, gammas_of, texts_length
+from specgauge.sweeps.analysis.decoded import (
+    DecodedCells,
+    Totals,
+    arm_figures,
+    block_totals,
+    empty_row,
+    gammas_of,
+    texts_length,
+)
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.schema import DecodedKey, TunedCell, ValidationRow
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell
 from specgauge.sweeps.store.tables import half_of, read_tuned
 
 if TYPE_CHECKING:
@@ -110,9 +115,7 @@ class _DecodedPoint:
         requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
         arm, totals = adaptive_arm(name), block_totals(requests)
         key, fitted = self.key, self.decoded.fitted.get(self.key)
-        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
-        row |= {field: getattr(key, field) for field in row if hasattr(key, field)}
-        row |= {"context": key.start_context, "policy": name, "t_look_s": self.tuned.t_look_s}
+        row = empty_row(key) | {"policy": name, "t_look_s": self.tuned.t_look_s}
         row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
         gammas = gammas_of(requests)
         blocks = _SharedBlocks.of(requests, totals, [arm, PLAIN, *map(speculate_arm, gammas)])
@@ -139,17 +142,16 @@ class _DecodedPoint:
         return found
 
     def _replicates(self, batch_of: IntArray, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
-        """Pooled ratios (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
+        """Pooled rates (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
         precision = self.decoded.config.precision
         top, bottom = sum_by_prompt(numerators, batch_of), sum_by_prompt(denominators, batch_of)
         weights = draw_prompts(len(top), precision.bootstrap_replicates, self.decoded.config.seed)
-        return ratio_replicates(top, bottom, weights, confidence=precision.confidence)
+        return ratio_replicates(top, bottom, weights, confidence=precision.confidence, log_scale=True)
 
     def _interval(self, name: str, replicates: FloatArray) -> dict[str, float | None]:
         """The columns of an estimate (row 0) and its interval; None where a single batch leaves it unknown."""
-        low, high = percentile_interval(replicates[1:], self.decoded.config.precision.confidence)
-        ends = {f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
-        return {name: float(replicates[0]), **ends}
+        value, low, high = interval_around(replicates, self.decoded.config.precision.confidence)
+        return {name: value, f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
 
     def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
         """S that the measured costs give for the rounds counted."""
@@ -169,12 +171,10 @@ class _DecodedPoint:
         """
         if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
+        half_way = self.key.start_context + texts_length(self.decoded.config) // 2
         costs = replay_costs_at(
             self.source,
-            Point(
-                batch_size=self.key.batch_size,
-                context=self.key.start_context + texts_length(self.decoded.config) // 2,
-            ),
+            Point(batch_size=self.key.batch_size, context=half_way),
             self.tuned.gamma_max,
             t_overhead_s=self.overhead_s,
             t_look_s=self.tuned.t_look_s,
@@ -215,7 +215,7 @@ class _SharedBlocks:
     def of(cls, requests: pd.DataFrame, totals: Totals, arms: Sequence[str]) -> _SharedBlocks:
         """Those of the arms named; none where an arm has none."""
         sums = [totals.get(arm, {}) for arm in arms]
-        shared = [b for b in sums[0] if all(b in own and own[b].decode_s > 0 for own in sums)]
+        shared = [b for b in sums[0] if all(b in own and own[b].rate for own in sums)]
         own = requests[requests["arm"] == arms[0]]
         prompts = {block: tuple(rows.tolist()) for block, rows in own.groupby("block")["prompt"]}
         return cls(

@@ -1,31 +1,25 @@
-"""What was counted and timed end to end, block by block, beside what the measured costs make of those very counts.
+"""Rounds decoded end to end, counted and timed, beside what the measured costs make of those very counts.
 
-A block decodes one batch of prompts plainly and at every γ. Compared are the stretches in which all B rows are active
-and every row has γ_max positions left, so that no γ is shrunk:
+`counted_blocks` takes the stretches of a block in which all B rows are active and have γ_max positions left, so that no
+γ is shrunk, beside the plain decoding of the same prompts:
 
     S measured       (plain seconds / plain tokens) / (speculative seconds / speculative tokens)
     S from counts    the same tokens and rounds, each plain step at T_decode(B, s), each round at its own T_round, with
                      Δ₂ where some row of the round before was fully accepted, at its own context s, plus ε
 
-Costs are interpolated over the growing context; a ragged batch costs what its longest row does.
+`CountedArm` counts whole texts of one arm: drafts, early-stop checks (drafts whose signals were read before the next)
+and switches (rounds whose γ asked for differs from the last, those whose limits left no row its γ passed over).
+
+Costs are interpolated over the growing context; a ragged batch costs what its longest row does. Times in seconds.
 
     for block in counted_blocks(costs, rounds, batch_size=4, …): block.speedup_measured, block.speedup_from_counts(ε)
-
-The rounds of a cell under one arm, counted over whole texts: drafts, early-stop checks, switches of γ, and their costs.
-
-    counted = CountedArm.of(rounds, "adaptive:renewal")
-    counted.figures()["gamma_switches"]
-    counted.time_s(costs, t_overhead_s)      # seconds that the measured costs give these rounds
-
-An early-stop check is a draft whose signals were read before the next; a switch is a round whose γ differs from the one
-before in its block, where γ is what was asked for and some row had the room for it. All times in seconds.
+    CountedArm.of(rounds, "adaptive:renewal").time_s(costs, t_overhead_s)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,21 +56,17 @@ class CountedBlock:
     tokens_per_round: float
     """Tokens committed in them by all rows, over rounds and rows."""
     t_plain_step_s: float
-    """Mean plain step with all rows active, as decoded."""
+    """Mean plain step with all rows active, as decoded; so are the mean round and accept, roll back and host work."""
     t_round_s: float
-    """Mean round, as decoded."""
+    t_accept_rest_s: float
     t_decode_s: float
     """T_decode averaged over the contexts of the plain steps, from the measured costs."""
     t_costs_s: float
-    """C + π Δ₂ + T_verify averaged over the rounds, from the measured costs."""
+    """C + π Δ₂ + T_verify averaged over the rounds, from the measured costs; then T_verify and Δ₂ alone."""
     t_verify_s: float
-    """T_verify in them: the least that a round takes."""
     t_draft_catch_up_s: float
-    """Δ₂ averaged over the rounds."""
     catch_up_share: float
     """Share of rounds that had to catch up."""
-    t_accept_rest_s: float
-    """Mean of accept, roll back and host work, as the decoder timed them."""
 
     @property
     def speedup_measured(self) -> float:
@@ -281,12 +271,15 @@ class CountedArm:
     def of(cls, rounds: pd.DataFrame, arm: str) -> CountedArm:
         """Count the rows of rounds.parquet of one cell that belong to an arm."""
         own = rounds[rounds["arm"] == arm]
-        blocks = [{name: rows[name].to_numpy() for name in _COLUMNS} for _, rows in own.groupby("block", sort=True)]
+        blocks = [{name: rows[name].to_numpy() for name in USED_COLUMNS} for _, rows in own.groupby("block")]
+        signals = own["top_probs"].map(len).groupby([own["block"], own["round"]]).max()
+        in_force = own[own["gamma"] == own["gamma_asked"]]
+        asked = in_force.groupby(["block", "round"])["gamma_asked"].first()
         return cls(
             blocks=[_with_catch_ups(batch_rounds(columns)) for columns in blocks],
             mean_gamma=float(own["drafted"].mean()) if len(own) else None,
-            early_stop_checks=sum(sum(_early_stop_checks(columns)) for columns in blocks),
-            switches=sum(_switches(columns) for columns in blocks),
+            early_stop_checks=int(signals.sum()),
+            switches=int(asked.groupby("block").diff().fillna(0).ne(0).sum()),
             loop_rounds=len(own.loc[own["t_accept_s"].notna(), ["block", "round"]].drop_duplicates()),
         )
 
@@ -297,16 +290,12 @@ class CountedArm:
 
     def figures(self) -> dict[str, Any]:
         """Columns of a row of validation.csv."""
+        counts = {"rounds": self.rounds, "gamma_switches": self.switches, "looks": self.early_stop_checks}
         if not self.rounds:
-            return {"rounds": 0, "gamma_switches": 0, "looks": 0}
-        return {
-            "rounds": self.rounds,
-            "mean_gamma": self.mean_gamma,
-            "gamma_switches": self.switches,
-            "looks": self.early_stop_checks,
-            "t_round_s": float(np.concatenate([block.t_round_s for block in self.blocks]).mean()),
-            "t_accept_rest_s": float(np.concatenate([block.t_accept_rest_s for block in self.blocks]).mean()),
-        }
+            return counts
+        names = ("t_round_s", "t_accept_rest_s")
+        means = {name: float(np.concatenate([getattr(b, name) for b in self.blocks]).mean()) for name in names}
+        return counts | {"mean_gamma": self.mean_gamma} | means
 
     def time_s(self, costs: CostsAlong, t_overhead_s: float = 0.0) -> float:
         """Seconds of all rounds by the measured costs, ε in those of the loop; early-stop checks left out."""
@@ -315,29 +304,7 @@ class CountedArm:
         return float(with_overhead_s(costs_s, verify_s, self.loop_rounds * t_overhead_s))
 
 
-_COLUMNS = (*USED_COLUMNS, "top_probs")
-_Columns = Mapping[str, NDArray[Any]]
-
-
 def _with_catch_ups(block: BatchRounds) -> BatchRounds:
     """The rounds, a plain one leaving the draft two tokens to catch up as a fully accepted one does."""
     follows_plain = np.concatenate([[False], block.drafted[:-1] == 0])
     return replace(block, follows_full=block.follows_full | follows_plain)
-
-
-def _by_round(columns: _Columns) -> Iterator[NDArray[np.intp]]:
-    """The rows of each round, in order."""
-    for number in np.unique(columns["round"]):
-        yield np.flatnonzero(columns["round"] == number)
-
-
-def _early_stop_checks(columns: _Columns) -> list[int]:
-    """How often each round was checked: as often as its widest row's signals were read."""
-    return [max(len(columns["top_probs"][row]) for row in rows) for rows in _by_round(columns)]
-
-
-def _switches(columns: _Columns) -> int:
-    """Changes of γ between neighbouring rounds, those whose limits left no row its γ passed over."""
-    in_force = columns["gamma"] == columns["gamma_asked"]
-    asked = [int(columns["gamma_asked"][rows[0]]) for rows in _by_round(columns) if in_force[rows].any()]
-    return sum(one != other for one, other in pairwise(asked))

@@ -1,13 +1,9 @@
 """What a run decoded end to end, cell by cell: ε for its predictions, and the rows of validation.csv. No torch.
 
-decoded = DecodedCells.read(run, cells, list(run_settings(run, {})))
-decoded.overhead_s(setting, cell) # ε of a cell, from other contexts where there are any
-decoded.rows()                    # prediction against measurement, one row for every γ decoded
-
-Whole requests of one cell: tokens, baselines, speed-up with prefills and ragged ends, rounds and texts as expected.
-
-    figures = request_figures(requests)          # the rows of requests.parquet of one cell
-    figures[4]["speedup_whole"]                  # tokens a second at γ = 4 over those of the plain loop
+    decoded = DecodedCells.read(run, cells, settings)
+    decoded.overhead_s(setting, cell)            # ε of a cell, from other contexts where there are any
+    decoded.rows()                               # prediction against measurement, one row for every γ decoded
+    request_figures(requests)[4]["speedup_whole"]    # of whole requests of a cell: prefills and ragged ends included
 
 Unknown is None. Times in seconds; those of a batch stand in each of its rows and count once.
 """
@@ -29,12 +25,7 @@ from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_block
 from specgauge.sweeps.analysis.rounds import RecordedRounds
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.analysis.validation import (
-    Overhead,
-    acceptance_error,
-    measured_interval,
-    overheads,
-)
+from specgauge.sweeps.analysis.validation import Overhead, acceptance_error, measured_interval, overheads
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
@@ -114,7 +105,6 @@ def _whole(totals: Totals, arm: str) -> float | None:
     """Tokens a second over those of the plain loop, prefills and ragged ends included, in blocks that have both."""
     own, plain = totals[arm], totals.get(PLAIN, {})
     shared = [block for block in own if block in plain]
-
     if not shared:
         return None
     tokens, plain_tokens = (sum(batches[block].tokens for block in shared) for batches in (own, plain))
@@ -151,9 +141,6 @@ def _texts(arm: pd.DataFrame) -> dict[str, Any]:
         f"texts_{name}": int((standing == value).sum())
         for name, value in (("same", SAME), ("tied", TIE), ("differ", DIFFERS))
     }
-
-
-_KEY = ("pair", "mode", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "start_context")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,16 +182,15 @@ class DecodedCells:
                 if predicted is not None:
                     recorded[key] = predicted
                 if source is not None:
-                    blocks[key] = list(
-                        counted_blocks(
-                            source,
-                            rounds[key],
-                            batch_size=key.batch_size,
-                            gammas=gammas_of(requests[key]),
-                            gamma_max=max(config.grid.gamma),
-                            max_new_tokens=texts_length(config),
-                        )
+                    counted = counted_blocks(
+                        source,
+                        rounds[key],
+                        batch_size=key.batch_size,
+                        gammas=gammas_of(requests[key]),
+                        gamma_max=max(config.grid.gamma),
+                        max_new_tokens=texts_length(config),
                     )
+                    blocks[key] = list(counted)
         return cls(
             config=config,
             requests=requests,
@@ -228,10 +214,7 @@ class DecodedCells:
         ]
 
     def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
-        point = asdict(key)
-        row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
-        row |= {name: value for name, value in point.items() if name in row}
-        row |= {"context": key.start_context, "gamma": gamma} | dict(figures)
+        row = empty_row(key) | {"gamma": gamma, **figures}
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         recorded = self.recorded.get(key)
         if recorded is not None and row["lossless"]:
@@ -242,8 +225,9 @@ class DecodedCells:
 
     def _acceptance(self, key: DecodedKey, recorded: RecordedRounds, gamma: int) -> dict[str, Any]:
         rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
+        of_policies = [arm for arm in rounds["arm"].unique() if Arm.parse(arm).policy is not None]
         error = acceptance_error(
-            rounds[~rounds["arm"].isin([arm for arm in rounds["arm"].unique() if Arm.parse(arm).policy is not None])],
+            rounds[~rounds["arm"].isin(of_policies)],
             recorded.by_prompt,
             recorded.acceptance.prompts,
             gamma,
@@ -266,11 +250,9 @@ class DecodedCells:
         precision, fitted = self.config.precision, self.fitted[key]
         overhead_s, gamma = float(fitted.t_overhead_s[0]), own[0].gamma
         measured, low, high = measured_interval(
-            own,
-            confidence=precision.confidence,
-            replicates=precision.bootstrap_replicates,
-            seed=self.config.seed,
+            own, confidence=precision.confidence, replicates=precision.bootstrap_replicates, seed=self.config.seed
         )
+        from_counts = [block.speedup_from_counts(overhead_s) for block in own]
         counts = np.array([block.rounds for block in own], dtype=np.float64)
 
         def mean(values: Iterable[float]) -> float:
@@ -283,12 +265,12 @@ class DecodedCells:
             "overhead_from": fitted.fitted_from,
             "t_accept_rest_s": mean(block.t_accept_rest_s for block in own),
             "t_round_s": mean(block.t_round_s for block in own),
-            "speedup_from_counts": float(np.median([block.speedup_from_counts(overhead_s) for block in own])),
-            "speedup_measured": float(measured),
+            "speedup_from_counts": float(np.median(from_counts)),
+            "speedup_measured": measured,
             "speedup_measured_low": finite_or_none(low),
             "speedup_measured_high": finite_or_none(high),
             "cost_error": float(
-                np.median([block.speedup_from_counts(overhead_s) / block.speedup_measured - 1.0 for block in own])
+                np.median([s / block.speedup_measured - 1.0 for s, block in zip(from_counts, own, strict=True)])
             ),
         }
         if predicted is not None and recorded is not None:
@@ -300,8 +282,14 @@ class DecodedCells:
             t_round_s = with_overhead_s(costs_s, mean(block.t_verify_s for block in own), overhead_s)
             t_decode_s = mean(block.t_decode_s for block in own)
             value = float(speedup(predicted, t_decode_s=t_decode_s, t_round_s=t_round_s))
-            found |= {"speedup_predicted": value, "error": value / float(measured) - 1.0}
+            found |= {"speedup_predicted": value, "error": value / measured - 1.0}
         return found
+
+
+def empty_row(key: DecodedKey) -> dict[str, Any]:
+    """A row of validation.csv of a cell, nothing known of it."""
+    row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
+    return row | {name: value for name, value in asdict(key).items() if name in row} | {"context": key.start_context}
 
 
 def texts_length(config: Config) -> int:
@@ -311,7 +299,8 @@ def texts_length(config: Config) -> int:
 
 
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:
-    for values, rows in frame.groupby(list(_KEY), sort=False):
-        point: dict[str, Any] = dict(zip(_KEY, cast("tuple[Any, ...]", values), strict=True))
+    names = columns(DecodedKey)
+    for values, rows in frame.groupby(list(names), sort=False):
+        point: dict[str, Any] = dict(zip(names, cast("tuple[Any, ...]", values), strict=True))
         point |= {name: int(point[name]) for name in ("batch_size", "start_context")}
         yield DecodedKey(**point), rows

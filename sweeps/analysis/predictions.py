@@ -1,21 +1,19 @@
 """predictions.csv and recommendation.yaml, made from the journal and the recorded acceptance. No torch.
 
-    predictions.csv       one row per (pair, mode, sampling, draft_sampling, acceptance_rule, batch_size, context, γ):
-                          the costs of a round, Ω and S with intervals, their provenance, and why a number is missing
-    recommendation.yaml   one entry per cell of those: decision, γ, S with its uncertainty; and all warnings
+    predictions.csv       one row per cell and γ: the costs of a round, Ω and S with intervals, their provenance, and
+                          why a number is missing
+    recommendation.yaml   one entry per cell: decision, γ, S with its uncertainty; and all warnings
     validation.csv        one row per cell and γ that was decoded end to end: prediction against measurement
 
-t_verify_s is T_verify(γ), of γ drafts. t_verify_mean_s is what a round of that γ spends on verification on average: the
-same where a model drafts; lookups may find fewer drafts (`drafts_per_round`) or none, and a round then verifies those,
-or is a plain step.
-Timings are joined by the cell's chain, which sampling settings share (a greedy draft's by its own, where that is timed
-too). ε comes from what was decoded end to end; without that every S is labelled optimistic.
+t_verify_s is T_verify(γ), of γ drafts; t_verify_mean_s is what a round of that γ spends on verification on average,
+which differs for lookups, that may find fewer drafts (`drafts_per_round`) or none. Timings are joined by the cell's
+chain, which sampling settings share. Without an ε decoded end to end every S is labelled optimistic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +40,7 @@ from specgauge.sweeps.analysis.warnings import (
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
-from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, ValidationRow
+from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow
 from specgauge.sweeps.store.tables import read_tuned
 
 if TYPE_CHECKING:
@@ -115,7 +113,7 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     return Predictions(
         rows=tuple(rows),
         recommendations=tuple(recommendations),
-        warnings=tuple(warning.as_mapping() for warning in found_warnings),
+        warnings=tuple(asdict(warning) for warning in found_warnings),
         validation=validation,
         policies=policies,
     )
@@ -133,8 +131,8 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
     for setting in run_settings(run, {}, pairs=[pair]):
         for cell in cells_of(setting, timed):
             estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context), shared=shared)
-            recommended = None if estimate is None else estimate.speedup.recommended_gamma or None
-            found[setting.decoded_key(cell.cell)] = recommended
+            key = setting.decoded_key(cell.cell)
+            found[key] = None if estimate is None else estimate.speedup.recommended_gamma or None
     return found
 
 
@@ -208,11 +206,7 @@ def _acceptance(acceptance: Acceptance, gamma: int, low: FloatArray, high: Float
 
 
 def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
-    found, index = estimate.speedup, estimate.costs.gammas.tolist().index(gamma)
-
-    def at(values: FloatArray | None) -> float | None:
-        return None if values is None else finite_or_none(values[index])
-
+    found, at = estimate.speedup, estimate.at(gamma)
     return {
         "t_verify_mean_s": at(estimate.costs.t_verify_s[0]),
         "t_round_s": at(estimate.t_round_s),
@@ -232,19 +226,12 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
     entry = setting.columns(cell.cell)
     if estimate is None:
         status, reason = _trouble(setting, cell, cell.gammas[0])
-        nothing = dict.fromkeys(("gamma", "best_gamma", "recommended_gamma"))
-        unknown = dict.fromkeys(("p_gamma_best", "expected_loss", "p_speculation_pays", "t_overhead_s"))
+        entry |= dict.fromkeys(name for name in columns(RecommendationRow) if name not in entry)
         speedup = dict.fromkeys(("value", "low", "high"))
-        return entry | {"decision": "undecided"} | nothing | {"speedup": speedup} | unknown | {
-            "reason": f"{status}: {reason}"
-        }  # fmt: skip
+        return entry | {"decision": "undecided", "speedup": speedup, "reason": f"{status}: {reason}"}
     found = estimate.speedup
     chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
-    index = found.gammas.tolist().index(chosen)
-
-    def at(values: FloatArray | None) -> float | None:
-        return None if values is None else finite_or_none(values[index])
-
+    at = estimate.at(chosen)
     return entry | {
         "decision": found.decision.verdict,
         "gamma": found.recommended_gamma if found.decision.verdict == "speculate" else None,

@@ -3,13 +3,11 @@
 texts = replayed_texts(run, setting, context=256, gamma_max=6)
 costs = replay_costs(cell, t_overhead_s=None)
 
-No torch.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,14 +22,11 @@ from specgauge.sweeps.analysis.counted_rounds import measured_costs
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
+from specgauge.sweeps.store.schema import RolloutKey
 from specgauge.sweeps.store.tables import read_rollouts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SIGNALS = ("draft_top_prob", "draft_entropy_nats")
 _LOOKUP_SIGNALS = ("lookup_match",)
-_KEYS = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 
 
 def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: int) -> ReplayTexts:
@@ -90,23 +85,14 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
     if not path.is_file():
         return None
     frame = read_rollouts(path)
-    own = _of_setting(frame, setting)
-    if own.empty:
+    for name in RolloutKey._fields:
+        if name in frame:
+            frame = frame[frame[name] == getattr(setting.key, name)]
+    if frame.empty:
         return None
-    whole = {name: own[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}
-    return Rollouts(
-        **whole,
-        top_prob=own["top_prob"].to_numpy(dtype=np.float64),
-        entropy_nats=own["entropy_nats"].to_numpy(dtype=np.float64),
-    )
-
-
-def _of_setting(frame: pd.DataFrame, setting: RunSetting) -> pd.DataFrame:
-    """The rows of a setting, by as many of its keys as the table has."""
-    for key in _KEYS:
-        if key in frame.columns:
-            frame = frame[frame[key] == getattr(setting.key, key)]
-    return frame
+    whole = {name: frame[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}
+    signals = {name: frame[name].to_numpy(dtype=np.float64) for name in ("top_prob", "entropy_nats")}
+    return Rollouts(**whole, **signals)
 
 
 def replay_costs(cell: CellTimings, t_overhead_s: float | None, t_look_s: float = 0.0) -> ReplayCosts | None:

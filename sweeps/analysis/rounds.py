@@ -11,7 +11,7 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ from specgauge.model.arms import round_arms
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
-from specgauge.model.provenance import Provenance
+from specgauge.model.provenance import Provenance, finite_or_none
+from specgauge.model.settings import Setting
 from specgauge.model.speedup import round_times_s
 from specgauge.model.stats.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
@@ -52,12 +53,10 @@ class RecordedRounds:
         return percentile_interval(np.clip(accepted.tokens_per_round[1:], 1, accepted.gammas + 1), confidence)
 
 
-def recorded_acceptance(
-    config: Config, texts: RecordedTexts, *, acceptance_rule: str, draft_sampling: str
-) -> RecordedRounds:
-    """Ω and A_γ of every gamma of the grid, from the recorded texts of one sampling setting."""
+def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) -> RecordedRounds:
+    """Ω and A_γ of every gamma of the grid, from the recorded texts of a setting."""
     gammas, precision = config.grid.gamma, config.precision
-    result = texts.rounds(acceptance_rule, draft_sampling, gammas=gammas, max_new_tokens=config.workload.max_new_tokens)
+    result = texts.rounds(setting, gammas=gammas, max_new_tokens=config.workload.max_new_tokens)
     weights = draw_prompts(result.starts.shape[0], precision.bootstrap_replicates, config.seed)
     ratios = [
         ratio_replicates(sums, result.starts, weights, confidence=precision.confidence)
@@ -80,7 +79,7 @@ def recorded_acceptance(
             contexts=(texts.context_low, texts.context_high),
         ),
         by_prompt=result,
-        chain_check=texts.chain_check(result, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling),
+        chain_check=texts.chain_check(result, setting),
     )
 
 
@@ -99,6 +98,11 @@ class CellEstimate:
         """ε in them; None where no decoder has measured it, and S is optimistic."""
         overhead_s = self.costs.t_overhead_s
         return None if overhead_s is None else float(overhead_s[0, 0])
+
+    def at(self, gamma: int) -> Callable[[FloatArray | None], float | None]:
+        """What reads one of its figures (G,) at a γ; None where the figure is unknown."""
+        index = self.costs.gammas.tolist().index(gamma)
+        return lambda values: None if values is None else finite_or_none(values[index])
 
 
 def estimate_cell(

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.pairs import NgramDraft
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Setting
@@ -100,12 +99,10 @@ def run_settings(
         if pairs is not None and pair.name not in pairs:
             continue
         for sampling in run.config.sampling:
-            frame = None
-            if run.has_acceptance(pair.name, sampling.name):
-                frame = run.acceptance_of(pair.name, sampling.name)
-            yield from _settings_of_pair(
-                run.config, pair, sampling, frame, reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
-            )
+            is_there = run.has_acceptance(pair.name, sampling.name)
+            frame = run.acceptance_of(pair.name, sampling.name) if is_there else None
+            reason = reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
+            yield from _settings_of_pair(run.config, pair, sampling, frame, reason)
 
 
 def _settings_of_pair(
@@ -114,29 +111,25 @@ def _settings_of_pair(
     texts = None if frame is None else recorded_texts(frame)
     starting = {} if frame is None else _starting_at(frame, config.grid.context)
     settings = settings_of(sampling)
-    greedy = settings if isinstance(pair.draft, NgramDraft) else replace(settings, temperature=0.0)
+    greedy = replace(settings, temperature=0.0) if pair.drafts_with_model else settings
     drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:
+            key = Setting(
+                pair=pair.name,
+                mode=config.mode_of(pair),
+                sampling=sampling.name,
+                draft_sampling=draft_sampling,
+                acceptance_rule=rule,
+            )
             yield RunSetting(
-                key=Setting(
-                    pair=pair.name,
-                    mode=config.mode_of(pair),
-                    sampling=sampling.name,
-                    draft_sampling=draft_sampling,
-                    acceptance_rule=rule,
-                ),
+                key=key,
                 chain=chain_name(settings),
                 draft_chain=chain_name(drafts[draft_sampling]),
                 texts=texts,
-                rounds=None
-                if texts is None
-                else recorded_acceptance(config, texts, acceptance_rule=rule, draft_sampling=draft_sampling),
+                rounds=None if texts is None else recorded_acceptance(config, texts, key),
                 reason="" if texts is not None else reason,
-                starting_at={
-                    context: recorded_acceptance(config, own, acceptance_rule=rule, draft_sampling=draft_sampling)
-                    for context, own in starting.items()
-                },
+                starting_at={context: recorded_acceptance(config, own, key) for context, own in starting.items()},
             )
 
 

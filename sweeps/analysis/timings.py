@@ -45,24 +45,18 @@ class ArmTimings:
     first_call_s: float | None = None
     search: str = ""
     """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
-    taken_s: Mapping[int, FloatArray] | None = None
-    """The blocks as they were taken, where they were brought to one pace."""
+    blocks_as_taken_s: Mapping[int, FloatArray] = field(default_factory=dict)
+    """At the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
 
     @property
     def samples_s(self) -> FloatArray:
         """(n, marks), all blocks in the order taken; (0, 1) without any."""
-        return np.concatenate(list(self.blocks.values())) if self.blocks else np.empty((0, 1))
-
-    @property
-    def blocks_as_taken_s(self) -> Mapping[int, FloatArray]:
-        """The blocks at the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
-        return self.blocks if self.taken_s is None else self.taken_s
+        return _joined(self.blocks)
 
     @property
     def samples_as_taken_s(self) -> FloatArray:
-        """(n, marks) of all blocks at the pace they were taken at; (0, 1) without any."""
-        blocks = self.blocks_as_taken_s
-        return np.concatenate(list(blocks.values())) if blocks else np.empty((0, 1))
+        """The same at the pace they were taken at."""
+        return _joined(self.blocks_as_taken_s)
 
     @cached_property
     def median_s(self) -> FloatArray:
@@ -128,48 +122,42 @@ def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
     """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that stands alone."""
     timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
     level = level_blocks(timed) if len(timed) > 1 else {}
-    return {
-        name: replace(arm, blocks=level[name], taken_s=arm.blocks) if name in level else arm
-        for name, arm in arms.items()
-    }
+    return {name: replace(arm, blocks=level.get(name, arm.blocks)) for name, arm in arms.items()}
+
+
+def _joined(blocks: Mapping[int, FloatArray]) -> FloatArray:
+    return np.concatenate(list(blocks.values())) if blocks else np.empty((0, 1))
 
 
 def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
     measured = [line for _, line in sorted(lines.items()) if line.status == "ok" and line.samples_s]
-    rest = [line for line in lines.values() if line.status != "ok"]
-    left_out = max((line for line in rest if SEARCH_NOTE in line.notes), key=lambda line: line.block, default=None)
-    if left_out is not None and all(line.block < left_out.block for line in measured):
-        return ArmTimings(
-            arm=arm,
-            status="skipped",
-            reason=left_out.reason or "",
-            blocks={line.block: _samples(line) for line in measured},
-            first_call_s=_first_call_s(measured),
-            search=str(left_out.notes[SEARCH_NOTE]),
-        )
-    rest = [line for line in rest if SEARCH_NOTE not in line.notes]
-    worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
-    status = "ok" if measured else worst.status if worst is not None else UNMEASURED
-    reason = (worst.reason or worst.status) if worst is not None else "" if measured else NOT_YET
-    return ArmTimings(
-        arm=arm,
-        status=status,
-        reason=reason,
-        ended_by=worst.status if measured and worst is not None else "",
-        blocks={line.block: _samples(line) for line in measured},
-        first_call_s=_first_call_s(measured),
+    rest = [line for line in lines.values() if line.status != "ok" and SEARCH_NOTE not in line.notes]
+    notes = [line for line in lines.values() if line.status != "ok" and SEARCH_NOTE in line.notes]
+    left_out = max(notes, key=lambda line: line.block, default=None)
+    blocks = {line.block: _samples(line) for line in measured}
+    first_call_s = next((line.first_call_s for line in measured if line.first_call_s is not None), None)
+    found = ArmTimings(
+        arm=arm, status="ok", reason="", blocks=blocks, blocks_as_taken_s=blocks, first_call_s=first_call_s
     )
-
-
-def _first_call_s(lines: Iterable[JournalLine]) -> float | None:
-    return next((line.first_call_s for line in lines if line.first_call_s is not None), None)
+    if left_out is not None and all(line.block < left_out.block for line in measured):
+        search = str(left_out.notes[SEARCH_NOTE])
+        return replace(found, status="skipped", reason=left_out.reason or "", search=search)
+    worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
+    if worst is None:
+        return found if measured else replace(found, status=UNMEASURED, reason=NOT_YET)
+    reason = worst.reason or worst.status
+    return (
+        replace(found, reason=reason, ended_by=worst.status)
+        if measured
+        else replace(found, status=worst.status, reason=reason)
+    )
 
 
 def _samples(line: JournalLine) -> FloatArray:
     marks = {len(sample) for sample in line.samples_s}
     if len(marks) > 1:
         raise ValueError(
-            f"cell {line.cell}, arm {line.arm}, block {line.block}: found samples of {min(marks)} and of {max(marks)} "
-            f"marks, allowed: the same number; start anew with --fresh"
+            f"cell {line.cell}, arm {line.arm}, block {line.block}: expected the same number, got samples of "
+            f"{min(marks)} and of {max(marks)} marks; start anew with --fresh"
         )
     return np.array(line.samples_s, dtype=np.float64)

@@ -9,21 +9,14 @@
 
 A cell decoded at one context only has its ε from that very context, and says so.
 
-What decoding end to end found, over many rows of validation.csv, in a few numbers and in one line. No torch.
-
-error of S           mean and largest |S predicted / S measured − 1|
-cost error           mean and largest |S from counts / S measured − 1|
-acceptance error     in how many rows its 95 % interval holds 0
-rounds               in how many rows they agree with those expected on the very texts
-greedy texts         how many are the plain loop's, leave it at a numeric tie, or elsewhere
-
-summary = summarise(run.validation())
-summary.text()       # Decoded end to end in 8 cells: predicted S within 2.1 % of measured on average, 5.0 % at worst;
-                     # S from the rounds counted in these texts within 1.0 % on average, 2.4 % at worst
+    summarise(run.validation()).text()
+    # Decoded end to end in 8 cells: predicted S within 2.1 % of measured on average, 5.0 % at worst; S from the rounds
+    # counted in these texts within 1.0 % on average, 2.4 % at worst
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -33,7 +26,7 @@ import numpy as np
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.checks import FloatArray
 from specgauge.model.settings import SettingPoint
-from specgauge.model.stats.bootstrap import expansion, percentile_interval
+from specgauge.model.stats.bootstrap import expansion, interval_around
 from specgauge.model.validate import RatioError, holds_zero, ratio_error
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.store.schema import DecodedKey
@@ -55,19 +48,19 @@ class Overhead:
 
 
 def overheads(
-    blocks: Mapping[DecodedKey, Sequence[CountedBlock]],
-    keys: Iterable[DecodedKey],
-    *,
-    replicates: int,
-    seed: int,
+    blocks: Mapping[DecodedKey, Sequence[CountedBlock]], keys: Iterable[DecodedKey], *, replicates: int, seed: int
 ) -> dict[DecodedKey, Overhead]:
-    """ε of every key from the decoded blocks of its siblings; keys without any have none.
+    """ε of every key from the decoded blocks of its siblings, which share all that ε depends on; none without any.
 
-    blocks: what was counted, by where; keys: the cells of the grid, decoded or not.
+    How drafts are drawn and verified is carried over. keys: the cells of the grid, decoded or not.
     """
+
+    def shared(key: DecodedKey) -> tuple[str, str, str, int]:
+        return key.pair, key.mode, key.sampling, key.batch_size
+
     found = {}
     for key in keys:
-        siblings = {other: own for other, own in blocks.items() if own and _is_sibling(key, other)}
+        siblings = {other: own for other, own in blocks.items() if own and shared(other) == shared(key)}
         others = [own for other, own in siblings.items() if other.start_context != key.start_context]
         used = others or list(siblings.values())
         if used:
@@ -76,16 +69,6 @@ def overheads(
                 fitted_from=OTHER_CONTEXTS if others else SAME_CONTEXT,
             )
     return found
-
-
-def _is_sibling(key: DecodedKey, other: DecodedKey) -> bool:
-    """Whether two keys share everything that ε depends on; how drafts are drawn and verified is carried over."""
-    return (key.pair, key.mode, key.sampling, key.batch_size) == (
-        other.pair,
-        other.mode,
-        other.sampling,
-        other.batch_size,
-    )
 
 
 def _implied_median_s(cells: Sequence[Sequence[CountedBlock]], replicates: int, seed: tuple[int, int]) -> FloatArray:
@@ -126,12 +109,13 @@ def acceptance_error(
     )
 
 
-def measured_interval(blocks: Sequence[CountedBlock], *, confidence: float, replicates: int, seed: int) -> FloatArray:
-    """(3,) S measured, pooled over blocks, and its interval from drawing blocks; NaN ends from a single block.
+def measured_interval(
+    blocks: Sequence[CountedBlock], *, confidence: float, replicates: int, seed: int
+) -> tuple[float, float, float]:
+    """S measured, pooled over blocks, and its interval (low, high) from drawing blocks; NaN ends from a single block.
 
-    Replicates are expanded on the log scale as those of `specgauge.model.stats.bootstrap`: nominal 90 % intervals
-    covered the
-    truth in 86 to 91 % of 600 simulated experiments each, from 2 to 16 blocks; without it in 48 % (2 blocks) to 87 %.
+    Replicates are widened on the log scale: nominal 90 % intervals covered the truth in 86 to 91 % of 600 simulated
+    experiments each, from 2 to 16 blocks; as drawn in 48 % (2 blocks) to 87 %.
     """
     tokens = np.array([b.tokens_per_round * b.rounds for b in blocks])
     rounds_s = np.array([b.t_round_s * b.rounds for b in blocks])
@@ -143,11 +127,10 @@ def measured_interval(blocks: Sequence[CountedBlock], *, confidence: float, repl
 
     everything = float(pooled(np.ones((1, len(blocks))))[0])
     if len(blocks) < 2:
-        return np.array([everything, np.nan, np.nan])
+        return everything, math.nan, math.nan
     weights = np.random.default_rng(seed).multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks)), replicates)
     drawn = everything * (pooled(weights.astype(np.float64)) / everything) ** expansion(len(blocks), confidence)
-    low, high = percentile_interval(drawn, confidence)
-    return np.array([everything, float(low), float(high)])
+    return interval_around([everything, *drawn], confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,15 +141,8 @@ class Errors:
     worst: float
     count: int
 
-    def text(self) -> str:
+    def text(self, of: str = " of measured") -> str:
         """`within 2.1 % of measured on average, 5.0 % at worst`; of one row `within 2.1 % of measured`."""
-        return self._text(" of measured")
-
-    def more(self) -> str:
-        """The same after a sentence that has said what is measured: `within 2.1 % on average, 5.0 % at worst`."""
-        return self._text("")
-
-    def _text(self, of: str) -> str:
         mean = f"within {100 * self.mean:.1f} %{of}"
         return mean if self.count == 1 else f"{mean} on average, {100 * self.worst:.1f} % at worst"
 
@@ -184,20 +160,17 @@ class ValidationSummary:
     cost: Errors | None
     """S from the counted rounds and tokens against measured."""
     acceptance_known: int
-    """Rows whose acceptance error has an interval."""
+    """Rows whose acceptance error has an interval, and those whose interval holds 0."""
     acceptance_agrees: int
-    """Those whose interval holds 0."""
     rounds_known: int
-    """Rows whose counted rounds could be held against those expected."""
+    """Rows whose counted rounds could be held against those expected, and those that agree."""
     rounds_agree: int
     texts_same: int
-    """Greedy texts that are the plain loop's, token for token."""
+    """Greedy texts that are the plain loop's, leave it where rounding decides between two tokens, and elsewhere."""
     texts_tied: int
-    """Those that leave it where rounding decides between two tokens."""
     texts_differ: int
-    """Those that leave it elsewhere."""
     whole_low: float | None
-    """Smallest gain of whole requests, prefills and ragged ends included."""
+    """Smallest and largest gain of whole requests, prefills and ragged ends included."""
     whole_high: float | None
 
     def text(self) -> str:
@@ -206,7 +179,8 @@ class ValidationSummary:
         if self.forced == self.rows:
             where += ", acceptance forced by coin (not lossless)"
         if self.speedup is not None:
-            from_counts = "" if self.cost is None else f"; S from the rounds counted in these texts {self.cost.more()}"
+            cost = self.cost
+            from_counts = "" if cost is None else f"; S from the rounds counted in these texts {cost.text(of='')}"
             return f"{where}: predicted S {self.speedup.text()}{from_counts}"
         if self.cost is not None:
             return f"{where}: S from the measured costs and the rounds counted {self.cost.text()}"

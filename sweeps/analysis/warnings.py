@@ -36,15 +36,11 @@ MOST_EXPECTED_LOSS = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class RunWarning:
-    """One warning."""
+    """One warning, as it stands in recommendation.yaml."""
 
     code: str
     message: str
     remedy: str
-
-    def as_mapping(self) -> dict[str, str]:
-        """As it stands in recommendation.yaml."""
-        return {"code": self.code, "message": self.message, "remedy": self.remedy}
 
 
 def point_text(cell: Cell) -> str:
@@ -55,7 +51,6 @@ def point_text(cell: Cell) -> str:
 def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     """Warnings about the timings of one pair."""
     yield from _missing(pair, cells)
-    yield from _left_open(pair, cells)
     yield from _light_machine(pair, cells)
     if not config.grid.is_searched:  # a search asks for S of the best γ, not for every arm
         yield from _not_converged(config, pair, cells)
@@ -64,7 +59,8 @@ def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> 
 
 
 def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
-    """Cells with an arm that has no time, or less than it would have, by status."""
+    """Cells with an arm that has no time, or less than it would have, by status; searches that ended early."""
+    arms = [(cell, arm) for cell in cells for arm in cell.arms.values()]
     remedies = {
         "oom": "lower grid.batch_size or grid.context, or load the models in a smaller dtype",
         "skipped": "make the smaller cell fit first, or raise limits.memory where that left cells out",
@@ -73,13 +69,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
         "unmeasured": "run the same command again, it goes on where it stopped",
     }
     for status, remedy in remedies.items():
-        hit = [
-            (cell, arm)
-            for cell in cells
-            for arm in cell.arms.values()
-            if status in (arm.status, arm.ended_by) and not arm.search
-        ]
-        if hit:
+        if hit := [(c, arm) for c, arm in arms if status in (arm.status, arm.ended_by) and not arm.search]:
             cell, arm = hit[0]
             count = len({cell.cell.id for cell, _ in hit})
             yield RunWarning(
@@ -88,14 +78,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
                 f"{arm.reason}",
                 remedy=remedy,
             )
-
-
-def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
-    """Searches that ended while a γ could still have been best."""
-    hit = [
-        (cell, arm) for cell in cells for arm in cell.arms.values() if arm.search and arm.reason.startswith(LEFT_OUT)
-    ]
-    if hit:
+    if hit := [(cell, arm) for cell, arm in arms if arm.search and arm.reason.startswith(LEFT_OUT)]:
         cell, arm = hit[0]
         yield RunWarning(
             code="search_left_open",
@@ -106,12 +89,12 @@ def _left_open(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
 
 
 def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
-    ratios = {}
+    light: dict[Cell, float] = {}
     for cell in cells:
         verify, decode = cell.arms.get(verify_arm(LOADED_GAMMA)), cell.arms["decode"]
         if verify is not None and verify.status == decode.status == "ok":
-            ratios[cell.cell] = float(np.median(verify.samples_s) / np.median(decode.samples_s))
-    light = {cell: ratio for cell, ratio in ratios.items() if ratio < LOADED_RATIO}
+            ratio = float(verify.median_s[0] / decode.median_s[0])
+            light |= {cell.cell: ratio} if ratio < LOADED_RATIO else {}
     if light:
         point, ratio = min(light.items(), key=lambda item: item[1])
         yield RunWarning(
@@ -144,7 +127,13 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
-    worst = _worst_arms(cells, _drift)
+
+    def share(cell: CellTimings, arm: ArmTimings) -> float:
+        """How far an arm drifted, as a share of what it is held against."""
+        last, round_s = arm.samples_as_taken_s[:, -1], cell.held_against_s(arm.arm)
+        return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
+
+    worst = _worst_arms(cells, share)
     moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
     if moved:
         cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
@@ -154,13 +143,6 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
             f"earlier half by over {100 * MOST_DRIFT:g} %; worst {point_text(cell)}, {arm}: {100 * size:.0f} %",
             remedy="let the machine cool down, fix its clocks, close other programs, and measure again with --fresh",
         )
-
-
-def _drift(cell: CellTimings, arm: ArmTimings) -> float:
-    """How far an arm drifted, as a share of what it is held against."""
-    last = arm.samples_as_taken_s[:, -1]
-    round_s = cell.held_against_s(arm.arm)
-    return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
 
 
 def _worst_arms(
@@ -212,10 +194,7 @@ def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedT
             message=f"pair {pair}: acceptance comes from {fewest} prompts; its interval is hardly known",
             remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
         )
-    outside = [
-        context for context in config.grid.context if not all(recorded.covers(context) for recorded in texts.values())
-    ]
-    if outside:
+    if outside := [at for at in config.grid.context if not all(recorded.covers(at) for recorded in texts.values())]:
         low = max(recorded.context_low for recorded in texts.values())
         high = min(recorded.context_high for recorded in texts.values())
         yield RunWarning(
@@ -268,8 +247,7 @@ def setting_warnings(
 def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[RunWarning]:
     """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
-    open_ones = [entry for entry in measured if entry["decision"] == "undecided"]
-    if open_ones:
+    if open_ones := [entry for entry in measured if entry["decision"] == "undecided"]:
         first = open_ones[0]
         yield RunWarning(
             code="undecided",

@@ -119,7 +119,9 @@ class PairPrompts:
         try:
             old = path.read_text(encoding="utf-8") if path.is_file() else ""
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); delete it to have it written anew") from error
+            raise ValueError(
+                f"{path}: not UTF-8 text (byte {error.start}); delete it to have it written anew"
+            ) from error
         others = [line for line in old.splitlines() if f'"pair":{canonical_json(self.pair)}' not in line]
         lines = []
         for number, tokens in enumerate(encoded):

@@ -27,8 +27,8 @@ def storage_error(path: Path, error: OSError) -> StorageError:
             f"free some space (or raise the limit) and run the same command again, it is resumed from here"
         )
     return StorageError(
-        f"{path}: cannot write, {error.strerror or error}: what was measured before is kept; put that right and run the "
-        "same command again, it is resumed from here"
+        f"{path}: cannot write, {error.strerror or error}: what was measured before is kept; put that right and run "
+        "the same command again, it is resumed from here"
     )
 
 

@@ -338,20 +338,15 @@ def _value(column: Column, field: str) -> Any:
     return field
 
 
-def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
-    """Rows, as mappings or typed, as CSV; unknown is empty."""
+def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
+    """Write rows, as mappings or typed; unknown is empty. StorageError where the disk refuses."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns(row_type), restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
         values = vars(row) if is_dataclass(row) else row
         writer.writerow({name: "" if value is None else value for name, value in values.items()})
-    return buffer.getvalue()
-
-
-def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
-    """Write rows; StorageError where the disk refuses."""
-    write_text_atomically(path, csv_text(row_type, rows))
+    write_text_atomically(path, buffer.getvalue())
 
 
 def frame_of(row_type: type[Any], rows: Sequence[Any]) -> pd.DataFrame:

@@ -11,7 +11,8 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
-from specgauge.model.arms import BASELINES, Arm
+from specgauge.model.arms import TIMED, Arm, arm_forms
 from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
@@ -73,28 +74,12 @@ def _axes(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
-def _arm_of(kinds: frozenset[str], what: str) -> Callable[[str], str]:
-    def checked(arm: str) -> str:
-        try:
-            is_one = Arm.parse(arm).kind in kinds
-        except ValueError:
-            is_one = False
-        if not is_one:
-            raise expected(what)
-        return arm
-
-    return checked
-
-
-timed_arm = _arm_of(
-    frozenset({"decode", "draft", "draft_catch_up", "verify", "prefill_target", "prefill_draft"}),
-    "decode, draft, draft_catch_up, verify:<gamma>, prefill_target or prefill_draft",
-)
-"""The text of an arm that is timed; an error for any other."""
-decoded_arm = _arm_of(
-    frozenset({*BASELINES, "speculate", "adaptive"}), f"{', '.join(BASELINES)}, speculate:<gamma> or adaptive:<policy>"
-)
-"""The text of an arm that is decoded end to end; an error for any other."""
+def check_arm(arm: str, kinds: Mapping[str, str] = TIMED) -> str:
+    """The text of an arm of one of the kinds; an error for any other."""
+    with suppress(ValueError):
+        if Arm.parse(arm).kind in kinds:
+            return arm
+    raise expected(arm_forms(kinds))
 
 
 Mark = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=SHORTEST_S, le=LONGEST_S)]
@@ -113,7 +98,7 @@ class JournalLine:
     config: Text
     cell: Text
     axes: Annotated[dict[str, Any], AfterValidator(_axes)]
-    arm: Annotated[str, Field(strict=True), AfterValidator(timed_arm)]
+    arm: Annotated[str, Field(strict=True), AfterValidator(check_arm)]
     block: Whole
     status: Status
     reason: Text | None = None

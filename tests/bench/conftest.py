@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.blocks import BlockRecord
+from tests.bench.tiny_checkpoints import llama
 
 
 class TinyTokenizer:
@@ -64,22 +64,8 @@ def tiny_model() -> Callable[..., LoadedModel]:
         name: str = "tiny",
         scale: float = 0.6,
     ) -> LoadedModel:
-        torch.manual_seed(seed)
-        model: Any = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=vocabulary,
-                hidden_size=16,
-                intermediate_size=24,
-                num_hidden_layers=layers,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                max_position_embeddings=max_context,
-                initializer_range=scale,
-                bos_token_id=None,
-                eos_token_id=None,
-                tie_word_embeddings=False,
-            )
-        )
+        own = {"num_hidden_layers": layers, "max_position_embeddings": max_context, "initializer_range": scale}
+        model = llama(vocabulary, seed=seed, bos_token_id=None, eos_token_id=None, **own)
         return loaded(exact(model), vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
 
     return make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -136,3 +136,26 @@ class GivenDrafter:
 
     def room(self, context: int) -> int:
         return NO_LIMIT
+
+
+class Trace:
+    """A policy of the given γ in turn; goes on while `until` says so, notes everything it is asked and told."""
+
+    def __init__(self, *gammas: int, until: Callable[[int], bool] = lambda _: True, reads_signals: bool = True) -> None:
+        self.gammas, self.until, self.reads_signals = gammas, until, reads_signals
+        self.asked: list[tuple[int, list[float], list[float]]] = []
+        self.told: list[tuple[list[int], list[int]]] = []
+
+    @property
+    def gamma(self) -> int:
+        return self.gammas[len(self.told) % len(self.gammas)]
+
+    def begin(self) -> Self:
+        return self
+
+    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
+        self.asked.append((depth, list(top_probs), list(entropies_nats)))
+        return self.until(depth)
+
+    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        self.told.append((list(drafted), list(accepted)))

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
 from specgauge.bench.cache.cache import forward, new_cache
-from specgauge.bench.decoding.plain import generate_plain, pad_right
+from specgauge.bench.decoding.plain import pad_right
 from specgauge.bench.decoding.records import Text
 from specgauge.bench.embedded.train import corpus_files
 from specgauge.bench.models.pair import EMBEDDED, LoadedModel, LoadedPair, load_pair
@@ -21,10 +21,8 @@ from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.acceptance.recorded import repeated_ngram_share
-from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import DRAWN, GREEDY, plain
 
-GREEDY = SamplingSettings(temperature=0.0)
-SAMPLED = SamplingSettings()
 PROMPTS = 12
 NEW_TOKENS = 64
 
@@ -44,18 +42,8 @@ def prompts(pair: LoadedPair) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def texts(pair: LoadedPair, prompts: list[list[int]]) -> dict[str, list[Text]]:
     return {
-        name: generate_plain(
-            pair.target,
-            prompts[:PROMPTS],
-            settings,
-            max_new_tokens=new_tokens,
-            seed=0,
-            prompt_numbers=list(range(PROMPTS)),
-        )
-        for name, settings, new_tokens in (
-            ("greedy", GREEDY, NEW_TOKENS // 2),
-            ("t1", SAMPLED, NEW_TOKENS),
-        )
+        name: plain(pair.target, settings, prompts[:PROMPTS], new=new)
+        for name, settings, new in (("greedy", GREEDY, NEW_TOKENS // 2), ("t1", DRAWN, NEW_TOKENS))
     }
 
 
@@ -107,7 +95,7 @@ def test_the_target_is_worth_drafting_for(pair: LoadedPair, prompts: list[list[i
 
 @pytest.mark.parametrize("name", ["greedy", "t1"])
 def test_drafts_are_accepted_more_often_than_not(pair: LoadedPair, texts: dict[str, list[Text]], name: str) -> None:
-    settings = GREEDY if name == "greedy" else SAMPLED
+    settings = GREEDY if name == "greedy" else DRAWN
     frame = measure_acceptance(pair.target, pair.draft_model, texts[name], settings, batch_size=8, chunk=64)
     assert frame["target_prob"].notna().all()
     accepted = np.minimum(1.0, frame["draft_prob"] / frame["target_prob"])
@@ -129,9 +117,3 @@ def test_the_prompts_are_not_in_the_training_text() -> None:
     sources = {json.loads(row)["source"] for row in rows}
     assert len(sources) >= 12
     assert not sources & trained_on
-
-
-def test_parameters_stay_as_loaded(pair: LoadedPair) -> None:
-    """Frozen parameters send a bfloat16 output layer on a CPU through a path forty times slower on sliced input."""
-    for loaded in (pair.target, pair.draft_model):
-        assert all(parameter.requires_grad for parameter in loaded.model.parameters())

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,14 +20,6 @@ import torch
 from specgauge.bench import environment
 from specgauge.bench.environment import collect_environment, use_threads
 
-UNREAD = {
-    "driver": None,
-    "sm_clock_hz": None,
-    "sm_clock_max_hz": None,
-    "memory_clock_hz": None,
-    "power_limit_w": None,
-    "temperature_c": None,
-}
 READ = {
     "driver": "570.1",
     "sm_clock_hz": 1_500_000_000,
@@ -36,59 +28,37 @@ READ = {
     "power_limit_w": 700.0,
     "temperature_c": 41,
 }
+UNREAD = dict.fromkeys(READ)
 
 
 class FakeNvml(ModuleType):
     """The bindings of a machine with two devices, the second of which is the only one torch sees."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    ANSWERS: ClassVar[dict[str, dict[tuple[Any, ...], Any]]] = {
+        "nvmlInit": {(): None},
+        "nvmlShutdown": {(): None},
+        "nvmlSystemGetDriverVersion": {(): b"570.1"},
+        "nvmlDeviceGetHandleByUUID": {("GPU-5f9c",): "second"},
+        "nvmlDeviceGetClockInfo": {("second", 1): 1500, ("second", 2): 2619},
+        "nvmlDeviceGetMaxClockInfo": {("second", 1): 1980},
+        "nvmlDeviceGetPowerManagementLimit": {("second",): 700_000},
+        "nvmlDeviceGetTemperature": {("second", 0): 41},
+    }
 
     def __init__(self, failing: tuple[str, ...] = (), error: BaseException | None = None) -> None:
         super().__init__("pynvml")
         self.failing, self.error = failing, error
-        self.open = 0
+        self.called: list[str] = []
 
-    def _answer(self, name: str, value: Any) -> Any:
-        if name in self.failing:
-            assert self.error is not None
-            raise self.error
-        return value
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            self.called.append(name)
+            if name in self.failing and self.error is not None:
+                raise self.error
+            return self.ANSWERS[name][arguments]
 
-    def nvmlInit(self) -> None:  # noqa: N802 (NVML's names)
-        self._answer("nvmlInit", None)
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self._answer("nvmlShutdown", None)
-        self.open -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
-        version: bytes = self._answer("nvmlSystemGetDriverVersion", b"570.1")
-        return version
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
-        if uuid != "GPU-5f9c":
-            raise LookupError(uuid)
-        handle: str = self._answer("nvmlDeviceGetHandleByUUID", "second")
-        return handle
-
-    def nvmlDeviceGetClockInfo(self, handle: str, kind: int) -> int:  # noqa: N802
-        assert handle == "second"
-        mhz: int = self._answer("nvmlDeviceGetClockInfo", {1: 1500, 2: 2619}[kind])
-        return mhz
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: str, kind: int) -> int:  # noqa: N802
-        assert (handle, kind) == ("second", 1)
-        mhz: int = self._answer("nvmlDeviceGetMaxClockInfo", 1980)
-        return mhz
-
-    def nvmlDeviceGetPowerManagementLimit(self, handle: str) -> int:  # noqa: N802
-        mw: int = self._answer("nvmlDeviceGetPowerManagementLimit", 700_000)
-        return mw
-
-    def nvmlDeviceGetTemperature(self, handle: str, kind: int) -> int:  # noqa: N802
-        degrees: int = self._answer("nvmlDeviceGetTemperature", 41)
-        return degrees
+        return call
 
 
 @pytest.fixture
@@ -116,30 +86,20 @@ def values_in(value: Any) -> list[Any]:
     return [value]
 
 
-def test_the_record_is_strict_json_without_paths(no_gpu: None) -> None:
+def test_the_record_of_a_machine_without_cuda(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strict JSON without a path in it."""
+    monkeypatch.setattr(environment, "PACKAGES", ("specgauge", "torch", "a-package-nobody-wrote"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     record = collect_environment()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     texts = [value for value in values_in(record) if isinstance(value, str)]
     assert not [text for text in texts if re.search(r"(^|[\s:=])(/|[A-Za-z]:\\)\w", text) or not text]
-
-
-def test_a_machine_without_cuda(no_gpu: None) -> None:
-    record = collect_environment()
     assert (record["device"], record["cuda_devices"]) == ("cpu", [])
     assert record["threads"] == torch.get_num_threads()
-    assert record["packages"]["torch"] == torch.__version__
-    assert record["packages"]["specgauge"] == importlib.metadata.version("specgauge")
-
-
-def test_what_a_package_that_is_not_installed_says(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "PACKAGES", ("torch", "a-package-nobody-wrote"))
-    assert collect_environment()["packages"] == {"torch": torch.__version__, "a-package-nobody-wrote": None}
-
-
-def test_thread_variables_are_those_of_the_process(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    assert collect_environment()["thread_variables"] == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": None}
+    assert record["thread_variables"] == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": None}
+    versions = {"specgauge": importlib.metadata.version("specgauge"), "torch": torch.__version__}
+    assert record["packages"] == {**versions, "a-package-nobody-wrote": None}
 
 
 def test_a_cuda_device_with_everything_readable(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +116,7 @@ def test_a_cuda_device_with_everything_readable(one_gpu: SimpleNamespace, monkey
             **READ,
         }
     ]
-    assert nvml.open == 0
+    assert nvml.called.count("nvmlInit") == nvml.called.count("nvmlShutdown") == 1
     json.dumps(record, allow_nan=False)
 
 
@@ -188,11 +148,6 @@ def test_what_nvml_cannot_read_is_none_and_nothing_else(
     assert figures(collect_environment()) == {name: None if name in lost else READ[name] for name in READ}
 
 
-def test_bindings_that_are_not_installed(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert figures(collect_environment()) == UNREAD
-
-
 @pytest.mark.parametrize("uuid", [None, "0000"])
 def test_a_device_that_nvml_does_not_know_is_not_mistaken_for_another(
     one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, uuid: str | None
@@ -200,6 +155,8 @@ def test_a_device_that_nvml_does_not_know_is_not_mistaken_for_another(
     one_gpu.uuid = uuid
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     assert figures(collect_environment()) == {**UNREAD, "driver": "570.1"}
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert figures(collect_environment()) == UNREAD, "bindings that are not installed"
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -231,27 +188,16 @@ def commit_keys() -> tuple[str | None, bool | None]:
     return record["commit"], record["uncommitted_changes"]
 
 
-def test_the_commit_of_a_checkout(no_gpu: None, checkout: Path) -> None:
+def test_the_commit_of_a_checkout(no_gpu: None, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package below a foreign checkout has none, and git's variables lead to no other repository."""
+    assert commit_keys() == (None, None)
     git(checkout, "add", "bench")
     git(checkout, "commit", "-q", "-m", "Second")
     head = git(checkout, "rev-parse", "HEAD")
     assert commit_keys() == (head, False)
     (checkout / "README").write_text("changed\n")
-    assert commit_keys() == (head, True)
-
-
-def test_a_package_installed_below_a_foreign_checkout_has_no_commit(no_gpu: None, checkout: Path) -> None:
-    assert commit_keys() == (None, None)
-
-
-def test_variables_of_git_do_not_lead_to_another_repository(
-    no_gpu: None, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    git(checkout, "add", "bench")
-    git(checkout, "commit", "-q", "-m", "Second")
-    head = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", str(checkout / "elsewhere"))
-    assert commit_keys() == (head, False)
+    assert commit_keys() == (head, True)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5), PermissionError()])
@@ -285,18 +231,12 @@ def test_what_the_system_says_of_its_processor(no_gpu: None, monkeypatch: pytest
     assert (record["cpu"], record["cpu_governor"]) == ("A Processor: fast", "powersave")
 
 
-def test_threads_are_set_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_set_when_asked_for_and_put_back_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     use_threads(None)
-    use_threads(3)
-    assert asked == [3]
-
-
-def test_threads_are_put_back_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
-    monkeypatch.setattr("torch.set_num_threads", asked.append)
+    use_threads(4)
     with pytest.raises(RuntimeError), environment.threads_in_use(3):
         raise RuntimeError
-    assert asked == [3, 2]
+    assert asked == [4, 3, 2]

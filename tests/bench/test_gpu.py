@@ -9,9 +9,6 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.models.modes import pair_in_mode
 from specgauge.bench.models.pair import load_pair
 from specgauge.bench.models.static_graphs import no_compilation
@@ -23,6 +20,7 @@ from specgauge.configs.schema import WorkloadConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.store.rundir import Run
+from tests.bench.decoded import GREEDY, batch_of, decoder_of, plain
 
 pytestmark = [
     pytest.mark.gpu,
@@ -52,19 +50,19 @@ def test_a_whole_run_on_cuda(tmp_path: Path, draft: str) -> None:
 
 @pytest.mark.parametrize("mode", ["compile", "cuda_graph"])
 def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
-    settings, new = SamplingSettings(temperature=0.0), 24
+    new = 24
     spec = ModelConfig(model="embedded", device="cuda", dtype="float64")
     pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
     workload = WorkloadConfig(limit=3)
     prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
     found = []
     for one in (pair, pair_in_mode(pair, mode)):
-        decoder = SpeculativeDecoder(one.target, ModelDrafter(one.draft_model, settings), settings, seed=0)
+        decoder = decoder_of(one.target, one.draft_model, GREEDY)
         longest = max(len(prompt) for prompt in prompts)
         decoder.compile(batch_size=3, prompt_tokens=longest, gamma=3, max_new_tokens=new)
         with no_compilation("decoding"):
             for _ in range(3):
-                decoded = decoder.run(prompts, gamma=3, max_new_tokens=new, prompt_numbers=range(3))
+                decoded = decoder.run(batch_of(prompts, new), gamma=3)
                 found.append([text.tokens for text in decoded.texts])
     assert all(tokens == found[0] for tokens in found)
 
@@ -87,9 +85,7 @@ def test_both_devices_see_the_same_probabilities() -> None:
         workload = WorkloadConfig(limit=4)
         prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
         if texts is None:
-            texts = generate_plain(
-                pair.target, prompts, settings, max_new_tokens=32, seed=0, prompt_numbers=list(range(4))
-            )
+            texts = plain(pair.target, settings, prompts, new=32)
         frames.append(measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=4, chunk=16))
     np.testing.assert_allclose(frames[0]["draft_prob"], frames[1]["draft_prob"], atol=1e-3)
     np.testing.assert_allclose(frames[0]["overlap_ratio"], frames[1]["overlap_ratio"], atol=1e-3)

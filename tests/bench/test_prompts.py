@@ -62,6 +62,7 @@ def chat(*messages: tuple[str, str], category: str | None = None) -> Prompt:
 HUMAN = {"from": "human", "value": "Hi"}
 ANSWER = {"from": "gpt", "value": "Hello"}
 SYSTEM = {"from": "system", "value": "Be brief"}
+SKIPPED: list[list[dict[str, str]]] = [[ANSWER, HUMAN], [], [SYSTEM], [{"from": "human", "value": " "}]]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +100,6 @@ def test_every_form_is_told_by_its_content(write: Write, row: Any, expected: Pro
     assert read_prompts(workload(write(json.dumps([row]) if as_list else [row]))) == [expected]
 
 
-def test_forms_may_mix_and_order_stays(write: Write) -> None:
-    path = write([{"prompt": "1"}, {"turns": ["2"]}, {"conversations": [HUMAN]}, {"messages": [], "prompt": "4"}][:3])
-    assert [prompt.text for prompt in read_prompts(workload(path))] == ["1", "2", "Hi"]
-
-
 @pytest.mark.parametrize(
     ("form", "row"),
     [("jsonl", {"prompt": "a"}), ("spec-bench", {"turns": ["a"]}), ("sharegpt", {"conversations": [HUMAN]})],
@@ -112,9 +108,9 @@ def test_a_form_that_is_asked_for_is_taken(write: Write, form: Any, row: Any) ->
     assert len(read_prompts(workload(write([row]), format=form))) == 1
 
 
-def exactly(text: str) -> str:
-    assert "\n" not in text
-    return f"^{re.escape(text)}$"
+def test_forms_may_mix_and_order_stays(write: Write) -> None:
+    path = write([{"prompt": "1"}, {"turns": ["2"]}, {"conversations": [HUMAN]}])
+    assert [prompt.text for prompt in read_prompts(workload(path))] == ["1", "2", "Hi"]
 
 
 def under(name: str, *values: Any) -> list[dict[str, Any]]:
@@ -157,12 +153,14 @@ FILES = [
 ]
 
 
-def test_every_fault_of_a_file_gets_its_line(write: Write, snapshot: Callable[[str, str], None]) -> None:
+def test_every_fault_of_a_file_gets_its_line(
+    write: Write, tmp_path: Path, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The place, what is expected there, what was found."""
     shown = []
 
     def refuse(what: str, path: Path, **settings: Any) -> str:
-        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}") as caught:
+        with pytest.raises(ValueError, match=rf"^(workload\.prompts: ')?{re.escape(str(path))}") as caught:
             read_prompts(workload(path, **settings))
         line = str(caught.value).replace(str(path.parent), "FOLDER")
         assert "\n" not in line
@@ -178,29 +176,17 @@ def test_every_fault_of_a_file_gets_its_line(write: Write, snapshot: Callable[[s
         refuse(f"{json.dumps(row)} as {form}", write([row]), format=form)
     for content in FILES:
         refuse(repr(content[:40]), write(content))
-    snapshot("bench_prompt_errors", "".join(shown))
+    refuse("only conversations to skip", write([{"conversations": turns} for turns in SKIPPED]))
+    refuse("no file", tmp_path / "none.jsonl")
+    (tmp_path / "folder").mkdir()
+    refuse("a directory", tmp_path / "folder")
 
-
-def test_a_path_that_is_no_file(tmp_path: Path) -> None:
-    missing = tmp_path / "none.jsonl"
-    words = f"workload.prompts: '{missing}' does not exist; give a file, or 'embedded' for the shipped prompts"
-    with pytest.raises(ValueError, match=exactly(words)):
-        read_prompts(workload(missing))
-    words = f"workload.prompts: '{tmp_path}' is a directory; give a .jsonl or .json file"
-    with pytest.raises(ValueError, match=exactly(words)):
-        read_prompts(workload(tmp_path))
-
-
-def test_a_file_that_cannot_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write([{"prompt": "a"}])
-
-    def fail(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(self))
+    def fail(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", fail)
-    words = f"{path}: cannot be read: Permission denied; give a file that can"
-    with pytest.raises(ValueError, match=exactly(words)):
-        read_prompts(workload(path))
+    refuse("a file that cannot be read", write([{"prompt": "a"}]))
+    snapshot("bench_prompt_errors", "".join(shown))
 
 
 def test_a_home_directory_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,34 +210,17 @@ def test_rows_past_the_limit_are_not_read(write: Write) -> None:
     assert read_prompts(workload(write([{"prompt": "a"}, {"prompt": 1}]), limit=1)) == [plain("a")]
 
 
-SKIPPED: list[list[dict[str, str]]] = [[ANSWER, HUMAN], [], [SYSTEM], [{"from": "human", "value": " "}]]
-
-
 def test_conversations_that_do_not_start_with_the_user_are_skipped_and_told(write: Write) -> None:
     path = write([{"conversations": turns} for turns in [*SKIPPED, [HUMAN, ANSWER]]])
     told: list[str] = []
     assert read_prompts(workload(path), told.append) == [chat(("user", "Hi"))]
     assert told == [f"{path}: skipped 4 of 5 conversations, which do not start with the user"]
-
-
-def test_skipped_conversations_do_not_count_for_the_limit(write: Write) -> None:
-    path = write([{"conversations": turns} for turns in [[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]]])
-    told: list[str] = []
+    path, told = write([{"conversations": turns} for turns in [[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]]]), []
     assert len(read_prompts(workload(path, limit=2), told.append)) == 2
     assert told == [f"{path}: skipped 2 of 4 conversations, which do not start with the user"]
-
-
-def test_nothing_is_told_when_nothing_was_skipped(write: Write) -> None:
-    told: list[str] = []
-    read_prompts(workload(write([{"conversations": [HUMAN]}])), told.append)
+    path, told = write([{"conversations": [HUMAN]}]), []
+    assert read_prompts(workload(path), told.append)
     assert told == []
-
-
-def test_only_conversations_to_skip(write: Write) -> None:
-    path = write([{"conversations": turns} for turns in SKIPPED])
-    words = f"{path}: no usable prompt: none of its 4 conversations starts with the user; expected "
-    with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
-        read_prompts(workload(path))
 
 
 @pytest.mark.parametrize(
@@ -264,21 +233,18 @@ def test_characters_inside_a_text_do_not_end_its_line(write: Write, separator: s
     assert read_prompts(workload(path)) == [plain(text), plain("next")]
 
 
-def test_windows_files(write: Write) -> None:
-    assert read_prompts(workload(write(b'\xef\xbb\xbf{"prompt": "a"}\r\n\r\n{"prompt": "b"}\r\n'))) == [
-        plain("a"),
-        plain("b"),
-    ]
-    assert read_prompts(workload(write(b'\xef\xbb\xbf\r\n [{"prompt": "a"}]'))) == [plain("a")]
-
-
-def test_escapes_of_a_whole_surrogate_pair_are_one_character(write: Write) -> None:
-    assert read_prompts(workload(write(b'{"prompt": "\\ud83d\\ude42"}'))) == [plain("🙂")]
-
-
-def test_a_huge_line(write: Write) -> None:
-    text = "word " * 400_000
-    assert read_prompts(workload(write([{"prompt": text}]))) == [plain(text)]
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b'\xef\xbb\xbf{"prompt": "a"}\r\n\r\n{"prompt": "b"}\r\n', ["a", "b"]),
+        (b'\xef\xbb\xbf\r\n [{"prompt": "a"}]', ["a"]),
+        (b'{"prompt": "\\ud83d\\ude42"}', ["🙂"]),
+        (json.dumps({"prompt": "word " * 400_000}), ["word " * 400_000]),
+    ],
+    ids=["Windows lines", "a Windows list", "a whole surrogate pair", "a huge line"],
+)
+def test_files_of_other_systems_and_sizes(write: Write, content: bytes | str, texts: list[str]) -> None:
+    assert read_prompts(workload(write(content))) == [plain(text) for text in texts]
 
 
 @given(
@@ -297,15 +263,9 @@ PIECES = [
     b'{"prompt": "a"}',
     b'{"turns": [',
     b'"conversations":',
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b'"',
-    b",",
-    b"\n",
     b"1",
     b"\xff",
+    *(bytes([one]) for one in b'{}[]",\n'),
 ]
 
 
@@ -343,37 +303,38 @@ def test_the_chat_template_is_applied_where_there_is_one(
     assert encode(prompt, word_tokenizer(template=template, begins=True), when) == expected
 
 
-def test_a_template_that_is_demanded_and_missing() -> None:
-    words = "workload.chat_template: 'always', but the tokenizer has no chat template; use auto or never"
-    with pytest.raises(ValueError, match=exactly(words)):
-        encode(plain("w1"), word_tokenizer(), "always")
+SYSTEM_FIRST = [plain("w1"), chat(("system", "w1"), ("user", "w2"))]
+LETTERS = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"a": 0, "b": 1}, [])))
+TWO_TEMPLATES = {"tool_use": TEMPLATE, "rag": TEMPLATE}
+
+
+@pytest.mark.parametrize(
+    ("prompts", "tokenizer", "when", "words"),
+    [
+        ([plain("w1")], word_tokenizer(), "always", r"chat_template: 'always', but the tokenizer has no chat template"),
+        (SYSTEM_FIRST, word_tokenizer(template=TEMPLATE), "auto", "prompts: .* refuses prompt 1: System role not"),
+        ([plain("w1")], word_tokenizer(template="{% for %}"), "auto", "prompts: .* template refuses prompt 0: "),
+        ([plain("w1")], word_tokenizer(template=TWO_TEMPLATES), "auto", "prompts: .* template refuses prompt 0: "),
+        (
+            [plain("new")],
+            word_tokenizer(["w1", "w2"]),
+            "auto",
+            "prompts: the tokenizer refuses prompt 0: Word",
+        ),
+        ([plain("a"), plain("xyz")], LETTERS, "auto", "prompts: prompt 1 has no token after encoding"),
+    ],
+    ids=["no template", "refused", "broken", "several templates", "an unknown word", "no token"],
+)
+def test_what_cannot_be_encoded_is_one_line(prompts: list[Prompt], tokenizer: Any, when: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=rf"^workload\.{words}[^\n]*$"):
+        encode_prompts(prompts, tokenizer, WorkloadConfig(chat_template=when))
 
 
 def test_all_messages_pass_through_the_template() -> None:
     prompt = chat(("user", "w1"), ("user", "w2 w3"))
     assert encode(prompt, word_tokenizer(template=TEMPLATE)) == [2, 4, 5, 6, 99]
     assert encode(prompt, word_tokenizer(template=TEMPLATE), "never") == [4, 5, 6]
-
-
-def test_what_a_template_refuses() -> None:
-    prompts = [plain("w1"), chat(("system", "w1"), ("user", "w2"))]
-    words = (
-        "workload.prompts: the tokenizer's chat template refuses prompt 1: System role not supported; "
-        "change it, or set workload.chat_template: never"
-    )
-    with pytest.raises(ValueError, match=exactly(words)):
-        encode_prompts(prompts, word_tokenizer(template=TEMPLATE), WorkloadConfig())
-    assert encode_prompts(prompts, word_tokenizer(template=TEMPLATE), WorkloadConfig(chat_template="never")) == [
-        [4],
-        [4, 5],
-    ]
-
-
-def test_a_template_that_is_broken_gets_one_line() -> None:
-    with pytest.raises(
-        ValueError, match=r"^workload\.prompts: the tokenizer's chat template refuses prompt 0: .+never$"
-    ):
-        encode(plain("w1"), word_tokenizer(template="{% for %}"))
+    assert encode(plain("ab"), LETTERS) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -382,31 +343,6 @@ def test_a_template_that_is_broken_gets_one_line() -> None:
 )
 def test_a_text_that_brings_its_own_begin_token_gets_no_second(text: str, begins: bool, expected: list[int]) -> None:
     assert encode(plain(text), word_tokenizer(begins=begins)) == expected
-
-
-def test_a_prompt_without_a_token() -> None:
-    letters = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"a": 0, "b": 1}, [])))
-    assert encode(plain("ab"), letters) == [0, 1]
-    with pytest.raises(ValueError, match=exactly("workload.prompts: prompt 1 has no token after encoding; remove it")):
-        encode_prompts([plain("a"), plain("xyz")], letters, WorkloadConfig())
-
-
-def test_a_text_that_the_tokenizer_refuses() -> None:
-    words = (
-        "workload.prompts: the tokenizer refuses prompt 0: WordLevel error: Missing [UNK] token from the vocabulary; "
-        "change or remove it"
-    )
-    with pytest.raises(ValueError, match=exactly(words)):
-        encode(plain("unheard"), word_tokenizer(["w1", "w2"]))
-
-
-def test_a_tokenizer_with_several_templates_and_no_default() -> None:
-    tokenizer = word_tokenizer()
-    tokenizer.chat_template = {"tool_use": TEMPLATE, "rag": TEMPLATE}
-    with pytest.raises(
-        ValueError, match=r"^workload\.prompts: the tokenizer's chat template refuses prompt 0: .+never$"
-    ):
-        encode(plain("w1"), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +356,4 @@ def test_a_tokenizer_with_several_templates_and_no_default() -> None:
 )
 def test_prompts_end_as_they_did_at_exactly_the_length(length: int, wanted: list[list[int]]) -> None:
     assert prompts_of_length([[1, 2, 3], [4, 5], [6, 7, 8, 9]], length) == wanted
-
-
-def test_a_single_prompt_is_repeated_before_itself() -> None:
     assert prompts_of_length([[1, 2]], 5) == [[2, 1, 2, 1, 2]]

@@ -22,10 +22,11 @@ SHAPE: dict[str, Any] = {
     "bos_token_id": 2,
     "eos_token_id": 1,
     "tie_word_embeddings": False,
+    "initializer_range": 0.2,
 }
 
 
-def word_tokenizer(words: Sequence[str] = WORDS, *, template: str | None = None, begins: bool = False) -> Any:
+def word_tokenizer(words: Sequence[str] = WORDS, *, template: Any = None, begins: bool = False) -> Any:
     """A tokenizer that splits at spaces; ``begins`` puts <s> before every text, as Llama's does."""
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -43,7 +44,7 @@ def word_tokenizer(words: Sequence[str] = WORDS, *, template: str | None = None,
 def llama(rows: int = len(WORDS), *, seed: int = 0, **settings: Any) -> Any:
     """A random Llama in float32."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, initializer_range=0.2, **{**SHAPE, **settings}))
+    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, **{**SHAPE, **settings}))
 
 
 def save(folder: Path, model: Any, tokenizer: Any) -> Path:
@@ -76,10 +77,9 @@ def write_gguf(path: Path, model: Any, words: Sequence[str]) -> None:
     writer.add_eos_token_id(config.eos_token_id)
     writer.add_bos_token_id(config.bos_token_id)
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
-        renamed = name
-        for ours, theirs in _GGUF_NAMES:
-            renamed = renamed.replace(ours, theirs)
+        renamed = str(names.get_name(name, try_suffixes=(".weight",)))
         values = tensor.numpy()
         count = heads.get(renamed.split(".")[-2])
         if count is not None:
@@ -89,20 +89,3 @@ def write_gguf(path: Path, model: Any, words: Sequence[str]) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-_GGUF_NAMES = (
-    ("model.embed_tokens", "token_embd"),
-    ("model.norm", "output_norm"),
-    ("lm_head", "output"),
-    ("model.layers", "blk"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-    ("input_layernorm", "attn_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-)

@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import IntArray
 from specgauge.model.speedup import best_gamma, round_time_s, speedup, tokens_per_round_iid
-from specgauge.model.text_table import text_table
+from specgauge.sweeps.text_table import text_table
 
 RUNS = 3
 _IMPORT = "import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
@@ -72,9 +73,9 @@ def promises() -> list[Promise]:
         return _seconds(lambda: renewal(acceptance, acceptance, lengths, eos, every_gamma, 16))
 
     return [
-        Promise(what="import specgauge.model", allowed_s=0.3, run=lambda: import_s("specgauge.model")),
-        Promise(
-            what="import specgauge.model.decision", allowed_s=0.3, run=lambda: import_s("specgauge.model.decision")
+        *(
+            Promise(what=f"import {module}", allowed_s=0.3, run=partial(import_s, module))
+            for module in ("specgauge.model", "specgauge.model.decision")
         ),
         Promise(
             what="S of 1,000,000 cells and their best gamma",

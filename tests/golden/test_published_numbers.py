@@ -101,7 +101,7 @@ def test_multi_token_prediction_heads_are_not_one_alpha() -> None:
     errors = tokens_per_round_iid(0.94, gammas) / measured - 1
     np.testing.assert_allclose(100 * errors, [0, 1.9, 5.3, 10.1, 20.8], atol=0.06)
     np.testing.assert_allclose(
-        profile_from_tokens_per_round(gammas, measured).tokens_per_round(gammas), measured, rtol=1e-12
+        profile_from_tokens_per_round(gammas, measured).at(gammas).tokens_per_round, measured, rtol=1e-12
     )
 
 
@@ -113,7 +113,7 @@ def test_accepted_over_drafted_falls_with_gamma_while_alpha_does_not() -> None:
 
 def test_208_of_260_drafts_accepted_in_52_rounds() -> None:
     profile = profile_from_totals(accepted=208, drafted=260, rounds=52)
-    omega = profile.tokens_per_round([5])
+    omega = profile.at([5]).tokens_per_round
     assert omega == pytest.approx([5.0], rel=1e-12)
     draft_s = 5 * 0.001614
     t_round = round_time_s(t_draft_total_s=draft_s, t_verify_s=0.04108)
@@ -133,7 +133,7 @@ def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> Non
 
 def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:
     profile = profile_from_histogram([1, 1, 1, 1])
-    assert profile.tokens_per_round([3]).tolist() == [2.5]
+    assert profile.at([3]).tokens_per_round.tolist() == [2.5]
     assert profile.survival.tolist() == [0.75, 0.5, 0.25]
     np.testing.assert_allclose(profile.conditional, [0.75, 0.667, 0.5], atol=5e-4)
     assert run_distribution(profile.survival).tolist() == [0.25, 0.25, 0.25, 0.25]

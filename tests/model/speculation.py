@@ -37,10 +37,17 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
+    """One branch of a round."""
+
     chance: float
+    drafted: int
     emitted: tuple[int, ...]
     accepted: int
     ended: bool
+
+
+Rounds = Callable[[tuple[int, ...], int], Iterator[Round]]
+"""Every branch of the round after a text, of at most so many drafts."""
 
 
 @dataclass(kw_only=True)
@@ -54,6 +61,7 @@ class Expectation:
     starts: float = 0.0
     committed: float = 0.0
     survival: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    by_drafts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     texts: dict[tuple[int, ...], float] = field(default_factory=lambda: defaultdict(float))
 
 
@@ -66,24 +74,27 @@ def one_round(pair: Pair, last: int, gamma: int) -> Iterator[Round]:
             proposed *= pair.proposal(state)[token]
             state = token
         if proposed > 0:
-            yield from _tests(pair, last, drafts, proposed, ())
+            yield from verified(pair, last, drafts, proposed)
 
 
-def _tests(pair: Pair, last: int, drafts: tuple[int, ...], chance: float, accepted: tuple[int, ...]) -> Iterator[Round]:
-    target = pair.target[last]
+def verified(
+    pair: Pair, last: int, drafts: tuple[int, ...], chance: float = 1.0, accepted: tuple[int, ...] = ()
+) -> Iterator[Round]:
+    """Every branch of verifying the drafts that follow those accepted."""
+    target, kept = pair.target[last], len(accepted)
+
+    def branch(mass: float, *emitted: int) -> Round:
+        ended = bool(emitted[-1] == pair.eos)
+        return Round(chance=mass, drafted=len(drafts), emitted=emitted, accepted=kept, ended=ended)
+
     if accepted and accepted[-1] == pair.eos:
-        yield Round(chance=chance, emitted=accepted, accepted=len(accepted), ended=True)
+        yield branch(chance, *accepted)
         return
-    if len(accepted) == len(drafts):
+    if kept == len(drafts):
         for bonus in np.flatnonzero(target):
-            yield Round(
-                chance=chance * target[bonus],
-                emitted=(*accepted, int(bonus)),
-                accepted=len(accepted),
-                ended=bool(bonus == pair.eos),
-            )
+            yield branch(chance * target[bonus], *accepted, int(bonus))
         return
-    token = drafts[len(accepted)]
+    token = drafts[kept]
     if pair.rule == "match":
         passes, replacements = target[token], np.where(np.arange(target.size) == token, 0.0, target)
     else:
@@ -92,46 +103,40 @@ def _tests(pair: Pair, last: int, drafts: tuple[int, ...], chance: float, accept
         residual = np.maximum(target - proposal, 0.0)
         replacements = (1 - passes) * residual / residual.sum() if residual.sum() > 0 else np.zeros_like(target)
     if passes > 0:
-        yield from _tests(pair, token, drafts, chance * passes, (*accepted, token))
+        yield from verified(pair, token, drafts, chance * passes, (*accepted, token))
     for other in np.flatnonzero(replacements):
-        yield Round(
-            chance=chance * replacements[other],
-            emitted=(*accepted, int(other)),
-            accepted=len(accepted),
-            ended=bool(other == pair.eos),
-        )
+        yield branch(chance * replacements[other], *accepted, int(other))
 
 
-def enumerate_process(
-    pair: Pair, first: int, limit: int, gamma: int, gamma_max: int, cost_s: Callable[[int, int], float]
-) -> Expectation:
-    """Expectations over all texts of at most `limit` tokens after `first`, and the law of the texts themselves.
+def enumerate_process(rounds: Rounds, limit: int, gamma: int, gamma_max: int, costs_s: Array) -> Expectation:
+    """Expectations over all texts of at most `limit` tokens, and the distribution of the texts themselves.
 
-    `starts`, `committed` and `survival` are of rounds that start with gamma_max positions left; there the round is
-    followed with all γ drafts, also where the decoder itself would shrink the last one.
+    `starts`, `committed`, `survival` and `by_drafts` are of rounds that start with gamma_max positions left; there the
+    round is followed with all γ drafts, also where the decoder itself would shrink the last one.
     """
     found = Expectation()
     states: dict[tuple[tuple[int, ...], bool], float] = {((), False): 1.0}
     while states:
         text, caught_up = min(states, key=lambda state: len(state[0]))
         chance = states.pop((text, caught_up))
-        last, left = (text[-1] if text else first), limit - len(text)
-        drafts = min(gamma, left - 1)
+        left = limit - len(text)
+        branches = list(rounds(text, min(gamma, left - 1)))
+        drafts = branches[0].drafted
         found.rounds += chance
-        found.time_s += chance * cost_s(drafts, len(text))
+        found.time_s += chance * float(costs_s[drafts])
         found.catch_ups += chance * (caught_up and drafts > 0)
         if left >= gamma_max:
             found.starts += chance
-            for branch in one_round(pair, last, gamma):
+            for branch in rounds(text, gamma):
+                found.by_drafts[branch.drafted] += chance * branch.chance
                 found.committed += chance * branch.chance * len(branch.emitted)
                 for j in range(1, branch.accepted + 1):
                     found.survival[j] += chance * branch.chance
-        for branch in one_round(pair, last, drafts):
+        for branch in branches:
             weight, after = chance * branch.chance, text + branch.emitted
+            rejected = branch.accepted < min(drafts, len(branch.emitted))
             found.accepted += weight * branch.accepted
-            found.tested += weight * (
-                branch.accepted + (branch.accepted < drafts and not _on_accepted_eos(pair, branch))
-            )
+            found.tested += weight * (branch.accepted + rejected)
             found.tokens += weight * len(branch.emitted)
             if branch.ended or len(after) == limit:
                 found.texts[after] += weight
@@ -139,10 +144,6 @@ def enumerate_process(
                 state = (after, drafts > 0 and branch.accepted == drafts)
                 states[state] = states.get(state, 0.0) + weight
     return found
-
-
-def _on_accepted_eos(pair: Pair, branch: Round) -> bool:
-    return branch.ended and branch.accepted == len(branch.emitted)
 
 
 @dataclass(frozen=True, kw_only=True)

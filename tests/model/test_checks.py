@@ -19,30 +19,26 @@ def test_good_numbers_keep_their_shape_as_float64() -> None:
     assert times_s("t", 0).shape == ()
     assert whole_numbers("n", [1.0, 2.0], minimum=1).dtype == np.int64
     assert survival_rates("rates", [0.5, 0.5, 0.0]).tolist() == [0.5, 0.5, 0.0]
-
-
-def test_a_distribution_within_rounding_of_one_sums_to_one() -> None:
-    probs = distribution("probs", [[0.3333333, 0.6666666], [0.5, 0.5]])
-    assert probs.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-15)
+    assert distribution("probs", [[0.3333333, 0.6666666], [0.5, 0.5]]).sum(axis=1).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: numbers("x", "fast"), "x: found 'fast', allowed: numbers"),
-        (lambda: numbers("x", ["long" * 40]), r"x: found \['longlong.*\.\.\., allowed: numbers"),
-        (lambda: numbers("x", [1.0, np.inf]), r"x \(item 2\): found inf, allowed: a finite number"),
-        (lambda: numbers("x", [[1.0, 2.0], [3.0, np.nan]]), r"x \(item 2, 2\): found nan"),
-        (lambda: times_s("t_draft_s", -1), "t_draft_s: found -1, allowed: seconds, at least 0"),
-        (lambda: positive_times_s("t_decode_s", 0), "t_decode_s: found 0, allowed: seconds, above 0"),
-        (lambda: probabilities("alpha", 1.01), "alpha: found 1.01, allowed: a probability"),
+        (lambda: numbers("x", "fast"), "x: expected numbers, .*got 'fast'"),
+        (lambda: numbers("x", ["long" * 40]), r"x: expected numbers, .*got \['longlong.*\.\.\."),
+        (lambda: numbers("x", [1.0, np.inf]), r"x \(item 2\): expected a finite number, got inf"),
+        (lambda: numbers("x", [[1.0, 2.0], [3.0, np.nan]]), r"x \(item 2, 2\): expected .*got nan"),
+        (lambda: times_s("t_draft_s", -1), "t_draft_s: expected seconds, at least 0, got -1"),
+        (lambda: positive_times_s("t_decode_s", 0), "t_decode_s: expected seconds, above 0, got 0"),
+        (lambda: probabilities("alpha", 1.01), "alpha: expected a probability .*got 1.01"),
         (
             lambda: survival_rates("rates", [[0.5, 0.4], [0.2, 0.3]]),
-            "rates: found 0.2 at position 1 and 0.3 at position 2",
+            "rates: expected .*got 0.2 at position 1 and 0.3 at position 2",
         ),
-        (lambda: whole_numbers("gamma", 2.5, minimum=1), "gamma: found 2.5, allowed: a whole number, at least 1"),
-        (lambda: distribution("probs", [0.5, 0.4]), "sum of probs: found 0.9, allowed: 1"),
-        (lambda: distribution("probs", 1.0), "probs: found no list of probabilities"),
+        (lambda: whole_numbers("gamma", 2.5, minimum=1), "gamma: expected a whole number, at least 1, got 2.5"),
+        (lambda: distribution("probs", [0.5, 0.4]), "sum of probs: expected 1, got 0.9"),
+        (lambda: distribution("probs", 1.0), "probs: expected .*got no list of probabilities"),
     ],
 )
 def test_bad_numbers_are_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -1,11 +1,13 @@
 """Cost tables: exact at nodes, bilinear between, tagged everywhere, honest about gamma."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.costs import CostTable, RoundCosts, cost_table
+from specgauge.model.costs import CostTable, RoundCosts, cost_table, draft_kind
 from specgauge.model.provenance import Provenance
 from specgauge.model.settings import Point
 
@@ -14,13 +16,13 @@ HERE, BETWEEN, BEYOND, GUESS = (
 )  # fmt: skip
 
 
-def law(batch: float, context: float) -> float:
+def seconds(batch: float, context: float) -> float:
     return 5.0 + 0.25 * batch + 0.01 * context + 0.001 * batch * context
 
 
 def cell(batch: int, context: int, **changes: object) -> tuple[Point, RoundCosts]:
     """Gammas 1 to 3, of which 2 has no T_verify."""
-    t = law(batch, context)
+    t = seconds(batch, context)
     values: dict[str, object] = {
         "t_decode_s": t,
         "t_draft_total_s": [t / 8, t / 4, 3 * t / 8],
@@ -41,25 +43,22 @@ FULL = table(*(cell(b, s) for b in (1, 4, 16) for s in (64, 256, 1024)))
 @given(st.integers(1, 16), st.integers(64, 1024))
 def test_weights_plus_cache_are_interpolated_exactly(batch: int, context: int) -> None:
     costs = FULL.costs(batch, context, [1, 3])
-    assert float(costs.t_decode_s) == pytest.approx(law(batch, context), rel=1e-12)
-    np.testing.assert_allclose(costs.t_verify_s, np.array([1.25, 1.5]) * law(batch, context), rtol=1e-12)
-    np.testing.assert_allclose(costs.t_draft_total_s, np.array([1 / 8, 3 / 8]) * law(batch, context), rtol=1e-12)
+    assert float(costs.t_decode_s) == pytest.approx(seconds(batch, context), rel=1e-12)
+    np.testing.assert_allclose(costs.t_verify_s, np.array([1.25, 1.5]) * seconds(batch, context), rtol=1e-12)
+    np.testing.assert_allclose(costs.t_draft_total_s, np.array([1 / 8, 3 / 8]) * seconds(batch, context), rtol=1e-12)
     on_node = batch in (1, 4, 16) and context in (64, 256, 1024)
     assert costs.provenance.tolist() == [HERE if on_node else BETWEEN] * 2
-
-
-def test_nodes_keep_their_exact_values() -> None:
-    batch, context = np.array([1, 4, 16])[:, None], np.array([64, 256, 1024])
-    costs = FULL.costs(batch, context, [1, 3])
-    assert costs.t_decode_s.tolist() == FULL.cells.t_decode_s.tolist()
-    assert costs.t_verify_s.tolist() == FULL.cells.t_verify_s[..., [0, 2]].tolist()
-    assert costs.provenance.max() == HERE
+    if on_node:
+        at = (1, 4, 16).index(batch), (64, 256, 1024).index(context)
+        assert costs.t_decode_s == FULL.cells.t_decode_s[at]
 
 
 def test_beyond_the_largest_node_the_slope_goes_on_and_below_the_smallest_the_edge_stays() -> None:
     costs = FULL.costs([32, 1, 1], [1024, 2048, 1], [1])
-    assert costs.t_decode_s == pytest.approx([law(32, 1024), law(1, 2048), law(1, 64)], rel=1e-12)
+    assert costs.t_decode_s == pytest.approx([seconds(32, 1024), seconds(1, 2048), seconds(1, 64)], rel=1e-12)
     assert costs.provenance[:, 0].tolist() == [BEYOND, BEYOND, BEYOND]
+    falling = table(cell(1, 64, t_decode_s=3.0), cell(2, 64, t_decode_s=2.0))
+    assert float(falling.costs(8, 64, [1]).t_decode_s) == 2.0
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=9, max_size=9), st.data())
@@ -76,38 +75,24 @@ def test_a_rising_table_stays_rising(steps: list[float], data: st.DataObject) ->
     assert t[2] >= t[0] * (1 - 1e-12)
 
 
-def test_a_falling_last_slope_is_not_carried_on() -> None:
-    falling = table(cell(1, 64, t_decode_s=3.0), cell(2, 64, t_decode_s=2.0))
-    assert float(falling.costs(8, 64, [1]).t_decode_s) == 2.0
-
-
 def test_unmeasured_gammas_are_marked() -> None:
     costs = FULL.costs(1, 64, [1, 2, 3, 5])
-    t = law(1, 64)
+    t = seconds(1, 64)
     np.testing.assert_allclose(costs.t_verify_s, np.array([1.25, 1.375, 1.5, 1.75]) * t, rtol=1e-12)
     np.testing.assert_allclose(costs.t_draft_total_s, np.array([1, 2, 3, 5]) * t / 8, rtol=1e-12)
     assert costs.provenance.tolist() == [HERE, GUESS, HERE, GUESS]
-
-
-def test_below_the_smallest_measured_gamma_its_cost_is_an_upper_bound() -> None:
-    cliff = table(cell(1, 64, t_decode_s=19.0, t_verify_s=[np.nan, np.nan, 41.1]))
-    costs = cliff.costs(1, 64, [1])
-    assert costs.t_verify_s.tolist() == [41.1]
-    assert costs.provenance.tolist() == [GUESS]
+    cliff = table(cell(1, 64, t_decode_s=19.0, t_verify_s=[np.nan, np.nan, 41.1])).costs(1, 64, [1])
+    assert (cliff.t_verify_s.tolist(), cliff.provenance.tolist()) == ([41.1], [GUESS])  # an upper bound
 
 
 def test_a_hole_is_filled_from_its_neighbours_and_a_missing_corner_is_extrapolated() -> None:
     holed = table(*(cell(b, s) for b in (1, 4, 16) for s in (64, 256, 1024) if (b, s) not in {(4, 256), (16, 1024)}))
     costs = holed.costs([4, 16, 8], [256, 1024, 1024], [1])
-    assert costs.t_decode_s == pytest.approx([law(4, 256), law(16, 1024), law(8, 1024)], rel=1e-12)
+    assert costs.t_decode_s == pytest.approx([seconds(4, 256), seconds(16, 1024), seconds(8, 1024)], rel=1e-12)
     assert costs.provenance[:, 0].tolist() == [BETWEEN, BEYOND, BEYOND]
-
-
-def test_a_hole_at_the_end_of_a_line_is_bridged_across_batches() -> None:
-    bridged = table(cell(1, 64), cell(1, 256), cell(4, 64), cell(16, 64), cell(16, 256))
-    costs = bridged.costs(4, 256, [1])
-    assert float(costs.t_decode_s) == pytest.approx(law(4, 256), rel=1e-12)
-    assert costs.provenance.tolist() == [BETWEEN]
+    ends = table(cell(1, 64), cell(1, 256), cell(4, 64), cell(16, 64), cell(16, 256)).costs(4, 256, [1])
+    assert float(ends.t_decode_s) == pytest.approx(seconds(4, 256), rel=1e-12)
+    assert ends.provenance.tolist() == [BETWEEN]
 
 
 def test_a_catch_up_that_no_cell_has_takes_no_time() -> None:
@@ -119,7 +104,7 @@ def test_a_catch_up_that_no_cell_has_takes_no_time() -> None:
 def test_some_gammas_of_costs() -> None:
     found = FULL.costs([1, 4], 64, [1, 2, 3]).only([3, 1])
     assert found.gammas.tolist() == [3, 1]
-    np.testing.assert_array_equal(found.t_verify_s, np.outer([law(1, 64), law(4, 64)], [1.5, 1.25]))
+    np.testing.assert_array_equal(found.t_verify_s, np.outer([seconds(1, 64), seconds(4, 64)], [1.5, 1.25]))
     with pytest.raises(ValueError, match="4 is not in list"):
         found.only(4)
 
@@ -127,24 +112,46 @@ def test_some_gammas_of_costs() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: table(), "p, eager: found no cell"),
-        (lambda: table(cell(1, 64, t_decode_s=-1.0)), "batch 1, context 64: t_decode_s: found -1"),
+        (lambda: table(), "p, eager: expected at least one cell"),
+        (lambda: table(cell(1, 64, t_decode_s=-1.0)), "batch 1, context 64: t_decode_s: expected .*got -1"),
         (
             lambda: table(cell(1, 64, t_verify_s=[1, 0, 1])),
-            r"t_verify_s \(item 2\): found 0, allowed: seconds, above 0",
+            r"t_verify_s \(item 2\): expected seconds, above 0, got 0",
         ),
         (
             lambda: table(cell(1, 64, t_verify_s=[np.nan] * 3)).costs(1, 64, [1]),
-            "t_verify_s: found no measured cell of p",
+            "t_verify_s: expected at least one measured cell of p",
         ),
         (
             lambda: table(cell(1, 64, t_draft_total_s=[np.nan] * 3)).costs(1, 64, [1]),
-            "t_draft_total_s: found no measured",
+            "t_draft_total_s: expected at least one measured",
         ),
-        (lambda: FULL.costs(0, 64, [1]), "batch_size: found 0, allowed: a whole number, at least 1"),
-        (lambda: FULL.costs(1, 64, [0]), r"gammas \(item 1\): found 0"),
+        (lambda: FULL.costs(0, 64, [1]), "batch_size: expected a whole number, at least 1, got 0"),
+        (lambda: FULL.costs(1, 64, [0]), r"gammas \(item 1\): expected .*got 0"),
+        (lambda: draft_kind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
+        (lambda: draft_kind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
+        (lambda: draft_kind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
+        (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
+        (lambda: draft_kind("lookup", -1.0), "t_draft_s: expected .*got -1"),
     ],
 )
-def test_bad_tables_are_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_tables_and_kinds_are_one_clear_line(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("name", "t_draft_s", "total_s", "passes"),
+    [
+        ("autoregressive", 2.0, [0.0, 2.0, 6.0], [0, 1, 3]),
+        ("autoregressive", [1.0, 2.0, 4.0], [0.0, 1.0, 7.0], [0, 1, 3]),
+        ("parallel", 2.0, [0.0, 2.0, 2.0], [0, 1, 1]),
+        ("lookup", [0.5], [0.0, 0.5, 0.5], [0, 1, 1]),
+    ],
+)
+def test_costs_and_passes_by_kind(
+    name: str, t_draft_s: float | list[float], total_s: list[float], passes: list[int]
+) -> None:
+    kind = draft_kind(name, t_draft_s)
+    assert kind.total_s([0, 1, 3]).tolist() == total_s
+    assert kind.passes([0, 1, 3]).tolist() == passes

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -74,13 +74,22 @@ def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
     assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
 
 
-def test_missing_arms_and_short_chains_are_named() -> None:
-    draws = draw_blocks(3, 2, 0)
-    with pytest.raises(ValueError, match="arms: found no 'verify:3' among decode, draft"):
-        costs_from_blocks(flat_arms(), [1, 3], draws)
-    arms = flat_arms() | {"verify:5": np.ones((3, 2))}
-    with pytest.raises(ValueError, match="found 4 marks in 'draft' for gamma 5"):
-        costs_from_blocks(arms, [5], draws)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: costs_from_blocks(flat_arms(), [1, 3], draw_blocks(3, 2, 0)), "expected 'verify:3' among decode, dra"),
+        (
+            lambda: costs_from_blocks(flat_arms() | {"verify:5": np.ones((3, 2))}, [5], draw_blocks(3, 2, 0)),
+            "expected at least 5 marks in 'draft'.*, got 4",
+        ),
+        (lambda: summarise(np.ones((4, 2)), GAMMAS), r"expected shape \(1 \+ replicates, 3\)"),
+        (lambda: summarise(np.full((4, 3), np.nan), GAMMAS), "an unknown S in the estimate"),
+        (lambda: summarise(np.ones((4, 3)), GAMMAS, confidence=1.0), "confidence: "),
+    ],
+)
+def test_what_does_not_fit_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_summary_by_hand() -> None:
@@ -144,24 +153,11 @@ def test_limits_mask_candidates_out() -> None:
     assert (nothing.decision.verdict, nothing.best_gamma, nothing.p_best) == ("do not speculate", 0, None)
     assert nothing.decision.reason == "no gamma keeps the limits"
     assert nothing.low is not None
-
-
-def test_one_block_or_prompt_is_undecided() -> None:
-    rows = np.full((6, 3), np.nan)
+    rows = np.full((6, 3), np.nan)  # one block or prompt
     rows[0] = [1.2, 1.3, 1.4]
-    found = summarise(rows, GAMMAS)
-    assert found.decision.verdict == "undecided"
-    assert (found.low, found.high, found.p_best, found.p_any_worthwhile) == (None, None, None, None)
-    assert found.recommended_gamma == 4
-
-
-def test_bad_replicates_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"allowed is \(1 \+ replicates, 3\)"):
-        summarise(np.ones((4, 2)), GAMMAS)
-    with pytest.raises(ValueError, match="an unknown S in the estimate"):
-        summarise(np.full((4, 3), np.nan), GAMMAS)
-    with pytest.raises(ValueError, match="confidence: found 1"):
-        summarise(np.ones((4, 3)), GAMMAS, confidence=1.0)
+    unknown = summarise(rows, GAMMAS)
+    assert (unknown.decision.verdict, unknown.recommended_gamma) == ("undecided", 4)
+    assert [unknown.low, unknown.high, unknown.p_best, unknown.p_any_worthwhile] == [None] * 4
 
 
 def simulated_cover(
@@ -177,7 +173,7 @@ def simulated_cover(
     """One experiment with known truth: does the 90 % interval of S(3) cover it?
 
     Times are lognormal around their medians, with an effect of the block on all arms, one on each arm, and noise;
-    a prompt's mean of accepted drafts has a beta law, of which a prompt's rounds are a sample.
+    a prompt's mean of accepted drafts has a beta distribution, of which a prompt's rounds are a sample.
     """
     medians = {"decode": 10.0, "verify:3": 13.0}
     shared = generator.normal(0, shared_noise, (blocks, 1))

@@ -1,4 +1,6 @@
-"""Speculative sampling in exact arithmetic: the output law is the target's, whatever the draft."""
+"""Speculative sampling in exact arithmetic: the output is distributed as the target's, whatever the draft."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
-from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution, proposal_probs
+from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution
 from tests.model.enumeration import round_distribution, sequence_distribution, target_sequence_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
@@ -31,54 +33,61 @@ def pairs(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
     return target, target if draw(st.booleans()) and draw(st.booleans()) else draw(distributions(size))
 
 
-def test_the_three_token_example() -> None:
-    law = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
-    np.testing.assert_allclose(law.accepted, [0.1, 0.1, 0.4], atol=1e-15)
-    np.testing.assert_allclose(law.accept, [1.0, 1.0, 0.5], atol=1e-15)
-    np.testing.assert_allclose(law.surplus, [0.0, 0.0, 0.4], atol=1e-15)
-    np.testing.assert_allclose(law.deficit, [0.1, 0.3, 0.0], atol=1e-15)
-    np.testing.assert_allclose(law.residual, [0.25, 0.75, 0.0], atol=1e-15)
-    np.testing.assert_allclose(law.output, [0.2, 0.4, 0.4], atol=1e-15)
-    assert float(law.overlap) == pytest.approx(0.6, abs=1e-15)
-    assert float(law.rejected) == pytest.approx(0.4, abs=1e-15)
-    assert law.residual[2] == 0.0
+THREE = ([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
 
 
-def test_a_greedy_draft_proposes_a_one_hot() -> None:
-    law = position_distribution([0.6, 0.4], [0.8, 0.2], draft_sampling="greedy")
-    assert law.draft_probs.tolist() == [1.0, 0.0]
-    np.testing.assert_allclose(law.output, [0.6, 0.4], atol=1e-15)
-    assert proposal_probs([0.2, 0.4, 0.4], "greedy").tolist() == [0.0, 1.0, 0.0]
-
-
-def test_the_proposal_is_what_the_draft_was_drawn_from() -> None:
-    law = position_distribution([0.4, 0.6, 0.0, 0.0], [0.625, 0.375, 0.0, 0.0])
-    np.testing.assert_allclose(law.output, [0.4, 0.6, 0.0, 0.0], atol=1e-15)
-    assert law.accept.tolist() == [0.64, 1.0, 0.0, 0.0]
+@pytest.mark.parametrize(
+    ("target", "draft", "options", "expected"),
+    [
+        (
+            *THREE,
+            {},
+            {
+                "accepted": [0.1, 0.1, 0.4],
+                "accept": [1.0, 1.0, 0.5],
+                "surplus": [0.0, 0.0, 0.4],
+                "deficit": [0.1, 0.3, 0.0],
+                "residual": [0.25, 0.75, 0.0],
+                "output": [0.2, 0.4, 0.4],
+                "overlap": 0.6,
+                "rejected": 0.4,
+            },
+        ),
+        (
+            [0.6, 0.4],
+            [0.8, 0.2],
+            {"draft_sampling": "greedy"},
+            {"draft_probs": [1.0, 0.0], "accepted": [0.6, 0.0], "output": [0.6, 0.4]},
+        ),
+        (
+            [0.4, 0.6, 0.0, 0.0],
+            [0.625, 0.375, 0.0, 0.0],
+            {},
+            {"accept": [0.64, 1.0, 0.0, 0.0], "output": [0.4, 0.6, 0.0, 0.0]},
+        ),
+        (
+            [0.5, 0.5],
+            [0.8, 0.2],
+            {"rule": "match"},
+            {"accepted": [0.4, 0.1], "residual": [0.2, 0.8], "output": [0.5, 0.5]},
+        ),
+        ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7], {}, {"rejected": 0.0, "residual": [0.0, 0.0, 0.0]}),
+        ([0.5, 0.5, 0.0], [0.0, 0.0, 1.0], {}, {"overlap": 0.0, "residual": [0.5, 0.5, 0.0]}),
+        ([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5], {}, {"overlap": [0.7, 1.0], "residual": [[0.0, 1.0], [0.0, 0.0]]}),
+    ],
+)
+def test_distributions_by_hand(target: Any, draft: Any, options: Any, expected: dict[str, Any]) -> None:
+    here = position_distribution(target, draft, **options)
+    for name, values in expected.items():
+        np.testing.assert_allclose(getattr(here, name), values, atol=1e-15, err_msg=name)
 
 
 def test_a_large_vocabulary_puts_no_floor_under_the_residual() -> None:
     target, draft = np.zeros(100_000), np.zeros(100_000)
     target[:2], draft[:2] = (0.6, 0.4), (0.8, 0.2)
-    law = position_distribution(target, draft)
-    assert law.residual[1] == 1.0
-    assert np.count_nonzero(law.residual) == 1
-
-
-def test_match_rule_by_hand() -> None:
-    law = position_distribution([0.5, 0.5], [0.8, 0.2], rule="match")
-    np.testing.assert_allclose(law.accepted, [0.4, 0.1], atol=1e-15)
-    np.testing.assert_allclose(law.residual, [0.2, 0.8], atol=1e-15)
-    np.testing.assert_allclose(law.output, [0.5, 0.5], atol=1e-15)
-
-
-def test_identical_distributions_reject_nothing_and_disjoint_ones_everything() -> None:
-    same = position_distribution([0.1, 0.2, 0.7], [0.1, 0.2, 0.7])
-    assert float(same.rejected) == 0.0
-    assert same.residual.tolist() == [0.0, 0.0, 0.0]
-    apart = position_distribution([0.5, 0.5, 0.0], [0.0, 0.0, 1.0])
-    assert float(apart.overlap) == 0.0
-    assert apart.residual.tolist() == [0.5, 0.5, 0.0]
+    here = position_distribution(target, draft)
+    assert here.residual[1] == 1.0
+    assert np.count_nonzero(here.residual) == 1
 
 
 @settings(max_examples=300)
@@ -87,21 +96,15 @@ def test_output_is_the_target(
     pair: tuple[FloatArray, FloatArray], rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = pair
-    law = position_distribution(target, draft, rule=rule, draft_sampling=draft_sampling)
-    np.testing.assert_allclose(law.output, law.target_probs, atol=1e-12)
-    assert np.all(law.accepted[law.target_probs == 0] == 0)
-    assert np.all(law.residual[law.target_probs == 0] == 0)
-    assert np.all(law.accepted[law.draft_probs == 0] == 0)
-    assert np.all((law.accept >= 0) & (law.accept <= 1))
-    np.testing.assert_allclose(law.draft_probs * law.accept, law.accepted, atol=1e-15)
-    assert float(law.overlap + law.rejected) == pytest.approx(1.0, abs=1e-12)
-    assert float(law.rejected) == pytest.approx(float(law.deficit.sum()), abs=1e-12)
-
-
-def test_positions_come_in_batches() -> None:
-    law = position_distribution([[0.2, 0.8], [0.5, 0.5]], [0.5, 0.5])
-    np.testing.assert_allclose(law.overlap, [0.7, 1.0], atol=1e-15)
-    assert law.residual.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    here = position_distribution(target, draft, rule=rule, draft_sampling=draft_sampling)
+    np.testing.assert_allclose(here.output, here.target_probs, atol=1e-12)
+    assert np.all(here.accepted[here.target_probs == 0] == 0)
+    assert np.all(here.residual[here.target_probs == 0] == 0)
+    assert np.all(here.accepted[here.draft_probs == 0] == 0)
+    assert np.all((here.accept >= 0) & (here.accept <= 1))
+    np.testing.assert_allclose(here.draft_probs * here.accept, here.accepted, atol=1e-15)
+    assert float(here.overlap + here.rejected) == pytest.approx(1.0, abs=1e-12)
+    assert float(here.rejected) == pytest.approx(float(here.deficit.sum()), abs=1e-12)
 
 
 def markov(table: FloatArray):  # type: ignore[no-untyped-def]
@@ -117,7 +120,7 @@ def chains(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
 
 @settings(max_examples=60, deadline=None)
 @given(chains(), st.integers(0, 3), st.sampled_from(RULES), st.sampled_from(DRAFTS))
-def test_enumerated_chains_have_the_law_of_the_target(
+def test_enumerated_chains_are_distributed_as_the_target(
     tables: tuple[FloatArray, FloatArray], gamma: int, rule: AcceptanceRule, draft_sampling: DraftSampling
 ) -> None:
     target, draft = markov(tables[0]), markov(tables[1])
@@ -128,31 +131,28 @@ def test_enumerated_chains_have_the_law_of_the_target(
 
 
 def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
-    law = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
-    lengths = {n: sum(mass for tokens, mass in law.items() if len(tokens) == n) for n in (1, 2, 3)}
+    found = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
+    lengths = {n: sum(mass for tokens, mass in found.items() if len(tokens) == n) for n in (1, 2, 3)}
     assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
-    assert sum(law.values()) == pytest.approx(1.0, abs=1e-15)
-    assert (2,) not in law
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-15)
+    assert (2,) not in found
     perfect = round_distribution(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
     assert perfect == {(0, 0, 0, 0): 1.0}
 
 
 @pytest.mark.parametrize(
-    ("target", "draft", "message"),
+    ("target", "draft", "options", "message"),
     [
-        ([0.2, 0.4], [0.1, 0.9], r"sum of target_probs: found 0\.6, allowed: 1"),
-        ([0.5, 0.5], [0.5, 0.25, 0.25], "draft_probs: found 3 tokens for 2 in target_probs"),
-        ([1.5, -0.5], [0.5, 0.5], r"target_probs \(item 1\): found 1\.5"),
-        ([], [], "target_probs: found no list of probabilities"),
+        ([0.2, 0.4], [0.1, 0.9], {}, r"sum of target_probs: expected .*got 0\.6"),
+        ([0.5, 0.5], [0.5, 0.25, 0.25], {}, "draft_probs: expected .*got 3 tokens for 2 in target_probs"),
+        ([1.5, -0.5], [0.5, 0.5], {}, r"target_probs \(item 1\): expected .*got 1\.5"),
+        ([], [], {}, "target_probs: expected .*got no list of probabilities"),
+        ([1.0], [1.0], {"rule": "typical"}, "rule: expected .*got 'typical'"),
+        ([1.0], [1.0], {"draft_sampling": "beam"}, "draft_sampling: expected .*got 'beam'"),
     ],
 )
-def test_bad_distributions_are_refused(target: list[float], draft: list[float], message: str) -> None:
+def test_bad_distributions_and_unknown_rules_are_refused(
+    target: list[float], draft: list[float], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        position_distribution(target, draft)
-
-
-def test_unknown_rules_are_refused() -> None:
-    with pytest.raises(ValueError, match="rule: found 'typical', allowed: ratio, match"):
-        position_distribution([1.0], [1.0], rule="typical")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="draft_sampling: found 'beam', allowed: same, greedy"):
-        position_distribution([1.0], [1.0], draft_sampling="beam")  # type: ignore[arg-type]
+        position_distribution(target, draft, **options)

@@ -54,22 +54,16 @@ def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
         assert leaf["probability"] == pytest.approx(mass, abs=1e-12)
 
 
-def test_a_greedy_draft_is_shown_as_its_argmax() -> None:
-    document = explanation_document(explain([[0.6, 0.4]], [[0.8, 0.2]], draft_sampling="greedy"))
-    assert [t["draft_prob"] for t in document["positions"][0]["tokens"]] == [1.0, 0.0]
-    assert [t["output"] for t in document["positions"][0]["tokens"]] == pytest.approx([0.6, 0.4])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: explain([TARGET], [[0.5, 0.5]]), "draft_probs: found 2 probabilities, allowed: 3"),
-        (lambda: explain([TARGET], [DRAFT], names=["A"]), "names: found 1 for 3 probabilities"),
-        (lambda: explain([TARGET], [DRAFT], names=["A", "A", "B"]), "names: found A, A, B, allowed: a different name"),
-        (lambda: explain([TARGET], [[0.1, 0.1, 0.7]]), "sum of draft_probs: found 0.9, allowed: 1"),
-        (lambda: explain([TARGET] * 2, [DRAFT, [2, -1, 0]]), r"draft_probs, position 2 \(item 1\): found 2"),
-        (lambda: explain([TARGET] * 3, [DRAFT]), "target_probs: found 3 positions for 1 in draft_probs"),
-        (lambda: explain([TARGET], []), "target_probs: found 1 positions for 0 in draft_probs"),
+        (lambda: explain([TARGET], [[0.5, 0.5]]), "draft_probs: expected 3, .*got 2 probabilities"),
+        (lambda: explain([TARGET], [DRAFT], names=["A"]), "names: expected 3, .* got 1"),
+        (lambda: explain([TARGET], [DRAFT], names=["A", "A", "B"]), "names: expected a different one .* got A, A, B"),
+        (lambda: explain([TARGET], [[0.1, 0.1, 0.7]]), "sum of draft_probs: expected 1, got 0.9"),
+        (lambda: explain([TARGET] * 2, [DRAFT, [2, -1, 0]]), r"draft_probs, position 2 \(item 1\): expected .*got 2"),
+        (lambda: explain([TARGET] * 3, [DRAFT]), "target_probs: expected .*got 3 positions for 1 in draft_probs"),
+        (lambda: explain([TARGET], []), "target_probs: expected .*got 1 positions for 0 in draft_probs"),
     ],
 )
 def test_bad_positions_are_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]

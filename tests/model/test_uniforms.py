@@ -28,10 +28,11 @@ def test_equals_the_integer_reference_bit_for_bit(fields: list[int]) -> None:
     assert float(uniforms(seed, prompt, repetition, position, purpose)) == reference_uniform(*fields)
 
 
-def test_pinned_values() -> None:
-    drawn = uniforms(0, 3, 0, np.arange(4), "accept")
-    assert drawn.tolist() == [reference_uniform(0, 3, 0, t, 2) for t in range(4)]
+def test_pinned_values_by_name_and_number_of_the_purpose() -> None:
     assert float(uniforms(0, 0, 0, 0, "token")) == 0.32702255134435954
+    for name, number in PURPOSES.items():
+        drawn = uniforms(0, 3, 0, np.arange(4), name)
+        assert drawn.tolist() == [reference_uniform(0, 3, 0, t, number) for t in range(4)]
 
 
 def test_broadcasts_and_a_row_draws_the_same_alone_and_in_a_batch() -> None:
@@ -39,11 +40,6 @@ def test_broadcasts_and_a_row_draws_the_same_alone_and_in_a_batch() -> None:
     assert together.shape == (5, 6)
     assert together[3].tolist() == uniforms(7, 3, 0, np.arange(6), "draft").tolist()
     assert uniforms(7, np.arange(5), 0, np.arange(0)[:, None], "draft").shape == (0, 5)
-
-
-def test_purposes_by_name_and_number_agree() -> None:
-    for name, number in PURPOSES.items():
-        assert float(uniforms(1, 2, 3, 4, name)) == float(uniforms(1, 2, 3, 4, number))
 
 
 def test_uniform_in_the_unit_interval_by_chi_square() -> None:
@@ -55,36 +51,22 @@ def test_uniform_in_the_unit_interval_by_chi_square() -> None:
     assert 99 - 5 * np.sqrt(198) < chi_square < 99 + 5 * np.sqrt(198)
 
 
-@pytest.mark.parametrize("axis", ["seed", "prompt", "repetition", "position", "purpose"])
-def test_neighbours_along_every_axis_are_uncorrelated(axis: str) -> None:
-    names = ["seed", "prompt", "repetition", "position", "purpose"]
-    fixed: dict[str, object] = {
-        "seed": 5,
-        "prompt": np.arange(300)[:, None],
-        "repetition": 1,
-        "position": np.arange(300),
-    }
-    fixed["purpose"] = 2
-    neighbour = dict(fixed)
-    neighbour[axis] = np.asarray(fixed[axis]) + 1
-    one = uniforms(*(fixed[name] for name in names)).ravel()  # type: ignore[arg-type]
-    two = uniforms(*(neighbour[name] for name in names)).ravel()  # type: ignore[arg-type]
+@pytest.mark.parametrize("axis", range(5))
+def test_neighbours_along_every_axis_are_uncorrelated(axis: int) -> None:
+    fields = [np.array(5), np.arange(300)[:, None], np.array(1), np.arange(300), np.array(2)]
+    neighbours = [field + (place == axis) for place, field in enumerate(fields)]
+    one, two = (uniforms(*values).ravel() for values in (fields, neighbours))
     assert abs(float(np.corrcoef(one, two)[0, 1])) < 5 / np.sqrt(one.size)
     assert not (one == two).any()
-
-
-def test_swapped_fields_give_other_numbers() -> None:
-    assert float(uniforms(0, 1, 2, 3, 0)) != float(uniforms(0, 2, 1, 3, 0))
-    assert float(uniforms(0, 1, 2, 3, 0)) != float(uniforms(0, 1, 3, 2, 0))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1, 0, 0, 0, 0), "seed: found -1"),
-        ((0, 0.5, 0, 0, 0), "prompt: found 0.5"),
-        ((0, 0, 0, 0, "bonsu"), "did you mean 'bonus'"),
-        ((0, 0, 0, 0, "zzz"), "allowed are token, draft, accept, residual, bonus$"),
+        ((-1, 0, 0, 0, 0), "seed: expected .*got -1"),
+        ((0, 0.5, 0, 0, 0), "prompt: expected .*got 0.5"),
+        ((0, 0, 0, 0, "bonsu"), r"got 'bonsu' .nearest: bonus."),
+        ((0, 0, 0, 0, "zzz"), "purpose: expected one of token, draft, accept, residual, bonus, got 'zzz'$"),
     ],
 )
 def test_bad_arguments_are_one_line_errors(arguments: tuple[object, ...], message: str) -> None:
@@ -92,17 +74,14 @@ def test_bad_arguments_are_one_line_errors(arguments: tuple[object, ...], messag
         uniforms(*arguments)  # type: ignore[arg-type]
 
 
-def test_inverse_cdf_takes_the_lowest_index_over_u_times_total() -> None:
+def test_inverse_cdf_takes_the_lowest_index_over_u_times_total_row_by_row() -> None:
     probs = [0.0, 0.25, 0.0, 0.75, 0.0]
     assert inverse_cdf(probs, [0.0, 0.2499, 0.25, 0.9999, 1 - 2**-53]).tolist() == [1, 1, 3, 3, 3]
     assert inverse_cdf([2.0, 6.0], [0.24, 0.25]).tolist() == [0, 1]
-
-
-def test_inverse_cdf_broadcasts_rows_against_draws() -> None:
-    probs = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
-    assert inverse_cdf(probs, 0.6).tolist() == [0, 1, 1]
-    assert inverse_cdf(probs, [[0.0], [0.6]]).tolist() == [[0, 1, 0], [0, 1, 1]]
-    assert inverse_cdf(probs[2:], [0.1, 0.9]).tolist() == [0, 1]
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    assert inverse_cdf(rows, 0.6).tolist() == [0, 1, 1]
+    assert inverse_cdf(rows, [[0.0], [0.6]]).tolist() == [[0, 1, 0], [0, 1, 1]]
+    assert inverse_cdf(rows[2:], [0.1, 0.9]).tolist() == [0, 1]
 
 
 @given(
@@ -117,7 +96,7 @@ def test_a_token_without_mass_is_never_drawn(masses: list[float], u: float) -> N
     assert int(inverse_cdf([masses], [u])[0]) == token
 
 
-def test_inverse_cdf_draws_the_law() -> None:
+def test_inverse_cdf_draws_the_distribution() -> None:
     probs = np.array([0.2, 0.0, 0.5, 0.3])
     drawn = inverse_cdf(probs, uniforms(0, np.arange(100_000), 0, 0, "token"))
     counts = np.bincount(drawn, minlength=4)
@@ -128,13 +107,13 @@ def test_inverse_cdf_draws_the_law() -> None:
 @pytest.mark.parametrize(
     ("probs", "u", "message"),
     [
-        ([0.0, 0.0], 0.5, "total mass is 0"),
+        ([0.0, 0.0], 0.5, "got one whose total is 0"),
         ([0.5, -0.1], 0.5, "negative"),
         ([0.5, float("nan")], 0.5, "NaN"),
         ([0.5, 0.5], 1.0, r"outside \[0, 1\)"),
         ([0.5, 0.5], float("nan"), r"outside \[0, 1\)"),
     ],
 )
-def test_inverse_cdf_refuses_what_is_no_law(probs: list[float], u: float, message: str) -> None:
+def test_inverse_cdf_refuses_what_is_no_distribution(probs: list[float], u: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         inverse_cdf(probs, u)

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,10 @@ from specgauge.sweeps.store.schema import Interval, RecommendationRow
 from tests.reports.synthetic import Shape, predicted, recommended
 from tests.reports.validation_rows import a_record
 
-GREEDY = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 NO_CURVES: Curves = {}
 ENDS = ("value", "low", "high")
+PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
 
 
 def an_answer(
@@ -49,37 +50,61 @@ def shape_answers(shape: Shape, **changes: Any) -> Answers:
     return answers_of(recommended(shape, **changes), curves(predicted(shape, **changes)))
 
 
-def shape_groups(shape: Shape, **changes: Any) -> list[AnswerGroup]:
-    found = shape_answers(shape, **changes).groups(shape.batch_sizes, shape.contexts)
-    return [group for own in found.values() for group in own]
+def shape_groups(alpha: float, *, batch_size: int = 1, gamma: int = 1, changes: Any = None, **more: Any) -> Any:
+    shape = Shape(alphas={"t1": alpha}, batch_sizes=(batch_size,), contexts=(64,), gammas=range(1, gamma + 1), **more)
+    ((group,),) = shape_answers(shape, **(changes or {})).groups((batch_size,), (64,)).values()
+    return [group]
 
 
-def test_a_single_answer_is_one_sentence() -> None:
-    (group,) = groups(an_answer(1, 64))
-    assert (group.where, group.what) == ("At batch 1 and 64 tokens of context", "speculate with γ = 3")
-    assert group.gain == "1.42\u202f× (90\u202f% interval 1.38–1.46)"
-    assert group.following.endswith(" tokens to 3.")
-    assert [words.rpartition(" ")[2] for words in group.uncertainty.split("; ")] == [
-        "100\u202f%", "80\u202f%", "0.4\u202f%",
-    ]  # fmt: skip
+NOTHING = dict.fromkeys((*ENDS, "p_speculation_pays", "best_gamma"))
+NO_ENDS = dict.fromkeys(("low", "high", "p_speculation_pays"))
+DECODED = validated([a_record(gamma=3)])
+TWO = validated([a_record(gamma=3), a_record(gamma=3, context=256, speedup_measured=1.31)])
+ALONE = validated([a_record(gamma=1, speedup_measured_low=None, speedup_measured_high=None)])
+SLOW = an_answer(1, 64, NOT, None, best_gamma=None, recommended_gamma=None)
+GROUPS: dict[str, list[AnswerGroup]] = {
+    "one": groups(an_answer(1, 64)),
+    "one token": groups(an_answer(1, 1)),
+    "points with one answer": groups(
+        *(an_answer(b, c, value=1 + b / 10, low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024))
+    ),
+    "a smaller gamma within 1 %": groups(an_answer(1, 64, gamma=2, best_gamma=3)),
+    # γ = 1: drafts 0.4, verification 1.06, catch-up 0.4 · 0.04 = 0.016 of T_decode; Ω = 1.4; S = 1.4 / 1.476
+    "slower": shape_groups(0.4, gamma=2, draft_share=0.4),
+    # a round costs 1.2 + 1.06 + 0.9 · 0.12 = 2.37 plain steps and commits 2 tokens at most
+    "can never pay": shape_groups(0.9, draft_share=1.2),
+    # the fixture's Ω is known half as widely as S: a quarter of the variance is acceptance's
+    "undecided, by the timings": shape_groups(0.55, batch_size=4, uncertainty=0.15),
+    "undecided, by the acceptance": shape_groups(
+        0.55, batch_size=4, uncertainty=0.15, changes={"tokens_per_round_low": 1.2, "tokens_per_round_high": 1.9}
+    ),
+    "without a number": groups(
+        an_answer(1, 64), *(an_answer(b, 64, OPEN, None, reason=f"oom: {b} GiB", **NOTHING) for b in (4, 16))
+    ),
+    "without an interval": groups(an_answer(1, 64, OPEN, None, reason="one block only", **NO_ENDS)),
+    "plain decoding is best": groups(SLOW, curves=curves(predicted(Shape(alphas={"greedy": 0.3})))),
+    "measured": groups(an_answer(1, 64), measured=DECODED),
+    "measured at another gamma": groups(an_answer(1, 64, gamma=2), measured=DECODED),
+    "two points at another gamma": groups(*(an_answer(1, c, gamma=2) for c in (64, 256)), measured=DECODED),
+    "measured in two of three": groups(*(an_answer(1, c) for c in (64, 256, 1024)), measured=TWO),
+    "measured in both": groups(*(an_answer(1, c) for c in (64, 256)), measured=TWO),
+    "measured without an interval": groups(an_answer(1, 64, NOT, None), measured=ALONE),
+}
 
 
-def test_points_with_one_answer_are_told_once() -> None:
-    rows = [an_answer(b, c, value=1 + b / 10, low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024)]
-    (group,) = groups(*rows)
-    assert group.where == "At batch 1 or 4, with 64 to 1024 tokens of context"
-    assert group.gain == "1.10 to 1.40\u202f× (90\u202f% intervals within 1.05–1.46)"
-    assert groups(an_answer(1, 1))[0].where == "At batch 1 and 1 token of context"
+def test_the_words_of_every_kind_of_answer(snapshot: Callable[[str, str], None]) -> None:
+    told = [f"{name}\n" + "".join(map(text_of, found)) for name, found in GROUPS.items()]
+    snapshot("answers", "\n".join(told))
+
+
+def text_of(group: AnswerGroup) -> str:
+    return "".join(f"    {name}: {words}\n" for name, words in vars(group).items() if words)
 
 
 def test_merged_groups_are_rectangles_and_lose_nothing() -> None:
     rows = [
-        an_answer(1, 64),
-        an_answer(1, 256),
-        an_answer(4, 64),
-        an_answer(4, 256, "undecided", None),
-        an_answer(8, 64, gamma=2),
-        an_answer(8, 256, gamma=2),
+        *(an_answer(1, 64), an_answer(1, 256), an_answer(4, 64), an_answer(4, 256, OPEN, None)),
+        *(an_answer(8, 64, gamma=2), an_answer(8, 256, gamma=2)),
     ]
     assert [[(one.point.batch_size, one.point.context) for one in group] for group in merged(rows)] == [
         [(1, 64), (1, 256)],
@@ -87,76 +112,6 @@ def test_merged_groups_are_rectangles_and_lose_nothing() -> None:
         [(4, 256)],
         [(8, 64), (8, 256)],
     ]
-
-
-def test_a_smaller_gamma_within_one_per_cent_says_so() -> None:
-    (group,) = groups(an_answer(1, 64, gamma=2, best_gamma=3))
-    assert "γ = 3 has the largest S; γ = 2 is within 1\u202f% of it" in group.following
-
-
-def test_do_not_speculate_says_what_is_missing() -> None:
-    shape = Shape(alphas={"t1": 0.4}, draft_share=0.4, batch_sizes=(1,), contexts=(64,), gammas=(1, 2))
-    (group,) = shape_groups(shape)
-    # γ = 1: drafts 0.4, verification 1.06, catch-up 0.4 · 0.04 = 0.016 of T_decode; Ω = 1.4; S = 1.4 / 1.476
-    assert group.what == "do not speculate"
-    assert group.gain == "γ = 1 would give 0.95\u202f× (90\u202f% interval 0.92–0.98)"
-    assert "(batch 1, context 64, γ = 1): a round costs 1.48 plain steps and commits 1.40 tokens." in group.following
-    assert group.uncertainty.endswith(" 0\u202f%")
-
-
-def test_a_round_that_can_never_pay_says_so() -> None:
-    # a round costs 1.2 + 1.06 + 0.9 · 0.12 = 2.37 plain steps and commits 2 tokens at most
-    shape = Shape(alphas={"t1": 0.9}, draft_share=1.2, batch_sizes=(1,), contexts=(64,), gammas=(1,))
-    assert "Even perfect acceptance" in shape_groups(shape)[0].following
-
-
-@pytest.mark.parametrize(
-    ("changes", "remedy", "share"),
-    [
-        # the fixture's Ω is known half as widely as S: a quarter of the variance is acceptance's
-        ({}, "precision.max_blocks", "75\u202f% of the variance comes from the timings."),
-        (
-            {"tokens_per_round_low": 1.2, "tokens_per_round_high": 1.9},
-            "workload.prompts",
-            "100\u202f% of the variance comes from acceptance.",
-        ),
-    ],
-)
-def test_undecided_says_where_the_uncertainty_comes_from(changes: Mapping[str, Any], remedy: str, share: str) -> None:
-    shape = Shape(alphas={"t1": 0.55}, uncertainty=0.15, batch_sizes=(4,), contexts=(64,), gammas=(1,))
-    (group,) = shape_groups(shape, **changes)
-    assert group.what == "undecided"
-    assert remedy in group.following
-    assert group.following.endswith(share)
-
-
-NOTHING = dict.fromkeys((*ENDS, "p_speculation_pays", "best_gamma"))
-
-
-def test_a_point_without_a_number_says_why() -> None:
-    rows = [an_answer(b, 64, "undecided", None, reason=f"oom: {b} GiB", **NOTHING) for b in (4, 16)]
-    first, second = groups(an_answer(1, 64), *rows)[1:]
-    assert (first.what, first.gain, first.uncertainty, first.following) == ("no answer", "oom: 4 GiB", "", "")
-    assert second.where == "At batch 16 and 64 tokens of context"
-
-
-def test_an_answer_without_an_interval_says_so() -> None:
-    nothing = dict.fromkeys(("low", "high", "p_speculation_pays"))
-    (group,) = groups(an_answer(1, 64, "undecided", None, reason="one block only", **nothing))
-    assert group.gain == "γ = 1 would give 1.42\u202f× (its interval is not known)"
-    assert group.uncertainty == "one block only"
-    assert "workload.prompts" in group.following
-    assert "precision.max_blocks" in group.following
-
-
-def test_where_plain_decoding_is_best_the_largest_speedup_is_the_one_shown() -> None:
-    shape = Shape(alphas={"greedy": 0.3}, batch_sizes=(1,), contexts=(64,))
-    one = an_answer(1, 64, "do not speculate", None, best_gamma=None, recommended_gamma=None)
-    (group,) = groups(one, curves=curves(predicted(shape)))
-    assert group.gain.startswith("γ = 1 would give 1.42")
-
-
-PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
 
 
 @pytest.mark.parametrize(
@@ -185,11 +140,11 @@ def test_the_headline_is_the_run_in_one_sentence(
 
 
 def test_the_headline_tells_the_best_and_what_is_left_out() -> None:
-    found = answers_of([an_answer(1, 64), an_answer(4, 64, "undecided", None, value=1.01)]).headline(2)
-    assert found.detail == (
-        "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context. "
-        "1 is undecided. 2 cells of the grid have no answer."
-    )
+    best = "Best: 1.42\u202f× (90\u202f% interval 1.38–1.46) with sampling greedy, γ = 3, batch 1, 64 tokens of context"
+    found = answers_of([an_answer(1, 64), an_answer(4, 64, OPEN, None, value=1.01)]).headline(2)
+    assert found.detail == f"{best}. 1 is undecided. 2 cells of the grid have no answer."
+    measured = answers_of([an_answer(1, 64)], {}, DECODED).headline(0).detail
+    assert measured == f"{best}; measured end to end: 1.50\u202f× (90\u202f% interval 1.40–1.60)."
 
 
 def test_a_label_of_every_speedup_is_said_once() -> None:
@@ -197,7 +152,7 @@ def test_a_label_of_every_speedup_is_said_once() -> None:
     alike = shape_answers(shape)
     label = "optimistic: overhead not measured"
     assert label in alike.headline(0).detail
-    assert all(label not in group.uncertainty for group in shape_groups(shape))
+    assert all(label not in group.uncertainty for own in alike.groups([1], [64, 256]).values() for group in own)
     rows = [replace(row, label="") if row.context == 64 else row for row in predicted(shape)]
     mixed = replace(alike, curves=curves(rows))
     assert label not in mixed.headline(0).detail
@@ -212,30 +167,3 @@ def test_a_setting_is_named_by_what_tells_it_apart() -> None:
     assert setting_words(match, [match]) == "sampling greedy, match rule"
     other = replace(GREEDY, pair="b", draft_sampling="greedy", mode="compile")
     assert setting_words(other, [GREEDY, other]) == "pair b, sampling greedy, draft takes its argmax, mode compile"
-
-
-def test_what_was_measured_stands_beside_what_was_predicted() -> None:
-    found = validated([a_record(gamma=3)])
-    (group,) = groups(an_answer(1, 64), measured=found)
-    words = "measured end to end: 1.50\u202f× (90\u202f% interval 1.40–1.60)"
-    assert group.measured == words
-    assert answers_of([an_answer(1, 64)], {}, found).headline(0).detail.endswith(f"; {words}.")
-    (other,) = groups(an_answer(1, 64, gamma=2), measured=found)
-    assert other.measured == "γ = 3 measured end to end: 1.50\u202f×", "another γ was decoded"
-    (both,) = groups(*(an_answer(1, context, gamma=2) for context in (64, 256)), measured=found)
-    assert both.measured == ""
-
-
-def test_measured_points_of_a_group_are_told_together() -> None:
-    rows = [an_answer(1, context) for context in (64, 256, 1024)]
-    two = validated([a_record(gamma=3), a_record(gamma=3, context=256, speedup_measured=1.31)])
-    (group,) = groups(*rows, measured=two)
-    assert group.measured == "measured end to end: 1.31 to 1.50\u202f× in 2 of these 3 points"
-    (both,) = groups(*rows[:2], measured=two)
-    assert both.measured == "measured end to end: 1.31 to 1.50\u202f×"
-
-
-def test_a_measured_speedup_without_an_interval_stands_alone() -> None:
-    found = validated([a_record(gamma=1, speedup_measured_low=None, speedup_measured_high=None)])
-    (group,) = groups(an_answer(1, 64, "do not speculate", None), measured=found)
-    assert group.measured == "measured end to end: 1.50\u202f×"

@@ -126,12 +126,12 @@ def test_interleaved_arms_have_a_cache_each(folder: Path) -> None:
     assert caches(validate=None) is caches(mode="compile") is None
 
 
-@pytest.mark.parametrize(("verify", "most"), [(None, 124), ({"max_new_tokens": 29}, 99)])
-def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, verify: Any, most: int) -> None:
+@pytest.mark.parametrize(("section", "most"), [(None, 124), ({"max_new_tokens": 29}, 99)])
+def test_a_context_without_room_is_refused_before_anything_is_measured(folder: Path, section: Any, most: int) -> None:
     """128 positions take a round of γ = 3 after 124, and a text of 29 tokens after 99."""
 
     def check(context: int, **rules: Any) -> None:
-        config = with_models(folder, grid={"context": [64, context], "gamma": "1:3", **rules}, validate=verify)
+        config = with_models(folder, grid={"context": [64, context], "gamma": "1:3", **rules}, validate=section)
         check_contexts(config, read_sizes(config))
 
     check(most)

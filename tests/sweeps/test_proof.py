@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tables import DecodedLog
-from tests.sweeps.analysis.test_verified import batch, run
+from tests.sweeps.analysis.test_validated_runs import batch, forced_run, run
+from tests.sweeps.analysis.test_validation import BLOCK
 from tests.sweeps.decoded import key
 
 GOOD = CellProof(
@@ -42,21 +42,38 @@ def choosing(**changes: Any) -> CellProof:
     return replace(GOOD, choice=replace(GOOD.choice, **changes))
 
 
-def test_promises_hold_at_their_very_bounds() -> None:
-    assert holds(GOOD) == [True, True, True]
+NO_BLOCK = replace(GOOD, choice=None, no_choice="no block has every γ")
+FORCED = replace(
+    GOOD, cost_errors=(0.05,), acceptance_inside=None, choice=None, no_choice="not lossless: forced",
+    why_not_lossless="forced",
+)  # fmt: skip
+CLOSE = PolicyProof(policy="renewal", speedup_measured=1.5, error=-0.03, low=-0.07, high=0.01)
+POLICIES = replace(GOOD, policies=(CLOSE, replace(CLOSE, policy="svip", error=0.01, low=None, high=None)))
 
 
-def test_each_promise_is_missed_by_itself() -> None:
-    assert holds(replace(GOOD, cost_errors=(0.031, 0.031))) == [False, True, True]
-    assert holds(replace(GOOD, cost_errors=(0.0, 0.0, 0.081))) == [False, True, True]
-    assert holds(choosing(value=0.984)) == [True, True, False]
-    assert holds(choosing(half_width=0.016)) == [True, True, False]
-    assert holds(choosing(half_width=None)) == [True, True, False]
-    assert holds(choosing(half_width=None, half_width_of_others=0.015)) == [True, True, True]
-    assert holds(choosing(half_width=None, half_width_of_others=None)) == [True, True, False]
-    assert holds(GOOD, choosing(half_width=None)) == [True, True, False]
-    assert holds(choosing(half_width_of_others=0.5)) == [True, True, True]
-    assert holds(GOOD, replace(GOOD, choice=None, no_choice="no block has every γ")) == [True, True, False]
+@pytest.mark.parametrize(
+    ("cells", "kept"),
+    [
+        ([GOOD], [True, True, True]),
+        ([replace(GOOD, cost_errors=(0.031, 0.031))], [False, True, True]),
+        ([replace(GOOD, cost_errors=(0.0, 0.0, 0.081))], [False, True, True]),
+        ([replace(GOOD, acceptance_inside=None)], [True, False, True]),
+        ([choosing(value=0.984)], [True, True, False]),
+        ([choosing(half_width=0.016)], [True, True, False]),
+        ([choosing(half_width=None)], [True, True, False]),
+        ([choosing(half_width=None, half_width_of_others=0.015)], [True, True, True]),
+        ([choosing(half_width=None, half_width_of_others=None)], [True, True, False]),
+        ([GOOD, choosing(half_width=None)], [True, True, False]),
+        ([choosing(half_width_of_others=0.5)], [True, True, True]),
+        ([GOOD, NO_BLOCK], [True, True, False]),
+        ([NO_BLOCK], [True, True, False]),
+        ([FORCED], [False]),
+        ([FORCED, GOOD, GOOD, GOOD], [False, True, True]),
+        ([POLICIES], [True] * 4),
+    ],
+)
+def test_each_promise_is_missed_by_itself(cells: list[CellProof], kept: list[bool]) -> None:
+    assert holds(*cells) == kept
 
 
 @pytest.mark.parametrize(("outside", "wanted"), [(3, True), (4, False)])
@@ -65,42 +82,18 @@ def test_acceptance_may_miss_in_three_of_sixteen_cells(outside: int, wanted: boo
     assert holds(*cells)[1] is wanted
 
 
-def test_acceptance_that_nowhere_has_an_interval_proves_nothing() -> None:
-    assert holds(replace(GOOD, acceptance_inside=None)) == [True, False, True]
-
-
 def block(gamma: int, number: int, t_round_s: float, tokens_per_round: float = 2.0) -> CountedBlock:
-    return CountedBlock(
-        gamma=gamma,
-        block=number,
-        rounds=10,
-        tokens_per_round=tokens_per_round,
-        t_plain_step_s=1.0,
-        t_round_s=t_round_s,
-        t_decode_s=1.0,
-        t_costs_s=1.0,
-        t_verify_s=0.5,
-        t_draft_catch_up_s=0.0,
-        catch_up_share=0.0,
-        t_accept_rest_s=0.0,
-    )
+    return replace(BLOCK, gamma=gamma, block=number, t_round_s=t_round_s, tokens_per_round=tokens_per_round)
 
 
-def requests(blocks: int, expected: Any = None, gammas: Sequence[int] = (2, 3)) -> pd.DataFrame:
-    """A plain row and one of each γ in every block; `expected` gives (committed, starts) by γ."""
-    rows: list[dict[str, Any]] = []
+def requests(blocks: int, expected: Any = lambda *_: (None, None)) -> pd.DataFrame:
+    """A plain row and one of γ = 2 and 3 in every block; `expected` gives (committed, starts) of a block and γ."""
+    rows = []
     for number in range(blocks):
-        for gamma in (0, *gammas):
-            committed, starts = (None, None) if gamma == 0 or expected is None else expected(number, gamma)
-            rows.append(
-                {
-                    "block": number,
-                    "gamma": gamma,
-                    "prompt": number // 2,
-                    "expected_committed": committed,
-                    "expected_starts": starts,
-                }
-            )
+        for gamma in (0, 2, 3):
+            committed, starts = expected(number, gamma) if gamma else (None, None)
+            told = {"expected_committed": committed, "expected_starts": starts}
+            rows.append({"block": number, "gamma": gamma, "prompt": number // 2, **told})
     return pd.DataFrame(rows)
 
 
@@ -130,83 +123,26 @@ def test_without_a_block_of_every_gamma_nothing_is_compared() -> None:
     assert measured_speeds([block(2, 0, 1.0), block(3, 0, 0.8)], no_room) is None
 
 
-def test_cells_without_a_comparison_are_told() -> None:
-    none = replace(GOOD, choice=None, no_choice="γ = 2 is recommended and was not decoded")
-    assert verdicts([GOOD, none, none])[2].label == (
-        "recommended γ: compared in 1 of 3 cells; at least 98.50 % of the best measured γ (at least 98.5), known on "
-        "these prompts to ± 1.50 % (at most 1.5)"
-    )
-    assert verdicts([none])[2].label == (
-        "recommended γ: compared in 0 of 1 cells; decode it beside others, validate.gamma: recommended"
-    )
-    assert holds(none) == [True, True, False]
-
-
-def test_the_text_has_a_line_a_cell_and_the_promises() -> None:
-    lines = proof_text([GOOD]).splitlines()
-    assert lines[0] == (
-        "run: pair, greedy, batch 1, context 128: cost error mean 3.00 %, worst 3.00 %; acceptance +1.0 % (-2.0 to "
-        "+4.0); γ = 2 has 98.5 % of γ = 3 (± 1.5 on these prompts, ± 3.9 on others like them); 6144 tokens an "
-        "arm"
-    )
-    unknown = proof_text([choosing(half_width=None, half_width_of_others=None)])
-    assert "known on these prompts to unknown: raise validate.repetitions (at most 1.5)" in unknown
-    assert "no block has every γ; 6144" in proof_text([replace(GOOD, choice=None, no_choice="no block has every γ")])
-    assert "98.5 % of γ = 3 (an unknown error on these prompts, an unknown error on others like them)" in unknown
-    assert [line.split(":")[0] for line in lines[2:]] == ["holds"] * 3
-
-
-def test_cells_that_are_not_lossless_prove_the_cost_alone() -> None:
-    forced = replace(
-        GOOD,
-        cost_errors=(0.05,),
-        acceptance_inside=None,
-        choice=None,
-        no_choice="not lossless: forced",
-        why_not_lossless="forced",
-    )
-    assert [one.label.partition(":")[0] for one in verdicts([forced])] == ["cost error"]
-    assert holds(forced) == [False]
-    assert holds(forced, GOOD, GOOD, GOOD) == [False, True, True]
-    assert "; not lossless: forced; 6144 tokens an arm" in proof_text([forced])
-
-
-CLOSE = PolicyProof(policy="renewal", speedup_measured=1.5, error=-0.03, low=-0.07, high=0.01)
-
-
-def test_the_replay_of_a_policy_is_held_against_what_was_decoded() -> None:
-    both = replace(GOOD, policies=(CLOSE, replace(CLOSE, policy="svip", error=0.01, low=None, high=None)))
-    assert holds(both) == [True] * 4
-    assert verdicts([both])[3].label == (
-        "adaptive policies: S replayed off S measured by 2.00 % on average (at most 3), 3.00 % at worst; beyond 3 % "
-        "with the whole interval in 0 of 2 (in none)"
-    )
-    told = "; renewal S = 1.5, replayed -3.0 % (-7.0 to +1.0); svip S = 1.5, replayed +1.0 %; 6144 tokens"
-    assert told in proof_text([both])
+def test_the_text_has_a_line_a_cell_and_the_promises(snapshot: Callable[[str, str], None]) -> None:
+    unknown = choosing(half_width=None, half_width_of_others=None)
+    cases = [[GOOD], [unknown], [GOOD, NO_BLOCK], [NO_BLOCK], [FORCED], [POLICIES]]
+    snapshot("proof", "\n\n".join(map(proof_text, cases)) + "\n")
 
 
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({"error": 0.031}, False),
-        ({"error": 0.0, "low": -0.05, "high": 0.05}, True),
-        ({"error": -0.0299, "low": None, "high": None}, True),
-        ({"error": 0.03, "low": 0.031, "high": 0.05}, False),
-        ({"error": -0.03, "low": -0.05, "high": -0.031}, False),
+        ([{"error": 0.031}], False),
+        ([{"error": 0.0, "low": -0.05, "high": 0.05}], True),
+        ([{"error": -0.0299, "low": None, "high": None}], True),
+        ([{"error": 0.03, "low": 0.031, "high": 0.05}], False),
+        ([{"error": -0.03, "low": -0.05, "high": -0.031}], False),
+        ([{"error": 0.0}, {"error": 0.0}, {"error": 0.06, "low": 0.04, "high": 0.08}], False),
+        ([{"error": 0.0}, {"error": 0.0}, {"error": 0.06, "low": 0.02, "high": 0.08}], True),
     ],
 )
-def test_an_error_may_be_the_prompts_but_not_on_average(changes: dict[str, Any], wanted: bool) -> None:
-    assert holds(replace(GOOD, policies=(replace(CLOSE, **changes),)))[3] is wanted
-
-
-def test_one_cell_beyond_what_is_promised_is_enough() -> None:
-    far = replace(CLOSE, error=0.06, low=0.04, high=0.08)
-    near = replace(CLOSE, error=0.0)
-    assert holds(replace(GOOD, policies=(near, near, far)))[3] is False
-    assert holds(replace(GOOD, policies=(near, near, replace(far, low=0.02))))[3] is True
-
-
-GAMMAS = (1, 2, 3)
+def test_an_error_may_be_the_prompts_but_not_on_average(changes: list[dict[str, Any]], wanted: bool) -> None:
+    assert holds(replace(GOOD, policies=tuple(replace(CLOSE, **one) for one in changes)))[3] is wanted
 
 
 def decoded(path: Path, **changes: Any) -> Path:
@@ -219,7 +155,7 @@ def decoded(path: Path, **changes: Any) -> Path:
         ]
         for context in (64, 65)
     }
-    return run(path, batches, gammas=GAMMAS).path
+    return run(path, batches, gammas=(1, 2, 3)).path
 
 
 def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,19 +197,10 @@ def test_rounds_that_take_longer_than_their_parts_are_a_cost_error(tmp_path: Pat
     assert main([str(path)]) == 1
 
 
-def test_a_run_of_forced_acceptance_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = run(tmp_path / "run", {}).path
-    lossy = {"lossless": False, "why_not_lossless": "forced", "expected_rounds": None}
-    arms = ("plain", "speculate:2")
-    requests = [row | (lossy if arm != "plain" else {}) for arm in arms for row in batch().requests(arm)]
-    DecodedLog.open(path).append(key(), 0, requests, [row for arm in arms for row in batch().rounds(arm)])
-    assert main([str(path)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "run: p, greedy, batch 1, context 64: cost error mean 0.00 %, worst 0.00 %; acceptance unknown; not lossless: "
-        "forced; 12 tokens an arm",
-        "",
-        "holds: cost error: mean 0.00 % (at most 3), worst 0.00 % (at most 8)",
-    ]
+def test_a_run_of_forced_acceptance_proves_its_costs_alone(tmp_path: Path) -> None:
+    (cell,) = prove(forced_run(tmp_path / "run"))
+    assert (cell.acceptance_inside, cell.choice, cell.no_choice) == (None, None, "not lossless: forced")
+    assert main([str(tmp_path / "run")]) == 0
 
 
 def test_without_a_run_or_with_a_wrong_one_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

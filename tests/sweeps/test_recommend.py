@@ -17,7 +17,7 @@ from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps import made
 from tests.sweeps.analysis.test_predictions import T_ROUND_S, S
 from tests.sweeps.made import acceptance_frame, write_run
-from tests.sweeps.verification_rows import forced_row, verification_row
+from tests.sweeps.validation_rows import forced_row, validation_row
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +32,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run.open(path)
 
 
-def places(run: Run, **wanted: Any) -> list[tuple[str, int, int]]:
+def points(run: Run, **wanted: Any) -> list[tuple[str, int, int]]:
     return [(e["sampling"], e["batch_size"], e["context"]) for e in recommend(run, **wanted).entries]
 
 
 def test_what_is_asked_for_comes_out(run: Run) -> None:
-    assert len(places(run)) == 8
-    assert places(run, sampling="t1", batch_size=4) == [("t1", 4, 64), ("t1", 4, 256)]
-    assert places(run, pair="p", context=256, batch_size=1, sampling="greedy") == [("greedy", 1, 256)]
+    assert len(points(run)) == 8
+    assert points(run, sampling="t1", batch_size=4) == [("t1", 4, 64), ("t1", 4, 256)]
+    assert points(run, pair="p", context=256, batch_size=1, sampling="greedy") == [("greedy", 1, 256)]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_asked_for_comes_out(run: Run) -> None:
         ({"context": 100}, "context 100 was not measured, allowed: 64, 256; the nearest is 64"),
         ({"sampling": "greedi"}, r"sampling 'greedi' is not in this run, allowed: greedy, t1; did you mean 'greedy'\?"),
         ({"pair": "other"}, "pair 'other' is not in this run, allowed: p$"),
-        ({"max_itl_s": 0.0}, "max_itl_s: found 0, allowed: seconds, above 0"),
+        ({"max_itl_s": 0.0}, "max_itl_s: expected seconds, above 0, got 0"),
     ],
 )
 def test_what_was_not_measured_is_refused_with_what_was(run: Run, wanted: dict[str, Any], found: str) -> None:
@@ -83,20 +83,9 @@ def test_text_is_a_line_to_act_on(run: Run, snapshot: Callable[[str, str], None]
     snapshot("recommend", "\n\n".join([some, limited, run_text(run)]) + "\n")
 
 
-def test_json_is_strict(run: Run) -> None:
-    def refuse(constant: str) -> None:
-        raise AssertionError(constant)
-
-    content = json.loads(recommendations_json(recommend(run)), parse_constant=refuse)
-    assert len(content["recommendations"]) == 8
-    assert content["confidence"] == 0.9
-    assert content["max_itl_s"] is None
-    assert content["recommendations"][0]["speedup"]["value"] == pytest.approx(S[2], rel=1e-12)
-
-
 @pytest.fixture
-def verified(run: Run, tmp_path: Path) -> Callable[..., Run]:
-    """The run with rows of validation.csv, and with ε in the recommendations of some places (all of them: None)."""
+def validated(run: Run, tmp_path: Path) -> Callable[..., Run]:
+    """The run with rows of validation.csv, and with ε in the recommendations of some points (all of them: None)."""
 
     def copied(*rows: dict[str, Any], known: set[tuple[str, int, int]] | None = None) -> Run:
         path = tmp_path / "run"
@@ -113,17 +102,17 @@ def verified(run: Run, tmp_path: Path) -> Callable[..., Run]:
 
 
 def test_what_was_measured_stands_beside_what_was_predicted(
-    verified: Callable[..., Run], snapshot: Callable[[str, str], None]
+    validated: Callable[..., Run], snapshot: Callable[[str, str], None]
 ) -> None:
     """At its γ, at the nearest one decoded (ε, known only then, may have moved the γ), with and without an interval."""
     once = {"blocks": 1, "speedup_measured_low": None, "speedup_measured_high": None, "speedup_whole": None}
     rows = [
-        verification_row(),
-        verification_row(gamma=3, error=-0.02),
-        *(verification_row(context=256, gamma=gamma, speedup_measured=gamma / 2, error=0.5) for gamma in (3, 4, 1)),
-        verification_row(batch_size=4, **once),
+        validation_row(),
+        validation_row(gamma=3, error=-0.02),
+        *(validation_row(context=256, gamma=gamma, speedup_measured=gamma / 2, error=0.5) for gamma in (3, 4, 1)),
+        validation_row(batch_size=4, **once),
     ]
-    found = verified(*rows)
+    found = validated(*rows)
     some = recommend(found, sampling="greedy", batch_size=1, context=64)
     others = recommend(found, sampling="t1", context=64)
     snapshot("recommend_measured", "\n\n".join(map(recommendations_text, (recommend(found), some, others))) + "\n")
@@ -134,8 +123,8 @@ def test_what_was_measured_stands_beside_what_was_predicted(
     assert json.loads(recommendations_json(nearest))["recommendations"][0]["speedup_measured"] is None
 
 
-def test_optimistic_is_said_only_where_the_overhead_is_unknown(verified: Callable[..., Run]) -> None:
-    found = verified(verification_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
+def test_optimistic_is_said_only_where_the_overhead_is_unknown(validated: Callable[..., Run]) -> None:
+    found = validated(validation_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
     # 8 cells, of which one at each setting has no number
     assert "in 4 of 6 cells." in recommendations_text(recommend(found))
     assert "optimistic" not in recommendations_text(recommend(found, sampling="greedy", context=64))
@@ -150,56 +139,43 @@ def test_optimistic_is_said_only_where_the_overhead_is_unknown(verified: Callabl
     )
 
 
-def test_forced_acceptance_is_no_measured_speedup(verified: Callable[..., Run]) -> None:
-    answers = recommend(verified(forced_row()), sampling="greedy", batch_size=1, context=64)
+def test_forced_acceptance_is_no_measured_speedup(validated: Callable[..., Run]) -> None:
+    answers = recommend(validated(forced_row()), sampling="greedy", batch_size=1, context=64)
     assert answers.nearest_measured(answers.entries[0]) is None
     assert answers.summary is not None
     assert (answers.summary.forced, answers.summary.speedup) == (1, None)
     assert json.loads(recommendations_json(answers))["recommendations"][0]["speedup_measured"] is None
 
 
-def test_json_tells_what_was_measured_and_stays_strict(verified: Callable[..., Run]) -> None:
+def test_json_tells_what_was_measured_and_stays_strict(run: Run, validated: Callable[..., Run]) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
+    whole = json.loads(recommendations_json(recommend(run)), parse_constant=refuse)
+    assert (len(whole["recommendations"]), whole["confidence"], whole["max_itl_s"]) == (8, 0.9, None)
+    assert (whole["recommendations"][0]["speedup"]["value"], whole["validation"]) == (pytest.approx(S[2]), None)
     alone = {"speedup_measured_low": None, "speedup_measured_high": None, "acceptance_error_low": None}
-    found = verified(verification_row(**alone))
+    found = validated(validation_row(**alone))
     content = json.loads(recommendations_json(recommend(found, sampling="greedy", batch_size=1)), parse_constant=refuse)
     first, second = content["recommendations"]
-    assert first["speedup_measured"] == {"value": 1.5, "low": None, "high": None}
-    assert first["speedup_whole"] == 1.4
+    assert (first["speedup_measured"], first["speedup_whole"]) == ({"value": 1.5, "low": None, "high": None}, 1.4)
     assert (second["speedup_measured"], second["speedup_whole"]) == (None, None)
-    assert content["validation"]["cells"] == 1
-    assert content["validation"]["speedup_error_worst"] == 0.1
-    assert content["validation"]["acceptance_known"] == 0
-    assert json.loads(recommendations_json(recommend(found, sampling="t1")))["validation"] is None
+    validation = content["validation"]
+    assert [validation[name] for name in ("cells", "speedup_error_worst", "acceptance_known")] == [1, 0.1, 0]
 
 
-def test_a_damaged_table_is_named(verified: Callable[..., Run]) -> None:
-    found = verified(verification_row())
-    (found.path / "validation.csv").write_text("pair\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"validation\.csv: expected the column 'mode'"):
-        recommend(found)
-
-
-def test_places_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None:
+def test_points_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None:
     pair = {"name": "p", "target": "embedded", "draft": "embedded"}
-    grid = {
-        "batch_size": [1, 4],
-        "context": [64, 256],
-        "gamma": "1:3",
-        "exclude": [{"pair": "q"}, {"batch_size": 4, "context": 64}],
-    }
+    exclude = [{"pair": "q"}, {"batch_size": 4, "context": 64}]
+    grid = {"batch_size": [1, 4], "context": [64, 256], "gamma": "1:3", "exclude": exclude}
     config = made.config(pairs=[pair, {**pair, "name": "q", "mode": "compile"}], grid=grid)
     predict_run(write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)}))
     found = Run.open(tmp_path / "run")
-    assert places(found) == [("greedy", 1, 64), ("greedy", 1, 256), ("greedy", 4, 256)]
-    with pytest.raises(
-        ValueError,
-        match="context 64 was not measured, allowed: 256; the nearest is 256; there the rules of the grid leave it out",
+    assert points(found) == [("greedy", 1, 64), ("greedy", 1, 256), ("greedy", 4, 256)]
+    for wanted, message in (
+        ({"batch_size": 4, "context": 64}, "256; the nearest is 256; there the rules of the grid leave it out"),
+        ({"context": 65}, r"put it into grid\.context"),
+        ({"pair": "q"}, "pair 'q' is not in this run, allowed: p"),
     ):
-        recommend(found, batch_size=4, context=64)
-    with pytest.raises(ValueError, match=r"context 65 was not measured, .* put it into grid\.context"):
-        recommend(found, context=65)
-    with pytest.raises(ValueError, match="pair 'q' is not in this run, allowed: p"):
-        recommend(found, pair="q")
+        with pytest.raises(ValueError, match=message):
+            recommend(found, **wanted)

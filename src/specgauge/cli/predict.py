@@ -21,7 +21,6 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.acceptance.profiles import OneAlpha
 from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, SHORTEST_S, FloatArray, IntArray, positive_times_s, times_s
 from specgauge.model.costs import RoundCosts, draft_kind
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
@@ -45,8 +44,8 @@ from specgauge.model.speedup import (
     with_overhead_s,
     within_limits,
 )
-from specgauge.model.text_table import cell_text, milliseconds, text_table
 from specgauge.sweeps.store.schema import OPEN, Count, expected
+from specgauge.sweeps.text_table import cell_text, milliseconds, text_table
 
 ASSUMED_FLAT = "assumed flat"
 GIVEN = "given"
@@ -147,7 +146,7 @@ def predict_rows(
         "break_even_alpha": break_even_alpha(costs, batch_size=batch_size),
         "break_even_draft_total_s": break_even_draft_total_s(costs, accepted, batch_size=batch_size),
     }
-    source = acceptance.profile.source
+    source, fit = acceptance.profile.source, acceptance.profile.fit
     return {
         "rows": [
             {
@@ -164,7 +163,7 @@ def predict_rows(
             "source": source,
             "gamma_drafted": None if source == "alpha" else acceptance.profile.gamma_drafted,
         },
-        "one_alpha": _one_alpha(acceptance.profile.fit),
+        "one_alpha": fit and {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict},
         "label": OPTIMISTIC if costs.is_optimistic else None,
         "max_itl_s": max_itl_s,
         "wanted_speedup": wanted_speedup,
@@ -210,10 +209,6 @@ def _at(gamma: int, accepted: Acceptance, given: GivenCosts, batch_size: int, wa
         "limits": {name: value.item() for name, value in vars(limits).items()},
         "sensitivities": {name: value.item() for name, value in vars(slopes).items()},
     }
-
-
-def _one_alpha(fit: OneAlpha | None) -> dict[str, Any] | None:
-    return None if fit is None else {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict}
 
 
 _Time = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,15 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.rollouts import Drafting, measure_rollouts, rejected_draft_masses
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import lowest_argmax, probabilities, processed_logits, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import DRAWN, FILTERED, GREEDY, Make, plain
 from tests.bench.scripted import always, scripted, spread, written
 
-Make = Callable[..., LoadedModel]
-GREEDY = SamplingSettings(temperature=0.0)
-DRAWN = SamplingSettings()
-FILTERED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
-PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
 NUMBERS = [3, 4, 9]
-WAYS = [("ratio", "same"), ("match", "same"), ("ratio", "greedy")]
+SETTINGS = [("ratio", "same"), ("match", "same"), ("ratio", "greedy")]
 
 
 def text(tokens: tuple[int, ...], prompt: int = 0) -> Text:
@@ -31,7 +25,7 @@ def text(tokens: tuple[int, ...], prompt: int = 0) -> Text:
 
 
 def texts_of(target: LoadedModel, settings: SamplingSettings, new: int = 12) -> list[Text]:
-    return generate_plain(target, PROMPTS, settings, max_new_tokens=new, seed=0, prompt_numbers=NUMBERS)
+    return plain(target, settings, new=new, numbers=NUMBERS)
 
 
 def rollouts(
@@ -83,10 +77,7 @@ def test_rejected_and_accepted_drafts_together_are_distributed_as_the_draft(rule
 
 @pytest.mark.parametrize(("rule", "expected"), [("ratio", [0.0, 0.25, 0.75, 0.0]), ("match", [0.0, 0.5, 0.5, 0.0])])
 def test_chains_begin_and_go_on_with_these_distributions(rule: Any, expected: list[float]) -> None:
-    target, draft = (
-        scripted(spread(0.5, 0.3, 0.1, 0.1), vocabulary=4),
-        scripted(spread(0.2, 0.4, 0.4, 0.0), vocabulary=4),
-    )
+    target, draft = (scripted(spread(*row), vocabulary=4) for row in ((0.5, 0.3, 0.1, 0.1), (0.2, 0.4, 0.4, 0.0)))
     texts = [text((0,) * 101, prompt) for prompt in range(20)]
     frame = rollouts(target, draft, texts, DRAWN, acceptance_rule=rule, depth=2, starts_per_text=100, batch_size=200)
     for depth, probs in ((1, expected), (2, [0.2, 0.4, 0.4, 0.0])):
@@ -100,7 +91,7 @@ def test_chains_begin_and_go_on_with_these_distributions(rule: Any, expected: li
 
 
 @pytest.mark.parametrize("settings", [GREEDY, DRAWN, FILTERED], ids=["greedy", "draw", "filters"])
-@pytest.mark.parametrize(("rule", "sampling"), WAYS)
+@pytest.mark.parametrize(("rule", "sampling"), SETTINGS)
 def test_signals_and_tokens_are_those_of_a_plain_forward(
     tiny_model: Make, settings: SamplingSettings, rule: Any, sampling: Any
 ) -> None:
@@ -137,12 +128,14 @@ def seen(history: list[int]) -> torch.Tensor:
     return seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), 11)[0]
 
 
-@pytest.mark.parametrize(("rule", "sampling"), WAYS)
+@pytest.mark.parametrize(("rule", "sampling"), SETTINGS)
 def test_a_chain_is_a_function_of_its_start_alone(tiny_model: Make, rule: Any, sampling: Any) -> None:
     target, draft = tiny_model(scale=0.2), tiny_model(seed=1, scale=0.2)
     texts = texts_of(target, FILTERED)
     options: dict[str, Any] = {"acceptance_rule": rule, "draft_sampling": sampling}
-    together = rollouts(target, draft, texts, FILTERED, batch_size=3, **options)
+    told: list[Any] = []
+    together = rollouts(target, draft, texts, FILTERED, progress=lambda *done: told.append(done), **options)
+    assert told == [(1, 2), (2, 2)]
     keys = ["prompt", "repetition", "start", "depth", "token"]
     for batch_size, chunk in ((1, 128), (2, 3), (50, 1)):
         alone = rollouts(target, draft, texts[::-1], FILTERED, batch_size=batch_size, chunk=chunk, **options)
@@ -220,25 +213,12 @@ def test_logits_that_are_no_numbers_are_an_error(first_bad: int, token: int, val
         rollouts(scripted(spread(1.0, 0.0), vocabulary=2), broken, [text((0, 0, 0))], DRAWN, depth=4)
 
 
-def test_progress_is_told_by_batch(tiny_model: Make) -> None:
-    told: list[tuple[int, int]] = []
-    target = tiny_model(scale=0.3)
-    rollouts(
-        target,
-        tiny_model(seed=1),
-        texts_of(target, DRAWN),
-        DRAWN,
-        progress=lambda done, total: told.append((done, total)),
-    )
-    assert told == [(1, 2), (2, 2)]
-
-
 def test_texts_over_a_bucket_of_the_cache_are_followed_from_their_beginnings(tiny_model: Make) -> None:
     """Texts reach beyond 64 places, chains from their first positions stay within them."""
     target, draft = tiny_model(seed=1), tiny_model(seed=2)
     texts = texts_of(target, DRAWN, new=80)
-    whole = rollouts(target, draft, texts, DRAWN, starts_per_text=200, batch_size=1)
-    few = rollouts(target, draft, [texts[0]], DRAWN, starts_per_text=200, batch_size=1)
+    whole = rollouts(target, draft, texts, DRAWN, starts_per_text=24, batch_size=1)
+    few = rollouts(target, draft, [texts[0]], DRAWN, starts_per_text=24, batch_size=1)
     own = whole[whole["prompt"] == 3].reset_index(drop=True)
     assert int(own["start"].min()) < 10 < 60 < int(own["start"].max())
     assert own.equals(few)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,14 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import DRAWN, GREEDY, Make, plain
 from tests.bench.scripted import broken_at, scripted, text_of, written
 
-PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 7]
-CHAINS = [
-    SamplingSettings(temperature=0.0),
-    SamplingSettings(),
-    SamplingSettings(temperature=0.7, top_p=0.9, repetition_penalty=1.3),
-]
+CHAINS = [GREEDY, DRAWN, SamplingSettings(temperature=0.7, top_p=0.9, repetition_penalty=1.3)]
 
 
 def next_probs(model: LoadedModel, history: list[int], settings: SamplingSettings, vocabulary: int) -> torch.Tensor:
@@ -38,11 +32,9 @@ def next_probs(model: LoadedModel, history: list[int], settings: SamplingSetting
 
 @pytest.mark.parametrize("settings", CHAINS)
 @pytest.mark.parametrize("chunk", [3, 64])
-def test_columns_are_the_definitions(
-    tiny_model: Callable[..., LoadedModel], settings: SamplingSettings, chunk: int
-) -> None:
+def test_columns_are_the_definitions(tiny_model: Make, settings: SamplingSettings, chunk: int) -> None:
     target, draft = tiny_model(seed=1, eos=(4,), scale=0.4), tiny_model(seed=2, layers=1, scale=0.4)
-    texts = generate_plain(target, PROMPTS, settings, max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2])
+    texts = plain(target, settings, new=9, seed=3)
     frame = measure_acceptance(target, draft, texts, settings, batch_size=2, chunk=chunk)
     assert len(frame) == sum(len(text.tokens) - 1 for text in texts)
     rows: Any = frame.itertuples()
@@ -59,24 +51,22 @@ def test_columns_are_the_definitions(
         assert row.overlap_match == pytest.approx(float((target_probs * draft_probs).sum()), abs=1e-6)
         assert row.draft_argmax == int(draft_probs.argmax())
         assert row.draft_argmax_target_prob == pytest.approx(float(target_probs[row.draft_argmax]), abs=1e-6)
-        own = next_probs(draft, history, SamplingSettings(), 11)
+        own = next_probs(draft, history, DRAWN, 11)
         assert row.draft_top_prob == pytest.approx(float(own.max()), abs=1e-6)
         assert row.draft_entropy_nats == pytest.approx(float(-(own * own.log()).sum()), abs=1e-5)
 
 
-def test_a_draft_equal_to_the_target_is_always_accepted(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_a_draft_equal_to_the_target_is_always_accepted(tiny_model: Make) -> None:
     target = tiny_model(seed=1, scale=0.3)
-    texts = generate_plain(target, PROMPTS, SamplingSettings(), max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2])
-    frame = measure_acceptance(target, target, texts, SamplingSettings(), batch_size=3, chunk=4)
+    texts = plain(target, DRAWN, new=9, seed=3)
+    frame = measure_acceptance(target, target, texts, DRAWN, batch_size=3, chunk=4)
     np.testing.assert_allclose(frame["overlap_ratio"], 1.0, atol=1e-6)
     np.testing.assert_allclose(frame["draft_prob"] / frame["target_prob"], 1.0, atol=1e-5)
 
 
-def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_one_model_after_the_other_gives_the_same(tiny_model: Make) -> None:
     """Loaded one after the other, the target is gone before the draft comes."""
-    texts = generate_plain(
-        tiny_model(seed=1), PROMPTS, SamplingSettings(), max_new_tokens=9, seed=3, prompt_numbers=[0, 1, 2]
-    )
+    texts = plain(tiny_model(seed=1), DRAWN, new=9, seed=3)
     alive: list[weakref.ref[LoadedModel]] = []
 
     def load_target() -> LoadedModel:
@@ -88,17 +78,15 @@ def test_one_model_after_the_other_gives_the_same(tiny_model: Callable[..., Load
         assert alive[0]() is None
         return tiny_model(seed=2)
 
-    apart = measure_acceptance(load_target, load_draft, texts, SamplingSettings(), batch_size=2, chunk=3)
-    side_by_side = measure_acceptance(
-        tiny_model(seed=1), tiny_model(seed=2), texts, SamplingSettings(), batch_size=2, chunk=3
-    )
+    apart = measure_acceptance(load_target, load_draft, texts, DRAWN, batch_size=2, chunk=3)
+    side_by_side = measure_acceptance(tiny_model(seed=1), tiny_model(seed=2), texts, DRAWN, batch_size=2, chunk=3)
     assert apart.equals(side_by_side)
 
 
-def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Make) -> None:
     target, draft = tiny_model(seed=1, vocabulary=14), tiny_model(seed=2, vocabulary=11)
     text = written((3, 12, 4, 5), 0, prompt=(1, 13, 2))
-    frame = measure_acceptance(target, draft, [text], SamplingSettings(), batch_size=1, chunk=8)
+    frame = measure_acceptance(target, draft, [text], DRAWN, batch_size=1, chunk=8)
     proposed, after_it, later = frame["draft_prob"].tolist()
     assert proposed == 0.0
     assert after_it == 0.0  # the draft cannot be fed token 12, so it drafts nothing in a round that starts there
@@ -108,31 +96,29 @@ def test_an_id_the_draft_lacks_is_never_accepted_and_never_fed(tiny_model: Calla
     assert 0.0 < frame["overlap_ratio"].tolist()[2] < 1.0
 
 
-def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Make) -> None:
     target = tiny_model(seed=1)
-    greedy = SamplingSettings(temperature=0.0)
-    (own,) = generate_plain(target, [[1, 2]], greedy, max_new_tokens=3, seed=0, prompt_numbers=[0])
+    (own,) = plain(target, prompts=[[1, 2]], new=3)
     other = (own.tokens[0], (own.tokens[1] + 1) % 11, 5)
     text = written(other, 0, prompt=(1, 2))
-    frame = measure_acceptance(target, tiny_model(seed=2), [text], greedy, batch_size=1, chunk=8)
+    frame = measure_acceptance(target, tiny_model(seed=2), [text], GREEDY, batch_size=1, chunk=8)
     assert frame["target_prob"].isna().tolist()[0]
     assert frame["draft_prob"].isna().tolist()[0]
     assert frame["overlap_ratio"].notna().all()
 
 
-def test_texts_of_one_token_have_no_position(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_texts_of_one_token_have_no_position(tiny_model: Make) -> None:
     text = written((3,), 0, prompt=(1, 2), eos=True)
-    frame = measure_acceptance(tiny_model(), tiny_model(), [text], SamplingSettings(), batch_size=1, chunk=8)
+    frame = measure_acceptance(tiny_model(), tiny_model(), [text], DRAWN, batch_size=1, chunk=8)
     assert len(frame) == 0
     assert "overlap_ratio" in frame
 
 
-def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Make) -> None:
     text = written((3, 4, 5), 7, prompt=(1,) * 30)
+    draft = tiny_model(max_context=32, name="draft")
     with pytest.raises(ValueError, match=r"draft: prompt 7 has 30 tokens and 3 more .* takes 32"):
-        measure_acceptance(
-            tiny_model(), tiny_model(max_context=32, name="draft"), [text], SamplingSettings(), batch_size=1, chunk=8
-        )
+        measure_acceptance(tiny_model(), draft, [text], DRAWN, batch_size=1, chunk=8)
 
 
 @pytest.mark.parametrize("settings", CHAINS)
@@ -145,24 +131,17 @@ def test_logits_that_are_no_numbers_are_named(
 ) -> None:
     """Filling after a shorter text is not looked at: text 4 ends before the place."""
     texts = [written(range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
-    models = {
-        name: scripted(
-            broken_at(place, value) if name == who else text_of(range(3, 12), 2, 12),
-            vocabulary=12,
-            name=f"pair 'x' {name}",
-        )
+    good = text_of(range(3, 12), 2, 12)
+    target, draft = (
+        scripted(broken_at(place, value) if name == who else good, vocabulary=12, name=f"pair 'x' {name}")
         for name in ("target", "draft")
-    }
-    target, draft = models["target"], models["draft"]
+    )
     options: Any = {"batch_size": 2, "chunk": 3}
     first: Any = (lambda: target) if one_by_one else target
     second: Any = (lambda: draft) if one_by_one else draft
     with pytest.raises(NonFiniteLogitsError) as caught:
         measure_acceptance(first, second, texts, settings, **options)
-    assert str(caught.value) == (
-        f"pair 'x' {who}: prompt 9: the logits of token {place} of its text are NaN or infinite; its weights are "
-        "corrupt, or need a wider dtype, such as bfloat16 or float32"
-    )
+    assert (caught.value.model, caught.value.prompt, caught.value.position) == (f"pair 'x' {who}", 9, place)
     frame = measure_acceptance(target, draft, texts[:1] * 2, settings, **options)
     assert len(frame) == 2 * (place - 1)
     assert not frame.isna().any(axis=None)

@@ -47,6 +47,9 @@ def test_blocks_of_any_size_equal_one_forward(model: Any, tokens: torch.Tensor, 
         start += size
     assert cache.lengths == [24, 24, 24]
     torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=0, atol=TOLERANCE)
+    cache.set_lengths(0)
+    last = forward(model, cache, tokens[:, :7], keep=1)
+    torch.testing.assert_close(last, parts[0][:, -1:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("attention", ATTENTION_NAMES.values())
@@ -93,14 +96,6 @@ def test_copied_rows_go_on_apart_from_their_originals(model: Any, tokens: torch.
     torch.testing.assert_close(forward(model, cache, tokens[:2, 8:9])[0, -1], expected[0, -1])
 
 
-def test_keeping_the_last_logits_only(model: Any, tokens: torch.Tensor) -> None:
-    model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
-    cache = new_cache(model, batch_size=3, tokens=24)
-    every = forward(model, cache, tokens[:, :8])
-    cache.set_lengths(0)
-    torch.testing.assert_close(forward(model, cache, tokens[:, :8], keep=1), every[:, -1:], rtol=0, atol=1e-12)
-
-
 def test_a_cache_that_would_overflow_says_so(model: Any, tokens: torch.Tensor) -> None:
     cache = new_cache(model, batch_size=3, tokens=10)
     assert cache.capacity == 64
@@ -128,7 +123,3 @@ def test_state_that_cannot_roll_back_is_refused(config: dict[str, Any], stateful
     model: Any = SimpleNamespace(_is_stateful=stateful)
     with pytest.raises(ValueError, match=words):
         refuse_cache_that_cannot_roll_back(settings, "pair 'x' target", model)
-
-
-def test_attention_layers_are_accepted(model: Any) -> None:
-    refuse_cache_that_cannot_roll_back(model.config, "pair 'x' target")

@@ -18,11 +18,9 @@ import pytest
 import torch
 from scipy.stats import chi2
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.decoding import verification
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.sampling import draw
 from specgauge.bench.models.pair import LoadedModel
@@ -30,7 +28,9 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.exact import AcceptanceRule
 from specgauge.model.sampling import SamplingSettings, chain_name, processed_probs
 from tests.bench.conftest import exact, loaded
+from tests.bench.decoded import decode
 from tests.bench.scripted import after, scripted
+from tests.bench.tiny_checkpoints import llama
 
 TOKENS = 4
 SETTINGS = SamplingSettings(temperature=0.9, top_p=0.95)
@@ -41,22 +41,9 @@ PASSES, CAUGHT = 1e-4, 1e-6
 
 @cache
 def network(seed: int) -> LoadedModel:
-    torch.manual_seed(seed)
-    model: Any = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=TOKENS,
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=32,
-            initializer_range=0.7,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=None,
-        )
-    )
+    own = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id"))
+    model = llama(TOKENS, seed=seed, num_key_value_heads=1, initializer_range=0.7, **own, **ids)
     return loaded(exact(model), vocabulary=TOKENS, max_context=32)
 
 
@@ -97,23 +84,14 @@ def p_value(texts: list[tuple[int, ...]], chances: FloatArray, first: bool) -> f
     return float(chi2.sf(statistic, int(kept.sum()) - 1))
 
 
-def model_drafter() -> Drafter:
-    return ModelDrafter(network(DRAFT), SETTINGS)
-
-
 def continuations(
-    gamma: int,
-    *,
-    count: int,
-    rows: int,
-    drafter: Callable[[], Drafter] = model_drafter,
-    rule: AcceptanceRule = "ratio",
+    gamma: int, *, count: int, rows: int, draft: Drafter | None = None, rule: AcceptanceRule = "ratio"
 ) -> list[tuple[int, ...]]:
-    decoder = SpeculativeDecoder(network(TARGET), drafter(), SETTINGS, seed=11, acceptance_rule=rule)
     texts = []
     for start in range(0, count, rows):
-        numbers = range(start, start + rows)
-        found = decoder.run([PROMPT] * rows, gamma=gamma, max_new_tokens=gamma + 3, prompt_numbers=numbers)
+        options: Any = {"numbers": range(start, start + rows), "seed": 11, "acceptance_rule": rule}
+        drafter = network(DRAFT) if draft is None else draft
+        found = decode(network(TARGET), drafter, SETTINGS, [PROMPT] * rows, gamma=gamma, new=gamma + 3, **options)
         texts += [text.tokens for text in found.texts]
     return texts
 
@@ -142,12 +120,12 @@ def test_a_row_alone_writes_what_it_wrote_among_ten_thousand(gamma: int, count: 
 
 @pytest.mark.parametrize("rule", ["ratio", "match"])
 @pytest.mark.parametrize(
-    "drafter",
+    "make",
     [lambda: ModelDrafter(network(DRAFT), SETTINGS, draft_sampling="greedy"), NgramDrafter],
     ids=["greedy draft", "ngram"],
 )
-def test_drafts_that_are_certain_keep_the_distribution(drafter: Callable[[], Drafter], rule: AcceptanceRule) -> None:
-    assert min(p_values(2, continuations(2, count=SEEDED, rows=SEEDED, drafter=drafter, rule=rule))) > PASSES
+def test_drafts_that_are_certain_keep_the_distribution(make: Callable[[], Drafter], rule: AcceptanceRule) -> None:
+    assert min(p_values(2, continuations(2, count=SEEDED, rows=SEEDED, draft=make(), rule=rule))) > PASSES
 
 
 def softmax_of_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,14 +205,12 @@ def test_every_processor_acts_at_every_place_of_a_block(settings: SamplingSettin
             chance *= processed_probs(logits, settings, np.array(history))[token]
             history.append(token)
         chances[text] = chance
-    decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=4)
-    found = decoder.run([PROMPT] * SEEDED, gamma=2, max_new_tokens=4, prompt_numbers=range(SEEDED))
+    found = decode(target, draft, settings, [PROMPT] * SEEDED, gamma=2, new=4, seed=4)
     texts = [text.tokens for text in found.texts]
     assert min(p_value(texts, chances, True), p_value(texts, chances, False)) > PASSES
 
 
 def test_the_draft_is_far_enough_from_the_target_to_be_rejected() -> None:
-    decoder = SpeculativeDecoder(network(TARGET), model_drafter(), SETTINGS, seed=11)
-    found = decoder.run([PROMPT] * 500, gamma=2, max_new_tokens=5, prompt_numbers=range(500))
+    found = decode(network(TARGET), network(DRAFT), SETTINGS, [PROMPT] * 500, gamma=2, new=5, seed=11)
     shares = Counter(row.accepted for row in found.rows if row.drafted == 2)
     assert all(shares[accepted] > 0.1 * shares.total() for accepted in (0, 1, 2)), shares

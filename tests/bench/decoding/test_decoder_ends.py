@@ -8,44 +8,30 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import DRAWN, GREEDY, decode, decoder_of, plain
 from tests.bench.scripted import FAR, GivenDrafter, always, scripted, text_of
 
-GREEDY = SamplingSettings(temperature=0.0)
-DRAWN = SamplingSettings()
 EOS = 0
 VOCABULARY = 30
 PROMPT = [1, 2]
 
 
-def writes(
-    script: Sequence[int], *, prompt_tokens: int = 2, eos: Sequence[int] = (), name: str = "writes"
-) -> LoadedModel:
-    return scripted(text_of(script, prompt_tokens, VOCABULARY), vocabulary=VOCABULARY, eos=eos, name=name)
+def writes(script: Sequence[int], *, eos: Sequence[int] = (), **options: Any) -> LoadedModel:
+    return scripted(text_of(script, len(PROMPT), VOCABULARY), vocabulary=VOCABULARY, eos=eos, **options)
 
 
-def run(
-    target: LoadedModel,
-    drafter: Drafter,
-    *,
-    gamma: int,
-    new: int,
-    settings: SamplingSettings = GREEDY,
-    prompts: Sequence[Sequence[int]] = (PROMPT,),
-    **options: Any,
-) -> Decoded:
-    decoder = SpeculativeDecoder(target, drafter, settings, seed=0, **options)
-    return decoder.run(prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=range(len(prompts)))
+def run(target: LoadedModel, draft: Drafter | LoadedModel, *, prompts: Any = (PROMPT,), **options: Any) -> Decoded:
+    return decode(target, draft, prompts=prompts, **options)
 
 
-def test_an_identical_draft_stops_at_the_end_token_without_a_bonus() -> None:
+@pytest.mark.parametrize("ends", [[EOS], [29, EOS]])
+def test_an_identical_draft_stops_at_any_end_token_without_a_bonus(ends: list[int]) -> None:
     script = [7, 3, EOS, 9, 9]
-    found = run(writes(script, eos=[EOS]), ModelDrafter(writes(script), GREEDY), gamma=4, new=8)
+    found = run(writes(script, eos=ends), writes(script), gamma=4, new=8)
     assert found.texts[0].tokens == (7, 3, EOS)
     assert found.texts[0].end_reason == "eos"
     (row,) = found.rows
@@ -61,8 +47,7 @@ def test_an_end_token_at_every_place_of_a_block(place: int, kind: str, settings:
     drafts = list(script)
     if kind == "replacement":
         drafts[place] = 20
-    draft = ModelDrafter(writes(drafts), settings)
-    found = run(writes(script, eos=[EOS]), draft, gamma=3, new=10, settings=settings)
+    found = run(writes(script, eos=[EOS]), writes(drafts), gamma=3, new=10, settings=settings)
     assert found.texts[0].tokens == tuple(script[: place + 1])
     assert found.texts[0].end_reason == "eos"
     assert sum(row.emitted for row in found.rows) == place
@@ -76,19 +61,12 @@ def test_an_end_token_at_every_place_of_a_block(place: int, kind: str, settings:
         assert found.rows[-1].emitted - found.rows[-1].accepted == int(is_bonus)
 
 
-def test_any_of_several_end_tokens_stops() -> None:
-    """Accepted [10, 11, STOP, 20, 21, 22] with 5 allowed: [10, 11, STOP]."""
-    script = [10, 11, 29, 20, 21, 22]
-    found = run(writes(script, eos=[EOS, 29]), ModelDrafter(writes(script), GREEDY), gamma=5, new=5)
-    assert (found.texts[0].tokens, found.texts[0].end_reason) == ((10, 11, 29), "eos")
-
-
 @pytest.mark.parametrize("new", range(1, 8))
 @pytest.mark.parametrize("gamma", [0, 1, 3, 50])
 def test_the_length_limit_is_met_exactly(new: int, gamma: int) -> None:
     """Two allowed, γ = 3, a perfect draft: exactly two; γ in force is what the tokens left allow."""
     script = list(range(3, 15))
-    found = run(writes(script), ModelDrafter(writes(script), GREEDY), gamma=gamma, new=new)
+    found = run(writes(script), writes(script), gamma=gamma, new=new)
     assert found.texts[0].tokens == tuple(script[:new])
     assert found.texts[0].end_reason == "length"
     for row in found.rows:
@@ -113,9 +91,8 @@ def test_one_new_token_and_an_end_token_at_once_need_no_draft() -> None:
 def test_ties_go_to_the_lowest_index_on_every_path() -> None:
     """Logits (0, 1, 1): index 1 from the prefill, as a draft, as a replacement, as a bonus, and in plain decoding."""
     tied = scripted(always([0.0, 1.0, 1.0]), vocabulary=3)
-    (plain,) = generate_plain(tied, [[0]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0])
-    assert plain.tokens == (1,) * 6
-    found = run(tied, ModelDrafter(tied, GREEDY), gamma=2, new=6, prompts=[[0]])
+    assert plain(tied, prompts=[[0]], new=6)[0].tokens == (1,) * 6
+    found = run(tied, tied, gamma=2, new=6, prompts=[[0]])
     assert found.texts[0].tokens == (1,) * 6
     assert [row.accepted for row in found.rows] == [2, 1]
     replaced = run(tied, GivenDrafter([[2, 2], [1, 2]]), gamma=2, new=6, prompts=[[0]])
@@ -139,8 +116,7 @@ def test_a_penalty_sees_every_token_of_a_round_and_forgets_rejected_ones() -> No
     target = scripted(logits_of, vocabulary=3)
     drafter = GivenDrafter([[a, a], [a, b], [b]])
     found = run(target, drafter, gamma=2, new=6, settings=penalised, prompts=[[start]])
-    (plain,) = generate_plain(target, [[start]], penalised, max_new_tokens=6, seed=0, prompt_numbers=[0])
-    assert found.texts[0].tokens == plain.tokens
+    assert found.texts == plain(target, penalised, [[start]], new=6)
     assert found.texts[0].tokens[:3] == (start, a, b)
     assert (found.rows[0].accepted, found.rows[0].emitted) == (1, 2)
     assert found.texts[0].tokens[3:] == (a, a, a), "A 1.0 and B 0.75 from here on"
@@ -148,8 +124,7 @@ def test_a_penalty_sees_every_token_of_a_round_and_forgets_rejected_ones() -> No
 
 def test_a_draft_with_a_shorter_context_ends_in_plain_decoding_and_says_so() -> None:
     script = list(range(3, 28))
-    draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY, max_context=9)
-    found = run(writes(script), ModelDrafter(draft, GREEDY), gamma=4, new=20)
+    found = run(writes(script), writes(script, max_context=9), gamma=4, new=20)
     assert found.texts[0].tokens == tuple(script[:20])
     assert [row.gamma for row in found.rows[:3]] == [4, 2, 0]
     assert [row.gamma_limit for row in found.rows[:3]] == ["asked", "draft_context", "draft_context"]
@@ -158,9 +133,7 @@ def test_a_draft_with_a_shorter_context_ends_in_plain_decoding_and_says_so() -> 
 
 def test_a_prompt_longer_than_the_drafts_context_decodes_plainly_beside_one_that_drafts() -> None:
     script = list(range(3, 15))
-    draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY, max_context=16)
-    drafter = ModelDrafter(draft, GREEDY)
-    found = run(writes(script), drafter, gamma=3, new=9, prompts=[[1] * 20, PROMPT])
+    found = run(writes(script), writes(script, max_context=16), gamma=3, new=9, prompts=[[1] * 20, PROMPT])
     long, short = (max(row.gamma for row in found.rows if row.prompt == prompt) for prompt in (0, 1))
     assert (long, short) == (0, 3)
     assert found.texts[1].tokens == tuple(script[:9])
@@ -183,7 +156,7 @@ def test_a_row_at_the_end_of_its_context_beside_a_fresh_one(prompt_tokens: int) 
         return scripted(logits_of, vocabulary=VOCABULARY, max_context=limit)
 
     target = writing(scripts)
-    for drafter in (ModelDrafter(writing(wrong), GREEDY), GivenDrafter([[4, 5, 6, 7, 8, 9, 0, 0], [11] * 8])):
+    for drafter in (writing(wrong), GivenDrafter([[4, 5, 6, 7, 8, 9, 0, 0], [11] * 8])):
         found = run(target, drafter, gamma=8, new=new, prompts=prompts)
         assert [text.tokens for text in found.texts] == [tuple(script) for script in scripts]
         assert [(row.gamma, row.accepted) for row in found.rows if row.prompt == 0] == [(8, 6), (1, 1)]
@@ -191,15 +164,14 @@ def test_a_row_at_the_end_of_its_context_beside_a_fresh_one(prompt_tokens: int) 
 
 
 def test_gamma_in_force_is_the_smallest_of_four() -> None:
-    target = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY, max_context=40)
-    draft = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY, max_context=30)
-    decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
+    target, draft = writes([1], max_context=40), writes([1], max_context=30)
+    decoder = decoder_of(target, draft)
     assert decoder.gamma_in_force(4, 10, 20) == (4, "asked")
     assert decoder.gamma_in_force(4, 10, 3) == (2, "tokens_left")
     assert decoder.gamma_in_force(4, 27, 20) == (3, "draft_context")
     assert decoder.gamma_in_force(4, 30, 20) == (0, "draft_context")
     assert decoder.gamma_in_force(4, 36, 20) == (0, "draft_context")
-    lookup = SpeculativeDecoder(target, NgramDrafter(), GREEDY, seed=0)
+    lookup = decoder_of(target, NgramDrafter())
     assert lookup.gamma_in_force(4, 36, 20) == (3, "target_context")
     assert lookup.gamma_in_force(4, 39, 20) == (0, "target_context")
 
@@ -211,7 +183,7 @@ def test_gamma_in_force_is_the_smallest_of_four() -> None:
         ([[]], {}, "prompt 0 has no token"),
         ([[1] * 30], {"new": 20}, "prompt 0 has 30 tokens and 20 more .* takes 40"),
         ([[1]], {"new": 0}, "max_new_tokens: expected 1 or more, got 0"),
-        ([[1]], {"gamma": -1}, "gamma: found -1; allowed is 0"),
+        ([[1]], {"gamma": -1}, "gamma: expected 0 .*got -1"),
         ([[1, 30]], {}, "prompt 0: expected ids from 0 to 29, got 30"),
         ([[1, -2]], {}, "prompt 0: expected ids from 0 to 29, got -2"),
         ([[1]], {"forced_rates": 1.5}, "validate.acceptance: expected rates from 0 to 1, got 1.5"),
@@ -225,7 +197,7 @@ def test_gamma_in_force_is_the_smallest_of_four() -> None:
     ],
 )
 def test_bad_input_is_refused_in_one_line(prompts: list[list[int]], options: dict[str, Any], words: str) -> None:
-    target = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY, max_context=40, name="pair 'x' target")
+    target = writes([1], max_context=40, name="pair 'x' target")
     with pytest.raises(ValueError, match=words) as caught:
-        run(target, ModelDrafter(target, GREEDY), prompts=prompts, **{"gamma": 4, "new": 9} | options)
+        run(target, target, prompts=prompts, **{"gamma": 4, "new": 9} | options)
     assert "\n" not in str(caught.value)

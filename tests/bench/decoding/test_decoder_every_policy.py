@@ -7,15 +7,13 @@ exactly what the policy will be shown, and every round of the decoder can be for
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import fit_forecast
@@ -24,7 +22,7 @@ from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolic
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
-from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import decode
 from tests.bench.decoding.test_decoder_distribution import (
     DRAFT,
     PASSES,
@@ -37,7 +35,6 @@ from tests.bench.decoding.test_decoder_distribution import (
 )
 from tests.bench.scripted import scripted, text_of
 
-GREEDY = SamplingSettings(temperature=0.0)
 COSTS = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.4, 1.5, 1.65))
 CAP, VOCABULARY, NEW = COSTS.gamma_max, 6, 60
 RNG = np.random.default_rng(8)
@@ -118,9 +115,7 @@ def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
     policy, texts = POLICIES[name](), recorded()
     played = ReplayBatches.drawn(texts, COSTS, replicates=1, seed=0).simulate(policy)
     target = scripted(text_of(SCRIPT.tolist(), len(PROMPT), VOCABULARY), vocabulary=VOCABULARY)
-    draft = scripted(drafting, vocabulary=VOCABULARY)
-    decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
-    found = decoder.run([PROMPT], gamma=policy, max_new_tokens=NEW, prompt_numbers=[0])
+    found = decode(target, scripted(drafting, vocabulary=VOCABULARY), prompts=[PROMPT], gamma=policy, new=NEW)
     assert found.texts[0].tokens == tuple(SCRIPT.tolist())
     totals = len(found.rows), sum(row.drafted for row in found.rows), sum(row.accepted for row in found.rows)
     assert totals == (int(played.rounds[0]), int(played.drafted[0]), int(played.accepted[0]))
@@ -131,12 +126,10 @@ def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
 @pytest.mark.parametrize("name", ["heuristic", "gammatune", "ucb", "exp3", "goodput", "renewal"])
 def test_the_distribution_stays_the_targets_under_every_policy(name: str) -> None:
     """Five rows a call; policies that stop by signals alone have tests of their own."""
-    target: LoadedModel = network(TARGET)
-    decoder = SpeculativeDecoder(target, ModelDrafter(network(DRAFT), SETTINGS), SETTINGS, seed=11)
     texts = []
     for call in range(40):
-        numbers = range(5 * call, 5 * call + 5)
-        found = decoder.run([PROMPT] * 5, gamma=POLICIES[name](), max_new_tokens=6, prompt_numbers=numbers)
+        given: Any = {"gamma": POLICIES[name](), "numbers": range(5 * call, 5 * call + 5), "new": 6, "seed": 11}
+        found = decode(network(TARGET), network(DRAFT), SETTINGS, [PROMPT] * 5, **given)
         texts += [text.tokens for text in found.texts]
     chances = exact_distribution(6)
     assert min(p_value(texts, chances, True), p_value(texts, chances, False)) > PASSES

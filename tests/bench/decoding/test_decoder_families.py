@@ -25,22 +25,18 @@ from transformers import (
 )
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
-from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.models.pair import EMBEDDED, LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import PairConfig
 from specgauge.configs.schema import WorkloadConfig
-from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import exact, loaded
+from tests.bench.decoded import GREEDY, NEW, PROMPTS, decode, plain
 
-GREEDY = SamplingSettings(temperature=0.0)
-VOCABULARY, NEW, NEW_EMBEDDED = 40, 14, 24
-PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+VOCABULARY, NEW_EMBEDDED = 40, 24
 LIMIT = max(len(prompt) for prompt in PROMPTS) + NEW
 """The longest prompt and its text fill the context to the last place."""
+NO_IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 16,
@@ -50,9 +46,7 @@ SHAPE: dict[str, Any] = {
     "num_key_value_heads": 1,
     "max_position_embeddings": LIMIT,
     "initializer_range": 0.5,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
+    **NO_IDS,
 }
 WINDOW = {"head_dim": 8, "sliding_window": 5, "tie_word_embeddings": False}
 GPT2 = {
@@ -62,8 +56,7 @@ GPT2 = {
     "n_head": 2,
     "n_positions": LIMIT,
     "initializer_range": 0.5,
-    "bos_token_id": None,
-    "eos_token_id": None,
+    **NO_IDS,
 }
 FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, LlamaForCausalLM, SHAPE),
@@ -116,12 +109,11 @@ def test_greedy_text_is_what_transformers_generates(family: str) -> None:
     expected = [generated(target, prompt, NEW) for prompt in PROMPTS]
     accepted: set[int] = set()
     for gamma in range(1, 9):
-        decoder = SpeculativeDecoder(target, ModelDrafter(draft, GREEDY), GREEDY, seed=0)
-        ragged = decoder.run(PROMPTS, gamma=gamma, max_new_tokens=NEW, prompt_numbers=range(3))
+        ragged = decode(target, draft, gamma=gamma)
         assert [text.tokens for text in ragged.texts] == expected
         if gamma % 2:
             number = gamma % len(PROMPTS)
-            alone = decoder.run([PROMPTS[number]], gamma=gamma, max_new_tokens=NEW, prompt_numbers=[number])
+            alone = decode(target, draft, prompts=[PROMPTS[number]], gamma=gamma)
             assert alone.texts[0].tokens == expected[number]
         accepted |= {row.accepted for row in ragged.rows if row.gamma}
     assert {0, 1} <= accepted, "drafts are both accepted and rejected"
@@ -146,28 +138,26 @@ def test_the_embedded_pair_writes_what_transformers_generates() -> None:
     pair = embedded("float64")
     prompts = embedded_prompts(pair, 48, 31, 17)
     expected = [generated(pair.target, prompt, 12) for prompt in prompts]
-    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
     for gamma in (1, 4, 8):
-        ragged = decoder.run(prompts, gamma=gamma, max_new_tokens=12, prompt_numbers=range(3))
+        ragged = decode(pair.target, pair.draft_model, prompts=prompts, gamma=gamma, new=12)
         ends = pair.target.eos_token_ids
         assert [text.tokens for text in ragged.texts] == [
             tokens[: next((i + 1 for i, token in enumerate(tokens) if token in ends), len(tokens))]
             for tokens in expected
         ]
         number = gamma % 3
-        alone = decoder.run([prompts[number]], gamma=gamma, max_new_tokens=12, prompt_numbers=[number])
-        assert alone.texts[0] == ragged.texts[number]
+        alone = decode(pair.target, pair.draft_model, prompts=[prompts[number]], gamma=gamma, new=12)
+        assert alone.texts[0].tokens == ragged.texts[number].tokens
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_in_lower_precision_the_embedded_pair_diverges_at_ties_only(dtype: str) -> None:
     pair = embedded(dtype)
     prompts = embedded_prompts(pair, 48, 32, 17)
-    plain = generate_plain(pair.target, prompts, GREEDY, max_new_tokens=NEW_EMBEDDED, seed=0, prompt_numbers=range(3))
-    decoder = SpeculativeDecoder(pair.target, ModelDrafter(pair.draft_model, GREEDY), GREEDY, seed=0)
-    theirs = [replace(text, tokens=generated(pair.target, list(text.prompt_tokens), NEW_EMBEDDED)) for text in plain]
+    ours = plain(pair.target, prompts=prompts, new=NEW_EMBEDDED)
+    theirs = [replace(text, tokens=generated(pair.target, list(text.prompt_tokens), NEW_EMBEDDED)) for text in ours]
     for gamma in (1, 8):
-        found = decoder.run(prompts, gamma=gamma, max_new_tokens=NEW_EMBEDDED, prompt_numbers=range(3))
-        for whole in (plain, theirs):
+        found = decode(pair.target, pair.draft_model, prompts=prompts, gamma=gamma, new=NEW_EMBEDDED)
+        for whole in (ours, theirs):
             for place in divergences(pair.target, whole, found.texts, GREEDY):
                 assert place.is_tie, place.line()

@@ -10,32 +10,29 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
-from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError
+from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError, broken_logits, refuse_places
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings, uniforms
-from tests.bench.scripted import GivenDrafter, after, always, broken_at, scripted, text_of
+from tests.bench.decoded import DRAWN, GREEDY, PROMPTS, decode
+from tests.bench.scripted import GivenDrafter, after, always, broken_at, scripted, text_of, written
 
-GREEDY = SamplingSettings(temperature=0.0)
-DRAWN = SamplingSettings()
 VOCABULARY = 12
 
 
 def run(
     target: LoadedModel,
-    drafter: Drafter,
+    draft: Drafter | LoadedModel,
     settings: SamplingSettings = GREEDY,
     *,
     prompts: Sequence[Sequence[int]] = ((1, 2),),
-    gamma: int = 3,
-    new: int = 9,
-    numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> Decoded:
-    decoder = SpeculativeDecoder(target, drafter, settings, seed=5, **options)
-    chosen = range(len(prompts)) if numbers is None else numbers
-    return decoder.run(prompts, gamma=gamma, max_new_tokens=new, prompt_numbers=chosen)
+    return decode(target, draft, settings, prompts, **{"gamma": 3, "new": 9, "seed": 5, **options})
+
+
+def writes(script: Sequence[int], **options: Any) -> LoadedModel:
+    return scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY, **options)
 
 
 @pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
@@ -44,14 +41,11 @@ def run(
 def test_the_target_stops_at_the_place_and_keeps_what_was_written(
     place: int, value: float, settings: SamplingSettings
 ) -> None:
-    script = list(range(3, 12))
     target = scripted(broken_at(place, value), vocabulary=VOCABULARY, name="pair 'x' target")
-    draft = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY)
     with pytest.raises(NonFiniteLogitsError) as caught:
-        run(target, ModelDrafter(draft, settings), settings, numbers=[7])
-    assert str(caught.value).startswith(f"pair 'x' target: prompt 7: the logits of token {place} of its text are NaN")
-    assert "\n" not in str(caught.value)
-    kept = caught.value.decoded
+        run(target, writes(range(3, 12)), settings, numbers=[7])
+    error, kept = caught.value, caught.value.decoded
+    assert (error.model, error.prompt, error.position) == ("pair 'x' target", 7, place)
     assert kept is not None
     assert kept.texts == []
     assert [row.position for row in kept.rows] == list(range(1, place - 3, 4))
@@ -60,10 +54,9 @@ def test_the_target_stops_at_the_place_and_keeps_what_was_written(
 
 @pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 def test_the_draft_is_named_when_its_logits_break(settings: SamplingSettings) -> None:
-    target = scripted(text_of(range(3, 12), 2, VOCABULARY), vocabulary=VOCABULARY)
     draft = scripted(broken_at(6, torch.nan), vocabulary=VOCABULARY, name="pair 'x' draft")
     with pytest.raises(NonFiniteLogitsError, match="pair 'x' draft: prompt 0: the logits of token 6"):
-        run(target, ModelDrafter(draft, settings), settings)
+        run(writes(range(3, 12)), draft, settings)
 
 
 def test_texts_that_ended_before_are_kept() -> None:
@@ -99,10 +92,9 @@ def test_a_fault_behind_a_rejected_draft_is_never_reached() -> None:
 def test_an_id_that_only_the_target_has_never_reaches_the_draft(settings: SamplingSettings) -> None:
     """Target ids 10 and 11 are not in the draft's ten rows: drafting ends for that round and resumes in the next."""
     script = [3, 11, 4, 5, 10, 6, 7, 8, 11, 9]
-    target = scripted(text_of(script, 2, 12), vocabulary=12)
     drafts = [token if token < 10 else 0 for token in script]
     draft = scripted(text_of(drafts, 2, 10), vocabulary=10)
-    found = run(target, ModelDrafter(draft, settings), settings, prompts=[[1, 11]], gamma=3, new=10)
+    found = run(writes(script), draft, settings, prompts=[[1, 11]], new=10)
     assert found.texts[0].tokens == tuple(script)
     after_unknown = [row for row in found.rows if script[row.position - 1] >= 10]
     assert after_unknown
@@ -125,56 +117,45 @@ def test_an_id_that_only_the_draft_has_is_always_rejected(
     assert forced.texts[0].tokens == tuple(range(9)), "not even where acceptance is forced"
 
 
-def accept_uniforms(number: int, position: int, count: int) -> list[float]:
-    """The accept uniforms of a prompt at seed 5."""
-    return list(uniforms(5, number, 0, np.arange(position, position + count), "accept"))
-
-
 def numbers_with_runs(runs: Sequence[int], rate: float) -> list[int]:
     """Prompt numbers whose first round of four accepts the given numbers of drafts at a forced rate."""
-    chosen = []
-    for wanted in runs:
-        chosen.append(
-            next(
-                number
-                for number in range(10_000)
-                if number not in chosen
-                and next((i for i, u in enumerate(accept_uniforms(number, 1, 4)) if u >= rate), 4) == wanted
-            )
-        )
-    return chosen
+
+    def run_of(number: int) -> int:
+        """By the accept uniforms at seed 5."""
+        found = uniforms(5, number, 0, np.arange(1, 5), "accept")
+        return next((i for i, u in enumerate(found) if u >= rate), 4)
+
+    return [next(number for number in range(10_000) if run_of(number) == wanted) for wanted in runs]
 
 
 def test_ragged_rows_with_forced_acceptance_equal_their_own_batch_of_one(
     tiny_model: Callable[..., LoadedModel],
 ) -> None:
     """Prompts of 3, 9 and 17 tokens accept 0, 2 and 4 of 4 drafts in the first round; one row ends early."""
-    prompts = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
     numbers = numbers_with_runs([0, 2, 4], 0.5)
     free = tiny_model(scale=0.3)
     draft = tiny_model(seed=1, scale=0.3)
     options: Any = {"gamma": 4, "new": 24, "forced_rates": 0.5}
-    whole = run(free, ModelDrafter(draft, DRAWN), DRAWN, prompts=prompts, numbers=numbers, **options)
+    whole = run(free, draft, DRAWN, prompts=PROMPTS, numbers=numbers, **options)
     assert [row.accepted for row in whole.rows if row.round == 0] == [0, 2, 4]
     ending = next(token for token in whole.texts[1].tokens if token not in whole.texts[0].tokens[:12])
     target = tiny_model(scale=0.3, eos=(ending,))
-    together = run(target, ModelDrafter(draft, DRAWN), DRAWN, prompts=prompts, numbers=numbers, **options)
+    together = run(target, draft, DRAWN, prompts=PROMPTS, numbers=numbers, **options)
     assert together.texts[1].end_reason == "eos"
     assert len(together.texts[1].tokens) < len(together.texts[0].tokens)
-    for prompt, number in zip(prompts, numbers, strict=True):
-        alone = run(target, ModelDrafter(draft, DRAWN), DRAWN, prompts=[prompt], numbers=[number], **options)
+    for prompt, number in zip(PROMPTS, numbers, strict=True):
+        alone = run(target, draft, DRAWN, prompts=[prompt], numbers=[number], **options)
         assert alone.texts == [text for text in together.texts if text.prompt == number]
         assert [vars(row) for row in alone.rows] == [vars(row) for row in together.rows if row.prompt == number]
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_forced_acceptance_says_that_it_is_not_lossless(rate: float) -> None:
-    target = scripted(text_of(range(3, 12), 2, VOCABULARY), vocabulary=VOCABULARY)
-    draft = scripted(always([0.0] * 11 + [30.0]), vocabulary=VOCABULARY)
-    found = run(target, ModelDrafter(draft, GREEDY), forced_rates=rate, new=9)
+    target, draft = writes(range(3, 12)), scripted(always([0.0] * 11 + [30.0]), vocabulary=VOCABULARY)
+    found = run(target, draft, forced_rates=rate)
     assert (found.lossless, found.why_not_lossless) == (False, "acceptance is forced by coin at given rates")
     assert {row.accepted for row in found.rows if row.gamma == 3} == {3 if rate else 0}
-    free = run(target, ModelDrafter(draft, GREEDY), new=9)
+    free = run(target, draft)
     assert (free.lossless, free.why_not_lossless) == (True, None)
 
 
@@ -182,14 +163,8 @@ def test_forced_acceptance_follows_the_rate_of_each_place() -> None:
     """Rates .9, .5, .2 over 4,000 rows: A_1, A_2, A_3 are .9, .45, .09, each within its binomial range."""
     model = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY)
     rows = 4_000
-    found = run(
-        model,
-        GivenDrafter([[1, 2, 3]]),
-        DRAWN,
-        prompts=[[1]] * rows,
-        new=5,
-        forced_rates=[0.9, 0.5, 0.2],
-    )
+    given = GivenDrafter([[1, 2, 3]])
+    found = run(model, given, DRAWN, prompts=[[1]] * rows, new=5, forced_rates=[0.9, 0.5, 0.2])
     accepted = np.array([row.accepted for row in found.rows if row.round == 0])
     for drafts, chance in ((1, 0.9), (2, 0.45), (3, 0.09)):
         low, high = binom.interval(1 - 1e-6, rows, chance)
@@ -198,13 +173,26 @@ def test_forced_acceptance_follows_the_rate_of_each_place() -> None:
 
 def test_a_lookup_without_a_match_decodes_plainly_for_that_round() -> None:
     script = [3, 4, 5, 3, 4, 5, 3, 4, 5, 3]
-    target = scripted(text_of(script, 2, VOCABULARY), vocabulary=VOCABULARY)
-    found = run(target, NgramDrafter(), gamma=3, new=10)
+    found = run(writes(script), NgramDrafter(), new=10)
     assert found.texts[0].tokens == tuple(script)
-    assert [(row.drafted, row.match_length, row.accepted, row.emitted) for row in found.rows] == [
-        (0, 0, 0, 1),
-        (0, 0, 0, 1),
-        (0, 0, 0, 1),
-        (3, 1, 3, 4),
-        (1, 3, 1, 2),
-    ]
+    counts = [(row.drafted, row.match_length, row.accepted, row.emitted) for row in found.rows]
+    assert counts == [(0, 0, 0, 1)] * 3 + [(3, 1, 3, 4), (1, 3, 1, 2)]
+
+
+NAN, INF = torch.nan, torch.inf
+TEXTS = [written((2, 3, 4), 5), written((2, 3, 4), 7)]
+
+
+def test_a_token_without_mass_is_no_fault_and_all_without_is_one() -> None:
+    logits = torch.tensor([[1.0, 2.0], [-INF, 0.0], [NAN, 0.0], [0.0, INF], [-INF, -INF]])
+    assert broken_logits(logits).tolist() == [False, False, True, True, True]
+
+
+def test_the_first_text_is_named_at_its_first_broken_place() -> None:
+    broken = torch.zeros(2, 4, dtype=torch.bool)
+    refuse_places("pair 'x' draft", TEXTS, broken, 8)
+    broken[1, 2:] = True
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        refuse_places("pair 'x' draft", TEXTS, broken, 8)
+    assert (caught.value.model, caught.value.prompt, caught.value.position) == ("pair 'x' draft", 7, 11)
+    assert str(caught.value).startswith("pair 'x' draft: prompt 7: the logits of token 11 of its text are NaN or inf")

@@ -14,9 +14,7 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter, confidence
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.decoding.sampling import Draws
 from specgauge.bench.models.pair import LoadedModel, first_layers
@@ -24,6 +22,8 @@ from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
+from tests.bench import decoded
+from tests.bench.decoded import DRAWN, GREEDY, batch_of, decoder_of, plain
 from tests.bench.decoding.test_decoder_distribution import (
     CAUGHT,
     DRAFT,
@@ -35,47 +35,15 @@ from tests.bench.decoding.test_decoder_distribution import (
     network,
     p_value,
 )
-from tests.bench.decoding.test_drafters import Watcher
-from tests.bench.scripted import FAR, always, scripted, spread, text_of
+from tests.bench.scripted import FAR, Trace, always, scripted, spread, text_of
 
-GREEDY = SamplingSettings(temperature=0.0)
-DRAWN = SamplingSettings()
 SCRIPT = [3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 1, 4, 2, 6, 0]
 
 
-class Trace:
-    """Goes on while `until` says so; notes everything it is asked and told."""
-
-    reads_signals = True
-
-    def __init__(self, gamma: int, until: Callable[[int], bool] = lambda _: True) -> None:
-        self.gamma, self.until = gamma, until
-        self.asked: list[tuple[int, list[float], list[float]]] = []
-        self.told: list[tuple[list[int], list[int]]] = []
-
-    def begin(self) -> Trace:
-        return self
-
-    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
-        self.asked.append((depth, list(top_probs), list(entropies_nats)))
-        return self.until(depth)
-
-    def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        self.told.append((list(drafted), list(accepted)))
-
-
 def decode(
-    target: LoadedModel,
-    drafter: Drafter,
-    policy: GammaPolicy,
-    *,
-    prompts: Sequence[Sequence[int]] = ([0, 1],),
-    new: int = 9,
-    settings: SamplingSettings = GREEDY,
-    **options: Any,
+    target: LoadedModel, draft: Drafter | LoadedModel, policy: GammaPolicy, *, prompts: Any = ([0, 1],), **options: Any
 ) -> Decoded:
-    decoder = SpeculativeDecoder(target, drafter, settings, seed=3, **options)
-    return decoder.run(prompts, gamma=policy, max_new_tokens=new, prompt_numbers=range(len(prompts)))
+    return decoded.decode(target, draft, prompts=prompts, gamma=policy, **{"new": 9, "seed": 3, **options})
 
 
 def writer(**options: Any) -> LoadedModel:
@@ -84,9 +52,9 @@ def writer(**options: Any) -> LoadedModel:
 
 def test_a_policy_that_stops_at_two_drafts_exactly_two() -> None:
     """A perfect draft; 9 tokens: the first, 2 + 1, 2 + 1, 1 + 1 where two are left before the limit."""
-    policy, draft = Trace(5, lambda depth: depth < 2), writer()
+    policy, draft = Trace(5, until=lambda depth: depth < 2), writer()
     network_: Any = draft.model
-    found = decode(writer(), ModelDrafter(draft, GREEDY), policy)
+    found = decode(writer(), draft, policy)
     assert found.texts[0].tokens == tuple(SCRIPT[:9])
     told = [(row.gamma_asked, row.gamma, row.gamma_limit, row.drafted, row.accepted) for row in found.rows]
     assert told == [(2, 2, "asked", 2, 2), (2, 2, "asked", 2, 2), (5, 1, "tokens_left", 1, 1)]
@@ -100,12 +68,8 @@ def test_the_signals_asked_about_are_those_recorded() -> None:
     """Nobody is asked after the last draft that may be made, so that its signals are not read."""
     probs = (0.625, 0.25, 0.125)
     policy = Trace(3)
-    found = decode(
-        scripted(spread(0.5, 0.25, 0.25), vocabulary=3),
-        ModelDrafter(scripted(spread(*probs), vocabulary=3), DRAWN),
-        policy,
-        settings=DRAWN,
-    )
+    target, draft = (scripted(spread(*row), vocabulary=3) for row in ((0.5, 0.25, 0.25), probs))
+    found = decode(target, draft, policy, settings=DRAWN)
     entropy = -sum(p * math.log(p) for p in probs)
     assert all(tops == pytest.approx([0.625]) and h == pytest.approx([entropy]) for _, tops, h in policy.asked)
     asked = iter(policy.asked)
@@ -115,11 +79,8 @@ def test_the_signals_asked_about_are_those_recorded() -> None:
         assert row.top_probs == tuple(tops[0] for _, tops, _ in in_order)
         assert row.entropies_nats == tuple(entropies[0] for _, _, entropies in in_order)
     assert next(asked, None) is None
-
-
-def test_signals_that_are_kept_are_kept_of_every_step() -> None:
-    found = decode(writer(), ModelDrafter(writer(), GREEDY, signals=True), Trace(3))
-    assert [len(row.top_probs) for row in found.rows] == [row.drafted for row in found.rows] == [3, 3]
+    kept = decode(writer(), ModelDrafter(writer(), GREEDY, signals=True), Trace(3))
+    assert [len(row.top_probs) for row in kept.rows] == [row.drafted for row in kept.rows] == [3, 3]
 
 
 def test_a_row_near_its_limit_is_asked_about_as_nan_and_one_that_ended_not_at_all() -> None:
@@ -128,21 +89,18 @@ def test_a_row_near_its_limit_is_asked_about_as_nan_and_one_that_ended_not_at_al
     The target's third token ends a row: the longer prompt meets it in the second round.
     """
     prompts = [[0] * 8, [0] * 11]
-    target = scripted(text_of([1] * 20, 1, 4), vocabulary=4, max_context=64)
-    draft = scripted(text_of([1] * 20, 1, 4), vocabulary=4, max_context=12)
-    policy = Trace(4, lambda depth: depth < 3)
-    found = decode(target, ModelDrafter(draft, GREEDY), policy, prompts=prompts, new=8)
+    target, draft = (scripted(always([0, 9, 0]), vocabulary=3, max_context=limit) for limit in (64, 12))
+    policy = Trace(4, until=lambda depth: depth < 3)
+    found = decode(target, draft, policy, prompts=prompts, new=8)
     first = [row for row in found.rows if row.round == 0]
-    assert [(row.gamma_asked, row.gamma, row.gamma_limit, row.drafted) for row in first] == [
-        (3, 3, "asked", 3), (3, 1, "draft_context", 1),
-    ]  # fmt: skip
-    assert [(depth, np.isnan(tops).tolist(), np.isnan(h).tolist()) for depth, tops, h in policy.asked[:3]] == [
-        (1, [False, True], [False, True]), (2, [False, True], [False, True]), (3, [False, True], [False, True]),
-    ]  # fmt: skip
+    limits = [(row.gamma_asked, row.gamma, row.gamma_limit, row.drafted) for row in first]
+    assert limits == [(3, 3, "asked", 3), (3, 1, "draft_context", 1)]
+    shown = [(depth, np.isnan([tops, h]).tolist()) for depth, tops, h in policy.asked[:3]]
+    assert shown == [(depth, [[False, True]] * 2) for depth in (1, 2, 3)]
     assert policy.told[0] == ([3, 1], [3, 1])
     ends = scripted(text_of([1] * 9 + [2, 3], 1, 4), vocabulary=4, max_context=64, eos=[3])
     policy = Trace(2)
-    found = decode(ends, ModelDrafter(ends, GREEDY), policy, prompts=[[0] * 5, [0] * 9], new=8)
+    found = decode(ends, ends, policy, prompts=[[0] * 5, [0] * 9], new=8)
     rows = [len([row for row in found.rows if row.round == number]) for number in range(len(found.times))]
     assert rows == [2, 1]
     assert [len(tops) for _, tops, _ in policy.asked] == rows
@@ -151,12 +109,11 @@ def test_a_row_near_its_limit_is_asked_about_as_nan_and_one_that_ended_not_at_al
 
 def test_lookups_show_how_much_agreed_before_each_draft() -> None:
     """A text that repeats itself: 3 tokens match, then 4 and 5; what is not wanted is not verified."""
-    target, policy = scripted(always([0, 9, 0]), vocabulary=3), Trace(4, lambda depth: depth < 3)
+    target, policy = scripted(always([0, 9, 0]), vocabulary=3), Trace(4, until=lambda depth: depth < 3)
     found = decode(target, NgramDrafter(), policy, prompts=[[1, 1, 1, 1]], new=10)
     assert found.texts[0].tokens == (1,) * 10
-    assert [(row.gamma_asked, row.gamma, row.drafted, row.accepted) for row in found.rows] == [
-        (3, 3, 3, 3), (3, 3, 3, 3), (4, 0, 0, 0),
-    ]  # fmt: skip
+    counts = [(row.gamma_asked, row.gamma, row.drafted, row.accepted) for row in found.rows]
+    assert counts == [(3, 3, 3, 3), (3, 3, 3, 3), (4, 0, 0, 0)]
     shown = [(1, [3 / 4], [0.0]), (2, [4 / 5], [0.0]), (3, [5 / 6], [0.0])]
     assert policy.asked == shown * 2
     assert [row.top_probs for row in found.rows] == [(3 / 4, 4 / 5, 5 / 6)] * 2 + [()]
@@ -190,25 +147,17 @@ def test_rows_without_a_match_are_not_asked_about() -> None:
 
 
 def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[..., LoadedModel]) -> None:
-    target, policy = tiny_model(scale=0.4), Trace(6, lambda depth: depth < 2)
-    found = decode(target, ModelDrafter(first_layers(target, 1), GREEDY), policy, prompts=[[1, 2, 3]], new=12)
-    assert found.texts == generate_plain(target, [[1, 2, 3]], GREEDY, max_new_tokens=12, seed=0, prompt_numbers=[0])
+    target, policy = tiny_model(scale=0.4), Trace(6, until=lambda depth: depth < 2)
+    found = decode(target, first_layers(target, 1), policy, prompts=[[1, 2, 3]], new=12)
+    assert found.texts == plain(target, prompts=[[1, 2, 3]], new=12)
     assert [row.gamma for row in found.rows] == [row.drafted for row in found.rows]
     assert {row.gamma_asked for row in found.rows if row.gamma_limit == "asked"} == {2}
     assert all(0 < top <= 1 for _, (top,), _ in policy.asked)
 
 
 def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:
-    class Alternating(Trace):
-        @property
-        def gamma(self) -> int:
-            return 2 * (len(self.told) % 2)
-
-        @gamma.setter
-        def gamma(self, value: int) -> None: ...
-
-    policy = Alternating(0)
-    found = decode(writer(), ModelDrafter(writer(), GREEDY), policy, new=9)
+    policy = Trace(0, 2)
+    found = decode(writer(), writer(), policy)
     assert found.texts[0].tokens == tuple(SCRIPT[:9])
     assert [(row.gamma_asked, row.gamma, row.drafted) for row in found.rows] == [(0, 0, 0), (2, 2, 2)] * 2
     assert policy.told == [([0], [0]), ([2], [2])] * 2
@@ -216,19 +165,19 @@ def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:
 
 def test_the_heuristic_grows_to_its_cap_and_the_next_call_starts_anew() -> None:
     target = scripted(always([0, 9, 0]), vocabulary=3)
-    decoder = SpeculativeDecoder(target, ModelDrafter(target, GREEDY), GREEDY, seed=0)
+    decoder = decoder_of(target, target)
     for _ in range(2):
-        found = decoder.run([[1]], gamma=HeuristicPolicy(), max_new_tokens=112, prompt_numbers=[0])
+        found = decoder.run(batch_of([[1]], 112), gamma=HeuristicPolicy())
         assert [row.gamma_asked for row in found.rows] == [5, 7, 9, 11, 13, 15, 16, 16, 16]
         assert [row.drafted for row in found.rows[:8]] == [5, 7, 9, 11, 13, 15, 16, 16]
         assert (found.rows[8].gamma, found.rows[8].gamma_limit) == (10, "tokens_left")
 
 
 def test_what_is_learnt_while_drafting_is_forgotten_in_the_next_call() -> None:
-    pair = scripted(spread(0.5, 0.25, 0.25), vocabulary=3), scripted(spread(0.3, 0.4, 0.3), vocabulary=3)
-    decoder = SpeculativeDecoder(pair[0], ModelDrafter(pair[1], DRAWN), DRAWN, seed=0)
+    target, draft = (scripted(spread(*row), vocabulary=3) for row in ((0.5, 0.25, 0.25), (0.3, 0.4, 0.3)))
+    decoder = decoder_of(target, draft, DRAWN)
     policy = AdaEdlPolicy(cap=5, start=0.53)
-    one, two = (decoder.run([[1]], gamma=policy, max_new_tokens=40, prompt_numbers=[0]) for _ in range(2))
+    one, two = (decoder.run(batch_of([[1]], 40), gamma=policy) for _ in range(2))
     assert one.rows == two.rows
     assert len({row.gamma_asked for row in one.rows}) > 1
 
@@ -243,7 +192,7 @@ def test_signals_are_read_for_policies_that_read_them_and_for_nobody_else(monkey
     monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", counted)
     drafter = ModelDrafter(writer(), GREEDY)
     decode(writer(), drafter, HeuristicPolicy(start=3, cap=4))
-    decode(writer(), drafter, Watcher([3], drafter, [drafter.cache]))
+    decode(writer(), drafter, Trace(3, reads_signals=False))
     assert next(calls) == 0
     decode(writer(), drafter, Trace(3))
     assert next(calls) - 1 == 2 + 2  # two rounds of three drafts
@@ -253,11 +202,11 @@ def written(
     target: LoadedModel, draft: LoadedModel, policy: GammaPolicy, settings: SamplingSettings, *, rows: int, calls: int
 ) -> tuple[list[tuple[int, ...]], Counter[int]]:
     """Texts of six tokens, and how often the policy went how far."""
-    decoder = SpeculativeDecoder(target, ModelDrafter(draft, settings), settings, seed=11)
+    decoder = decoder_of(target, draft, settings, seed=11)
     texts, asked = [], Counter[int]()
     for call in range(calls):
         numbers = range(call * rows, (call + 1) * rows)
-        found = decoder.run([PROMPT] * rows, gamma=policy, max_new_tokens=6, prompt_numbers=numbers)
+        found = decoder.run(batch_of([PROMPT] * rows, 6, numbers), gamma=policy)
         texts += [text.tokens for text in found.texts]
         asked.update({row.round: row.gamma_asked for row in found.rows if row.gamma_limit == "asked"}.values())
     return texts, asked

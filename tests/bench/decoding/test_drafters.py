@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel
 
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.cache.cache import RowCache, forward, new_cache
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter, NgramDrafter, confidence
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.models.pair import LoadedModel, first_layers
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.conftest import exact, loaded
-
-Make = Callable[..., LoadedModel]
-GREEDY = SamplingSettings(temperature=0.0)
-DRAWN = SamplingSettings()
-PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
+from tests.bench.decoded import GREEDY, PROMPTS, Make, decode, plain
+from tests.bench.decoding.test_decoder_families import FAMILIES, network
+from tests.bench.scripted import Trace
 
 
-class Watcher:
+class Watcher(Trace):
     """A policy that notes how many tokens both caches hold after every round."""
 
-    reads_signals = False
-
     def __init__(self, gammas: Sequence[int], drafter: ModelDrafter, caches: list[RowCache]) -> None:
-        self.gammas, self.drafter, self.caches = gammas, drafter, caches
+        super().__init__(*gammas, reads_signals=False)
+        self.drafter, self.caches = drafter, caches
         self.lengths: list[tuple[list[int], list[int]]] = []
 
-    @property
-    def gamma(self) -> int:
-        return self.gammas[len(self.lengths) % len(self.gammas)]
-
-    def begin(self) -> Watcher:
-        return self
-
-    def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
-        return depth < self.gamma
-
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        super().observe(drafted, accepted)
         self.lengths.append((list(self.caches[0].lengths), list(self.drafter.cache.lengths)))
 
 
@@ -69,11 +54,8 @@ def test_caches_hold_the_committed_tokens(
     target, draft = tiny_model(scale=0.4), tiny_model(seed=draft_seed, scale=0.4)
     drafter = ModelDrafter(draft, GREEDY)
     watcher = Watcher(gammas, drafter, caches)
-    numbers = range(len(prompts))
-    found = SpeculativeDecoder(target, drafter, GREEDY, seed=0).run(
-        prompts, gamma=watcher, max_new_tokens=18, prompt_numbers=numbers
-    )
-    assert found.texts == generate_plain(target, prompts, GREEDY, max_new_tokens=18, seed=0, prompt_numbers=numbers)
+    found = decode(target, drafter, prompts=prompts, gamma=watcher, new=18)
+    assert found.texts == plain(target, prompts=prompts, new=18)
     for row in found.rows:
         of_target, of_draft = (lengths[row.prompt] for lengths in watcher.lengths[row.round])
         committed = row.context + 1 + row.emitted
@@ -90,8 +72,7 @@ def test_signals_are_the_drafts_own_confidence(tiny_model: Make) -> None:
     drafter.start([[1, 2, 3]], 8)
     proposal = drafter.propose([[1, 2, 3]], [3], torch.full((1, 3), 0.5, dtype=torch.float64))
     text = [1, 2, 3, *proposal.tokens[0].tolist()]
-    network: Any = draft.model
-    logits = network(torch.tensor([text[:-1]]), use_cache=False).logits[0, 2:]
+    logits = draft.model(torch.tensor([text[:-1]]), use_cache=False).logits[0, 2:]
     tops, entropies = confidence(logits)
     assert proposal.top_probs is not None
     assert proposal.entropies_nats is not None
@@ -135,12 +116,6 @@ def test_the_lookup_finds_what_a_scan_finds_as_the_text_grows(
         assert drafter.rows[0].lookup(tokens[:end], gamma) == scanned(tokens[:end], gamma, longest, 1)
 
 
-def test_a_lookup_copies_on_past_the_end_of_the_text() -> None:
-    drafter = NgramDrafter()
-    drafter.start([[7, 1, 2, 7]], 8)
-    assert drafter.rows[0].lookup([7, 1, 2, 7], 5) == ([1, 2, 7, 1, 2], 1)
-
-
 def test_a_lookup_of_many_tokens_costs_what_was_added() -> None:
     """4,000 rounds over a growing text index every place once."""
     text = list(range(4_000))
@@ -157,58 +132,30 @@ def test_sizes_that_do_not_fit_are_refused(longest: int, shortest: int) -> None:
         NgramDrafter(longest=longest, shortest=shortest)
 
 
-def gemma3() -> Any:
-    return Gemma3ForCausalLM(
-        Gemma3TextConfig(
-            vocab_size=30,
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=3,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=8,
-            max_position_embeddings=64,
-            sliding_window=4,
-            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=None,
-        )
-    )
-
-
-def gpt2() -> Any:
-    return GPT2LMHeadModel(
-        GPT2Config(vocab_size=30, n_embd=16, n_layer=3, n_head=2, n_positions=64, bos_token_id=None, eos_token_id=None)
-    )
-
-
-@pytest.mark.parametrize("family", [gemma3, gpt2])
-@pytest.mark.parametrize("layers", [1, 2])
-def test_the_first_layers_share_every_weight_and_compute_what_they_say(family: Any, layers: int) -> None:
-    torch.manual_seed(3)
-    network = exact(family())
-    target = loaded(network, vocabulary=30, max_context=64, name="t")
-    cut = first_layers(target, layers)
-    assert cut.name == f"t (first {layers} layers)"
-    own = {parameter.data_ptr() for parameter in network.parameters()}
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_first_layers_share_every_weight_and_compute_what_they_say(family: str) -> None:
+    target = network(family, 3)
+    whole: Any = target.model
+    cut = first_layers(target, 1)
+    assert cut.name == f"{family} (first 1 layers)"
+    own = {parameter.data_ptr() for parameter in whole.parameters()}
     assert {parameter.data_ptr() for parameter in cut.model.parameters()} < own
-    assert cut.model.config.num_hidden_layers == layers
-    assert network.config.num_hidden_layers == 3
-    ids = torch.randint(0, 30, (2, 9), generator=torch.Generator().manual_seed(1))
-    cache = new_cache(cut.model, batch_size=2, tokens=9)
-    found = forward(cut.model, cache, ids)
-    inner = network.transformer if family is gpt2 else network.model
-    norm = inner.ln_f if family is gpt2 else inner.norm
+    assert (cut.model.config.num_hidden_layers, whole.config.num_hidden_layers) == (1, 2)
+    ids = torch.randint(0, 40, (2, 9), generator=torch.Generator().manual_seed(1))
+    found = forward(cut.model, new_cache(cut.model, batch_size=2, tokens=9), ids)
+    inner = whole.transformer if family == "gpt2" else whole.model
+    blocks, norm = (inner.h, inner.ln_f) if family == "gpt2" else (inner.layers, inner.norm)
     states: list[torch.Tensor] = []
-    blocks = inner.h if family is gpt2 else inner.layers
-    hook = blocks[layers - 1].register_forward_hook(
+    hook = blocks[0].register_forward_hook(
         lambda _module, _inputs, output: states.append(output[0] if isinstance(output, tuple) else output)
     )
-    network.set_attn_implementation("eager")
-    network(ids, use_cache=False)
+    whole.set_attn_implementation("eager")
+    whole(ids, use_cache=False)
     hook.remove()
-    torch.testing.assert_close(found, network.lm_head(norm(states[-1])), rtol=0, atol=2e-6)
+    whole.set_attn_implementation(ATTENTION_NAMES["sdpa"])
+    expected = whole.lm_head(norm(states[-1]))
+    cap = getattr(whole.config, "final_logit_softcapping", None)
+    torch.testing.assert_close(found, expected if cap is None else cap * torch.tanh(expected / cap), rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("layers", [0, 2, 5])

@@ -1,91 +1,58 @@
-"""Plain decoding: each row as if alone, ends where it should, and the greedy text transformers writes."""
+"""Plain decoding: each row as if alone, where texts end, and whose round is next where decodings are interleaved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from specgauge.bench.decoding.plain import decode_plain, first_logits, generate_plain, plain_steps
+from specgauge.bench.decoding.plain import (
+    Interleavable,
+    decode_plain,
+    first_logits,
+    interleave,
+    plain_steps,
+    uninterrupted,
+)
 from specgauge.bench.decoding.records import NonFiniteLogitsError
-from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import DRAWN, FILTERED, GREEDY, PROMPTS, Make, batch_of, plain
 from tests.bench.scripted import broken_at, scripted, text_of
 
-PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 1, 2, 3], [5] * 17]
-GREEDY = SamplingSettings(temperature=0.0)
-SAMPLED = SamplingSettings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
 
-
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED, SamplingSettings()])
+@pytest.mark.parametrize("settings", [GREEDY, FILTERED, DRAWN])
 @pytest.mark.parametrize("eos", [(), (4,)])
 def test_every_row_equals_its_own_batch_of_one(
-    tiny_model: Callable[..., LoadedModel], settings: SamplingSettings, eos: tuple[int, ...]
+    tiny_model: Make, settings: SamplingSettings, eos: tuple[int, ...]
 ) -> None:
     model = tiny_model(eos=eos)
-    together = generate_plain(model, PROMPTS, settings, max_new_tokens=20, seed=7, prompt_numbers=[3, 4, 9])
+    together = plain(model, settings, new=20, seed=7, numbers=[3, 4, 9])
     for text, prompt, number in zip(together, PROMPTS, [3, 4, 9], strict=True):
-        (alone,) = generate_plain(model, [prompt], settings, max_new_tokens=20, seed=7, prompt_numbers=[number])
-        assert alone == text
+        assert plain(model, settings, [prompt], new=20, seed=7, numbers=[number]) == [text]
 
 
-def test_an_end_token_is_emitted_and_nothing_after_it(tiny_model: Callable[..., LoadedModel]) -> None:
-    free = tiny_model(seed=3)
-    (text,) = generate_plain(free, [[1, 2]], SamplingSettings(), max_new_tokens=30, seed=1, prompt_numbers=[0])
+def test_an_end_token_is_emitted_and_nothing_after_it(tiny_model: Make) -> None:
+    (text,) = plain(tiny_model(seed=3), DRAWN, [[1, 2]], new=30, seed=1)
     end = text.tokens[4]
     first = text.tokens.index(end)
-    ending = tiny_model(seed=3, eos=(end,))
-    (short,) = generate_plain(ending, [[1, 2]], SamplingSettings(), max_new_tokens=30, seed=1, prompt_numbers=[0])
+    (short,) = plain(tiny_model(seed=3, eos=(end,)), DRAWN, [[1, 2]], new=30, seed=1)
     assert short.tokens == text.tokens[: first + 1]
     assert short.end_reason == "eos"
 
 
-def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Make) -> None:
     model = tiny_model(scale=0.1)
 
     def text(number: int, repetition: int, seed: int) -> tuple[int, ...]:
-        return generate_plain(
-            model,
-            [[1, 2]],
-            SamplingSettings(),
-            max_new_tokens=24,
-            seed=seed,
-            prompt_numbers=[number],
-            repetition=repetition,
-        )[0].tokens
+        return plain(model, DRAWN, [[1, 2]], new=24, seed=seed, numbers=[number], repetition=repetition)[0].tokens
 
     assert len({text(0, 0, 0), text(1, 0, 0), text(0, 1, 0), text(0, 0, 1)}) == 4
     assert text(0, 0, 0) == text(0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "new", "words"),
-    [([], 4, "prompt 5 has no token"), ([1] * 250, 10, "prompt 5 has 250 tokens and 10 more .* takes 256")],
-)
-def test_prompts_without_room_are_refused(
-    tiny_model: Callable[..., LoadedModel], prompt: list[int], new: int, words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        generate_plain(tiny_model(), [prompt], GREEDY, max_new_tokens=new, seed=0, prompt_numbers=[5])
-
-
-def test_a_repetition_penalty_sees_the_whole_history(tiny_model: Callable[..., LoadedModel]) -> None:
-    """With an enormous penalty no token comes twice, neither from the prompt nor from the text."""
-    settings = SamplingSettings(temperature=0.0, repetition_penalty=100.0)
-    model = tiny_model(scale=0.05, vocabulary=30)
-    (text,) = generate_plain(model, [[1, 2, 3]], settings, max_new_tokens=10, seed=0, prompt_numbers=[0])
-    assert len({*text.tokens, 1, 2, 3}) == len(text.tokens) + 3
-
-
-def test_an_id_the_target_has_no_row_for_is_refused(tiny_model: Callable[..., LoadedModel]) -> None:
-    with pytest.raises(ValueError, match="prompt 5: expected ids from 0 to 10, got 11"):
-        generate_plain(tiny_model(), [[1, 11, 2]], GREEDY, max_new_tokens=3, seed=0, prompt_numbers=[5])
-
-
-def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) -> None:
     class Ticks(HostClock):
         now_s = 0.0
 
@@ -93,10 +60,9 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable
             self.now_s += 1.0
             return self.now_s
 
-    free = tiny_model()
-    (first, _) = generate_plain(free, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
+    (first, _) = plain(tiny_model(), prompts=[[1, 2], [3]], new=6)
     ending = tiny_model(eos=(first.tokens[2],))
-    found = decode_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1], clock=Ticks())
+    found = decode_plain(ending, batch_of([[1, 2], [3]], 6), GREEDY, seed=0, clock=Ticks())
     lengths = sorted(len(text.tokens) for text in found.texts)
     assert found.prefill_s == 1.0
     assert [step.position for step in found.steps] == list(range(1, lengths[1]))
@@ -104,28 +70,25 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Callable
         2 if step.position < lengths[0] else 1 for step in found.steps
     ]
     assert found.decode_s == lengths[1] - 1
-    assert found.texts == generate_plain(ending, [[1, 2], [3]], GREEDY, max_new_tokens=6, seed=0, prompt_numbers=[0, 1])
+    assert found.texts == plain(ending, prompts=[[1, 2], [3]], new=6)
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings(), SamplingSettings(top_p=0.9, repetition_penalty=1.01)])
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN, SamplingSettings(top_p=0.9, repetition_penalty=1.01)])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", range(9))
 def test_logits_that_are_no_numbers_are_named_before_a_token_is_drawn_from_them(
     place: int, value: float, settings: SamplingSettings
 ) -> None:
     model = scripted(broken_at(place, value), vocabulary=12, name="pair 'x' target")
-    steps = plain_steps(model, [[1, 2]], settings, max_new_tokens=9, seed=0, prompt_numbers=[7])
+    steps = plain_steps(model, batch_of([[1, 2]], 9, [7]), settings, seed=0)
     for _ in range(place):
         next(steps)
     with pytest.raises(NonFiniteLogitsError) as caught:
         next(steps)
-    assert str(caught.value) == (
-        f"pair 'x' target: prompt 7: the logits of token {place} of its text are NaN or infinite; its weights are "
-        "corrupt, or need a wider dtype, such as bfloat16 or float32"
-    )
+    assert (caught.value.model, caught.value.prompt, caught.value.position) == ("pair 'x' target", 7, place)
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings(), SamplingSettings(repetition_penalty=1.01)])
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN, SamplingSettings(repetition_penalty=1.01)])
 def test_only_active_rows_are_checked(settings: SamplingSettings) -> None:
     """Row 0 ends at its second token and moves along over logits that are not numbers; row 1 then meets some."""
 
@@ -139,12 +102,12 @@ def test_only_active_rows_are_checked(settings: SamplingSettings) -> None:
 
     broken_from: int | None = None
     model = scripted(logits_of, vocabulary=12, eos=[0])
-    options: Any = {"max_new_tokens": 6, "seed": 0, "prompt_numbers": [4, 9]}
-    texts = generate_plain(model, [[1, 2], [1, 2]], settings, **options)
+    options: Any = {"prompts": [[1, 2], [1, 2]], "new": 6, "numbers": [4, 9]}
+    texts = plain(model, settings, **options)
     assert [text.tokens for text in texts] == [(3, 0), (3, 4, 5, 6, 7, 8)]
     broken_from = 3
     with pytest.raises(NonFiniteLogitsError, match="scripted: prompt 9: the logits of token 3 of its text"):
-        generate_plain(model, [[1, 2], [1, 2]], settings, **options)
+        plain(model, settings, **options)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +119,7 @@ def test_only_active_rows_are_checked(settings: SamplingSettings) -> None:
         ([[3], [4]], [1]),
     ],
 )
-def test_prompts_of_one_length_are_fed_whole(
-    tiny_model: Callable[..., LoadedModel], prompts: list[list[int]], fed: list[int]
-) -> None:
+def test_prompts_of_one_length_are_fed_whole(tiny_model: Make, prompts: list[list[int]], fed: list[int]) -> None:
     model, widths = tiny_model(), []
     expected = torch.stack([model.model(input_ids=torch.tensor([prompt])).logits[0, -1] for prompt in prompts])
     model.model.register_forward_pre_hook(
@@ -168,3 +129,52 @@ def test_prompts_of_one_length_are_fed_whole(
     torch.testing.assert_close(first_logits(model, cache, prompts, chunk=3), expected)
     assert widths == fed
     assert cache.lengths == [len(prompt) for prompt in prompts]
+
+
+class Told:
+    """Decodings that say when they run and whether they were told of a break."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, float]] = []
+        self.breaks: list[bool] = []
+        self.closed: list[str] = []
+
+    def decoding(self, name: str, steps: list[float], fails: bool = False) -> Interleavable[str]:
+        try:
+            for step in steps:
+                self.log.append((name, step))
+                self.breaks.append((yield step))
+            if fails:
+                raise ValueError(name)
+            return f"{name} done"
+        finally:
+            self.closed.append(name)
+
+
+def test_alone_there_is_no_break() -> None:
+    told = Told()
+    assert uninterrupted(told.decoding)("a", [1.0, 2.0, 3.0]) == "a done"
+    assert told.breaks == [False] * 3
+
+
+def test_the_shortest_text_is_next_the_first_named_where_equal() -> None:
+    told = Told()
+    found = interleave({"plain": told.decoding("plain", [1, 2, 3, 4]), "fast": told.decoding("fast", [1, 4])})
+    assert told.log == [
+        ("plain", 1), ("fast", 1), ("plain", 2), ("fast", 4), ("plain", 3), ("plain", 4)
+    ]  # fmt: skip
+    assert list(found.items()) == [("plain", "plain done"), ("fast", "fast done")]
+    assert all(told.breaks)
+
+
+def test_one_that_ends_at_once_returns_what_it_has() -> None:
+    told = Told()
+    found = interleave({"b": told.decoding("b", []), "a": told.decoding("a", [1.0])})
+    assert list(found.items()) == [("b", "b done"), ("a", "a done")]
+
+
+def test_when_one_fails_all_are_closed() -> None:
+    told = Told()
+    with pytest.raises(ValueError, match="bad"):
+        interleave({"good": told.decoding("good", [1, 5]), "bad": told.decoding("bad", [2], fails=True)})
+    assert sorted(told.closed) == ["bad", "good"]

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.logits_process import TopPLogitsWarper
 
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.decoding.sampling import (
     NO_TOKEN,
+    ROUND_DRAFT,
+    Draws,
     _keep_nucleus,
     _keep_top_p_sorted,
     draw,
@@ -23,7 +26,7 @@ from specgauge.bench.decoding.sampling import (
     seen_tokens,
 )
 from specgauge.bench.end_to_end.baselines import processor_chain
-from specgauge.model.sampling import SamplingSettings, inverse_cdf, processed_probs
+from specgauge.model.sampling import PURPOSES, SamplingSettings, inverse_cdf, processed_probs, uniforms
 
 VOCABULARY = 40
 
@@ -60,12 +63,8 @@ def test_equals_the_numpy_twin(chain: SamplingSettings, seed: int) -> None:
     logits = torch.randn(VOCABULARY, generator=generator, dtype=torch.float64)
     history = torch.randint(0, VOCABULARY, (9,), generator=generator)
     seen = seen_tokens(history[None], torch.ones(1, 9, dtype=torch.bool), VOCABULARY)[0]
-    np.testing.assert_allclose(
-        probabilities(logits, chain, seen).numpy(),
-        processed_probs(logits.numpy(), chain, history.numpy()),
-        rtol=0,
-        atol=1e-12,
-    )
+    expected = processed_probs(logits.numpy(), chain, history.numpy())
+    np.testing.assert_allclose(probabilities(logits, chain, seen).numpy(), expected, rtol=0, atol=1e-12)
 
 
 def test_ties_go_to_the_lowest_index() -> None:
@@ -154,11 +153,6 @@ def test_low_precision_logits_become_float32_probabilities() -> None:
     assert probabilities(torch.zeros(3, dtype=torch.float64), SamplingSettings()).dtype == torch.float64
 
 
-def test_a_penalty_without_history_is_an_error() -> None:
-    with pytest.raises(ValueError, match="repetition_penalty needs the history"):
-        probabilities(torch.zeros(3), SamplingSettings(repetition_penalty=2.0))
-
-
 @pytest.mark.parametrize(("u", "token"), [(0.0, 1), (0.24, 1), (0.25, 3), (0.5, 3), (0.999999, 3)])
 def test_draw_is_the_inverse_cdf_and_never_a_token_without_mass(u: float, token: int) -> None:
     probs = torch.tensor([0.0, 0.25, 0.0, 0.75, 0.0])
@@ -183,3 +177,46 @@ def test_history_leaves_out_padding_and_grows_along_a_block() -> None:
     along = seen_along(seen, torch.tensor([[4, 4], [0, 2]]))
     assert along[0].nonzero().tolist() == [[0, 1], [0, 2], [0, 4], [1, 1], [1, 2], [1, 4]]
     assert along[1].nonzero().tolist() == [[0, 0], [0, 3], [1, 0], [1, 2], [1, 3]]
+
+
+CPU = torch.device("cpu")
+
+
+def draws(prompts: list[int], round_drafts: int | None = None) -> Draws:
+    purposes = ["accept", "draft"]
+    batch = PromptBatch(prompts=[], numbers=prompts, max_new_tokens=8, repetition=2)
+    return Draws(purposes, batch, seed=1, device=CPU, round_drafts=round_drafts)
+
+
+def test_a_uniform_is_that_of_its_place() -> None:
+    """Beyond the text the last one repeats."""
+    found = draws([3, 5])
+    found.move([1, 6], 3)
+    places = np.array([[1, 2, 3], [6, 7, 7]])
+    for purpose in ("accept", "draft"):
+        wanted = uniforms(1, np.array([[3], [5]]), 2, places, PURPOSES[purpose])
+        np.testing.assert_array_equal(found.at(purpose, 3).numpy(), wanted)
+
+
+@pytest.mark.parametrize("known", [0, 2, 4])
+def test_drafts_of_a_round_have_their_own_as_many_as_it_takes(known: int) -> None:
+    found = draws([3, 5], known)
+    for positions in ([0, 2], [1, 2]):
+        found.move(positions, 4)
+        wanted = uniforms(1, np.array([[3], [5]]), 2, np.array(positions)[:, None], ROUND_DRAFT + np.arange(3))
+        np.testing.assert_array_equal(found.at("draft", 3).numpy(), wanted)
+        np.testing.assert_array_equal(found.at("draft", 1).numpy(), wanted[:, :1])
+    found.move([0, 0], 8)
+    rounds = [found.at("draft", 7)[0]]
+    for start in range(1, 8):
+        found.move([start, 0], 8)
+        rounds.append(found.at("draft", 7)[0])
+    assert torch.stack(rounds).unique().numel() == 8 * 7
+
+
+def test_a_row_draws_the_same_alone_and_in_a_batch() -> None:
+    alone, together = draws([5], 3), draws([3, 5, 9], 3)
+    alone.move([4], 3)
+    together.move([0, 4, 7], 3)
+    for purpose in ("accept", "draft"):
+        assert together.at(purpose, 2)[1].tolist() == alone.at(purpose, 2)[0].tolist()

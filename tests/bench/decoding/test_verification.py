@@ -112,16 +112,41 @@ def test_the_enumerated_output_is_distributed_as_the_target(
     np.testing.assert_allclose(chances, target, atol=ROUNDING)
 
 
-def test_a_token_without_target_mass_is_always_rejected() -> None:
-    accepted, _ = accept_one(np.array([1.0, 0.0]), np.array([0.5, 0.5]), False, [1, 1], [0.0, BELOW_ONE])
-    assert accepted == [False, False]
-
-
-def test_equal_distributions_reject_nothing() -> None:
-    chances = np.array([0.1, 0.2, 0.7])
-    accepted, masses = accept_one(chances, chances, False, [0, 1, 2], [BELOW_ONE] * 3)
-    assert accepted == [True] * 3
-    np.testing.assert_array_equal(masses, np.stack([chances] * 3))
+@pytest.mark.parametrize(
+    ("target", "draft", "is_certain", "tests", "residual"),
+    [
+        ([1.0, 0.0], [0.5, 0.5], False, [(1, 0.0, False), (1, BELOW_ONE, False)], [0.5, 0.0]),
+        ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7], False, [(token, BELOW_ONE, True) for token in range(3)], [0.1, 0.2, 0.7]),
+        ([0.6, 0.4], [1.0, 0.0], True, [(0, 0.6 - 1e-12, True), (0, 0.6 + 1e-12, False)], [0.0, 0.4]),
+        (
+            [0.4, 0.6, 0.0, 0.0],
+            [0.625, 0.375, 0.0, 0.0],  # top-k 2 has been applied to both
+            False,
+            [(1, BELOW_ONE, True), (0, 0.64 - 1e-12, True), (0, 0.64 + 1e-12, False)],
+            [0.0, 0.6 - 0.375, 0.0, 0.0],
+        ),
+        (
+            [0.2, 0.4, 0.4],
+            [0.1, 0.1, 0.8],
+            False,
+            [(0, BELOW_ONE, True), (1, BELOW_ONE, True), (2, 0.5 - 1e-12, True), (2, 0.5 + 1e-12, False)],
+            [0.2 - 0.1, 0.4 - 0.1, 0.0],
+        ),
+    ],
+    ids=["no target mass", "equal", "greedy draft", "one chain", "three tokens"],
+)
+def test_examples_by_hand(
+    target: list[float],
+    draft: list[float],
+    is_certain: bool,
+    tests: list[tuple[int, float, bool]],
+    residual: list[float],
+) -> None:
+    """(token, uniform, accepted) of each row, and what the last row's replacement or bonus is drawn from."""
+    tokens, uniforms, expected = (list(column) for column in zip(*tests, strict=True))
+    accepted, masses = accept_one(np.array(target), np.array(draft), is_certain, tokens, uniforms)
+    assert accepted == expected
+    np.testing.assert_array_equal(masses[-1], residual)
 
 
 def test_rounding_that_leaves_no_residual_falls_back_on_the_target() -> None:
@@ -131,24 +156,6 @@ def test_rounding_that_leaves_no_residual_falls_back_on_the_target() -> None:
     accepted, masses = accept_one(target, draft, False, [0], [BELOW_ONE])
     assert accepted == [False]
     np.testing.assert_array_equal(masses[0], target)
-
-
-def test_a_greedy_draft_is_one_hot() -> None:
-    """target (.6, .4), draft softmax (.8, .2), the drafter takes its argmax: accepted with .6, replaced by token 1."""
-    target, certain = np.array([0.6, 0.4]), np.array([1.0, 0.0])
-    accepted, masses = accept_one(target, certain, True, [0, 0], [0.6 - 1e-12, 0.6 + 1e-12])
-    assert accepted == [True, False]
-    np.testing.assert_array_equal(masses[1], [0.0, 0.4])
-
-
-def test_both_distributions_come_out_of_one_chain() -> None:
-    """target (.4, .6, 0, 0), drawn from (.625, .375, 0, 0) after top-k 2: the output is the target's."""
-    target, proposals = np.array([0.4, 0.6, 0.0, 0.0]), np.array([0.625, 0.375, 0.0, 0.0])
-    accepted, masses = accept_one(target, proposals, False, [0, 0, 1], [0.64 - 1e-12, 0.64 + 1e-12, BELOW_ONE])
-    assert accepted == [True, False, True]
-    np.testing.assert_allclose(masses[1], [0.0, 0.225, 0.0, 0.0], atol=1e-15)
-    chances = proposals * [0.64, 1.0, 0.0, 0.0] + proposals[0] * 0.36 * np.array([0.0, 1.0, 0.0, 0.0])
-    np.testing.assert_allclose(chances, target, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -170,14 +177,6 @@ def test_a_large_vocabulary_puts_no_floor_under_the_residual(
     assert (accepted.tolist(), following.tolist()) == ([0], [1])
 
 
-def test_the_three_token_example() -> None:
-    """draft (.1, .1, .8), target (.2, .4, .4): the residual is (.25, .75, 0), without the third token."""
-    target, draft = np.array([0.2, 0.4, 0.4]), np.array([0.1, 0.1, 0.8])
-    accepted, masses = accept_one(target, draft, False, [0, 1, 2, 2], [BELOW_ONE, BELOW_ONE, 0.5 - 1e-12, 0.5 + 1e-12])
-    assert accepted == [True, True, True, False]
-    np.testing.assert_allclose(masses[3] / masses[3].sum(), [0.25, 0.75, 0.0], atol=1e-15)
-
-
 def test_rows_stop_at_their_own_number_of_drafts() -> None:
     """Of three drafts that would all pass, a row that has 0, 1, 2 or 3 accepts as many, and its bonus follows."""
     target = torch.eye(4, dtype=torch.float64)[None].repeat(4, 1, 1)
@@ -185,11 +184,10 @@ def test_rows_stop_at_their_own_number_of_drafts() -> None:
     drafted = torch.tensor([0, 1, 2, 3])
     halves = torch.full((4, 4), 0.5, dtype=torch.float64)
     for probs in (None, torch.nn.functional.one_hot(drafts, 4).double()):
-        accepted, following = accept_by_ratio(drafts, probs, target, drafted, halves[:, :3], halves)
-        assert accepted.tolist() == [0, 1, 2, 3]
-        assert following.tolist() == [0, 1, 2, 3]
-    accepted, following = accept_by_match(drafts, torch.tensor([[0, 1, 2, 3]] * 4), drafted)
-    assert (accepted.tolist(), following.tolist()) == ([0, 1, 2, 3], [0, 1, 2, 3])
+        found = accept_by_ratio(drafts, probs, target, drafted, halves[:, :3], halves)
+        assert [column.tolist() for column in found] == [[0, 1, 2, 3]] * 2
+    found = accept_by_match(drafts, torch.tensor([[0, 1, 2, 3]] * 4), drafted)
+    assert [column.tolist() for column in found] == [[0, 1, 2, 3]] * 2
 
 
 def test_a_rejection_cuts_off_what_follows() -> None:

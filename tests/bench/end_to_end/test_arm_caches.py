@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from specgauge.bench.cache.cache import RowLayer, forward
 from specgauge.bench.end_to_end import arm_runs as arm_caches
 from specgauge.bench.end_to_end.arm_runs import cache_bytes, caches_fit, free_bytes, weight_bytes
-from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.models.pair import LoadedPair
+from tests.bench.decoded import Make
 
 
-def test_bytes_are_those_of_a_cache_that_was_written(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_bytes_are_those_of_a_cache_that_was_written(tiny_model: Make) -> None:
     model = tiny_model()
     cache = model.new_cache(batch_size=3, tokens=100)
     with torch.inference_mode():
@@ -25,35 +24,27 @@ def test_bytes_are_those_of_a_cache_that_was_written(tiny_model: Callable[..., L
     assert cache_bytes(model, batch_size=3, tokens=100) == wanted
 
 
-@pytest.mark.parametrize(("free", "fits"), [(None, True), (2.0, True), (1.99, False)])
-def test_caches_may_take_half_of_what_is_free(
-    tiny_model: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, free: float | None, fits: bool
+@pytest.mark.parametrize(
+    ("free", "spare", "fits"),
+    [(None, None, True), (2.0, None, True), (1.99, None, False), (None, 0, True), (None, -1, False)],
+)
+def test_caches_may_take_half_of_what_is_free_and_with_the_weights_what_the_run_may(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch, free: float | None, spare: int | None, fits: bool
 ) -> None:
     pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
-    sizes = [cache_bytes(model, batch_size=2, tokens=64) for model in (pair.target, pair.draft_model)]
-    needed = 5 * sum(size for size in sizes if size is not None)
+    needed = 5 * sum(cache_bytes(model, batch_size=2, tokens=64) or 0 for model in pair.models)
     monkeypatch.setattr(arm_caches, "free_bytes", lambda device: None if free is None else int(free * needed))
-    assert caches_fit(pair, arms=5, batch_size=2, tokens=64) is fits
+    limit = None if spare is None else weight_bytes(pair) + needed + spare
+    assert caches_fit(pair, arms=5, batch_size=2, tokens=64, limit=limit) is fits
 
 
-def test_weights_count_once_where_both_models_share_them(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_weights_count_once_where_both_models_share_them(tiny_model: Make) -> None:
     target, draft = tiny_model(), tiny_model(layers=1)
     own = [
         sum(weight.numel() * weight.element_size() for weight in model.model.parameters()) for model in (target, draft)
     ]
     assert weight_bytes(LoadedPair(name="tiny", target=target, draft=draft)) == sum(own)
     assert weight_bytes(LoadedPair(name="tiny", target=target, draft=target)) == own[0]
-
-
-@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
-def test_weights_and_caches_may_take_what_the_run_may(
-    tiny_model: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch, spare: int, fits: bool
-) -> None:
-    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
-    sizes = [cache_bytes(model, batch_size=2, tokens=64) for model in pair.models]
-    needed = weight_bytes(pair) + 5 * sum(size for size in sizes if size is not None)
-    monkeypatch.setattr(arm_caches, "free_bytes", lambda device: None)
-    assert caches_fit(pair, arms=5, batch_size=2, tokens=64, limit=needed + spare) is fits
 
 
 def test_this_host_has_memory() -> None:

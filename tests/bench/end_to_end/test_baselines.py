@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,29 +10,29 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
-from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.end_to_end.baselines import (
     Generated,
     as_transformers_has_it,
-    assisted_with_transformers,
     generate_with_transformers,
 )
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
+from tests.bench import decoded
 from tests.bench.conftest import FakeClock, FakeDevice
+from tests.bench.decoded import GREEDY, Make, batch_of
 
-Make = Callable[..., LoadedModel]
-GREEDY = SamplingSettings(temperature=0.0)
 PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=1.3)
 DRAWN = SamplingSettings(temperature=0.8, top_k=6, top_p=0.95, min_p=0.01)
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 9, 1, 0]]
 NUMBERS = [3, 4, 9]
 
 
-def plain(target: LoadedModel, settings: SamplingSettings = GREEDY, **options: Any) -> Generated:
-    given = {"max_new_tokens": 12, "seed": 5, "prompt_numbers": NUMBERS, **options}
-    return generate_with_transformers(target, PROMPTS, settings, **given)
+def plain(
+    target: LoadedModel, settings: SamplingSettings = GREEDY, prompts: Any = PROMPTS, *, new: int = 12, **options: Any
+) -> Generated:
+    batch = batch_of(prompts, new, NUMBERS[: len(prompts)])
+    return generate_with_transformers(target, batch, settings, **{"seed": 5, **options})
 
 
 def assisted(
@@ -40,10 +40,13 @@ def assisted(
     draft: LoadedModel,
     settings: SamplingSettings = GREEDY,
     prompt: Sequence[int] = (1, 2, 3, 4),
+    number: int = 3,
+    *,
+    new: int = 12,
     **options: Any,
 ) -> Generated:
-    given = {"gamma": 3, "max_new_tokens": 12, "seed": 5, "prompt_number": 3, **options}
-    return assisted_with_transformers(target, draft, prompt, settings, **given)
+    given = {"gamma": 3, "seed": 5, **options}
+    return generate_with_transformers(target, batch_of([prompt], new, [number]), settings, draft=draft, **given)
 
 
 @pytest.mark.parametrize("settings", [GREEDY, PENALISED])
@@ -52,10 +55,10 @@ def test_greedy_texts_are_ours(tiny_model: Make, settings: SamplingSettings, dty
     target, draft = tiny_model(eos=(4,), scale=0.3), tiny_model(seed=1, scale=0.3)
     for loaded in (target, draft):
         loaded.model.to(dtype)  # type: ignore[arg-type]
-    ours = generate_plain(target, PROMPTS, settings, max_new_tokens=12, seed=0, prompt_numbers=NUMBERS)
+    ours = decoded.plain(target, settings, PROMPTS, new=12, numbers=NUMBERS)
     assert plain(target, settings).texts == ours
     for prompt, text in zip(PROMPTS, ours, strict=True):
-        assert assisted(target, draft, settings, prompt, prompt_number=text.prompt).texts == [text]
+        assert assisted(target, draft, settings, prompt, text.prompt).texts == [text]
 
 
 def test_models_come_back_as_they_were_and_run_on_transformers_attention_meanwhile(tiny_model: Make) -> None:
@@ -93,8 +96,7 @@ def test_settings_that_came_with_the_model_are_put_aside(tiny_model: Make) -> No
     target = tiny_model()
     settings: Any = target.model.generation_config
     settings.update(do_sample=True, temperature=0.1, repetition_penalty=5.0, no_repeat_ngram_size=1, eos_token_id=[1])
-    ours = generate_plain(target, PROMPTS, GREEDY, max_new_tokens=12, seed=0, prompt_numbers=NUMBERS)
-    assert plain(target).texts == ours
+    assert plain(target).texts == decoded.plain(target, GREEDY, PROMPTS, new=12, numbers=NUMBERS)
 
 
 def test_drawn_texts_follow_the_seed_and_leave_torchs_own_alone(tiny_model: Make) -> None:
@@ -121,9 +123,7 @@ def test_drawn_texts_follow_the_seed_and_leave_torchs_own_alone(tiny_model: Make
 def test_drawn_tokens_are_distributed_as_our_chain_says(tiny_model: Make, settings: SamplingSettings) -> None:
     target, count = tiny_model(scale=0.25), 1500
     prompt = [1, 2, 3, 2]
-    found = generate_with_transformers(
-        target, [prompt] * count, settings, max_new_tokens=1, seed=0, prompt_numbers=range(count)
-    )
+    found = generate_with_transformers(target, batch_of([prompt] * count, 1), settings, seed=0)
     ids = torch.tensor([prompt])
     logits = target.model(input_ids=ids).logits[:, -1]
     seen = seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), 11)
@@ -141,7 +141,7 @@ def test_seconds_are_from_the_call_to_its_return_and_from_the_first_step_to_the_
     found = plain(target, clock=clock)
     assert (found.first_step_s, found.decode_s, found.total_s) == pytest.approx((1.0, 11.0, 12.0))
     assert (found.steps, found.decode_tokens) == (12, 33)
-    found = assisted(target, tiny_model(), gamma=2, max_new_tokens=7, clock=clock)  # 3 of 7, 3, and the last alone
+    found = assisted(target, tiny_model(), gamma=2, new=7, clock=clock)  # 3 of 7, 3, and the last alone
     assert (found.steps, found.decode_tokens) == (3, 4)
     device.log.clear()
     found = assisted(target, draft, gamma=2, clock=clock)
@@ -150,7 +150,7 @@ def test_seconds_are_from_the_call_to_its_return_and_from_the_first_step_to_the_
 
 
 def test_tokens_after_the_end_are_not_counted(tiny_model: Make) -> None:
-    found = plain(tiny_model(eos=(4, 7), scale=0.3), max_new_tokens=30)
+    found = plain(tiny_model(eos=(4, 7), scale=0.3), new=30)
     assert {text.end_reason for text in found.texts} == {"eos", "length"} or found.steps < 30
     assert found.steps == max(len(text.tokens) for text in found.texts)
     assert found.decode_tokens == sum(len(text.tokens) - 1 for text in found.texts)
@@ -158,18 +158,10 @@ def test_tokens_after_the_end_are_not_counted(tiny_model: Make) -> None:
 
 def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
     target = tiny_model(max_context=20)
-    options: Any = {"max_new_tokens": 4, "seed": 0}
-    with pytest.raises(ValueError, match=r"tiny: expected prompts of one length, got 1, 2 tokens"):
-        generate_with_transformers(target, [[1], [2, 3]], GREEDY, prompt_numbers=[0, 1], **options)
-    with pytest.raises(ValueError, match="prompts: expected one or more"):
-        generate_with_transformers(target, [], GREEDY, prompt_numbers=[], **options)
-    with pytest.raises(ValueError, match="prompt 0 has no token"):
-        generate_with_transformers(target, [[]], GREEDY, prompt_numbers=[0], **options)
-    with pytest.raises(ValueError, match="prompt 2: expected ids from 0 to 10, got 11"):
-        generate_with_transformers(target, [[1, 11]], GREEDY, prompt_numbers=[2], **options)
+    for prompts, words in (([[1], [2, 3]], "tiny: expected prompts of one length"), ([[], [1]], "prompt 3 has no")):
+        with pytest.raises(ValueError, match=words):
+            plain(target, GREEDY, prompts, new=4)
     with pytest.raises(ValueError, match="prompt 5 has 17 tokens"):
-        assisted(target, target, GREEDY, [1] * 17, max_new_tokens=4, prompt_number=5)
-    with pytest.raises(ValueError, match="max_new_tokens: expected 1 or more, got 0"):
-        plain(target, max_new_tokens=0)
+        assisted(target, target, GREEDY, [1] * 17, 5, new=4)
     with pytest.raises(ValueError, match="gamma: expected 1 or more where generation is assisted, got 0"):
         assisted(target, target, gamma=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import count
 from typing import Any
@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter, confidence
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.decoding.verification import Verifier
-from specgauge.bench.end_to_end import arm_runs as arm_caches
 from specgauge.bench.end_to_end import end_to_end as endtoend
 from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_bytes, run_of_decoded, weight_bytes
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
@@ -31,9 +29,10 @@ from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from tests.bench.conftest import FakeClock, FakeDevice
+from tests.bench.decoded import DRAWN, GREEDY, decode
 
-GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
+NUMBERS = [4, 5, 6]
 ARMS = end_to_end_arms([1, 3])
 
 
@@ -44,6 +43,21 @@ def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
         target=tiny_model(seed=1, scale=0.3, name="target"),
         draft=tiny_model(seed=1, scale=0.3, layers=1, name="draft"),
     )
+
+
+def run_all(
+    pair: LoadedPair, settings: SamplingSettings = GREEDY, arms: Sequence[str] = ARMS, *, new: int = 9, **options: Any
+) -> dict[str, ArmRun]:
+    bench = EndToEnd(pair, settings, max_new_tokens=new, seed=0, **options)
+    return bench.run(arms, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
+
+
+def _run(pair: LoadedPair, settings: SamplingSettings, arm: str) -> ArmRun:
+    return run_all(pair, settings, [arm])[arm]
+
+
+def texts(run: ArmRun) -> list[tuple[int, ...]]:
+    return [request.tokens for request in run.requests]
 
 
 def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
@@ -57,17 +71,12 @@ def against_plain(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:
 
 
 def test_greedy_texts_are_compared_with_the_plain_loops(pair: LoadedPair) -> None:
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
-    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    found = run_all(pair)
     ours = {arm: {"same"} for arm in ("loop", "speculate:1", "speculate:3")}
     assert against_plain(found) == ours | {"plain": {None}, "generate": {None}}
     assert {request.leaves_plain_at for run in found.values() for request in run.requests} == {None}
-    for other in (
-        EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0),
-        EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=0.5),
-    ):
-        drawn = other.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-        assert set().union(*against_plain(drawn).values()) == {None}
+    for other in (run_all(pair, DRAWN), run_all(pair, forced_rates=0.5)):
+        assert set().union(*against_plain(other).values()) == {None}
 
 
 def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
@@ -79,10 +88,9 @@ def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
         return accept(self, logits.roll(1, dims=-1), *rest)
 
     monkeypatch.setattr(Verifier, "accept", shifted)
-    found = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0).run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    found = run_all(pair)
     assert against_plain(found)["speculate:3"] == {"differs"}
-    plain = [request.tokens for request in found["plain"].requests]
-    for request, tokens in zip(found["speculate:3"].requests, plain, strict=True):
+    for request, tokens in zip(found["speculate:3"].requests, texts(found["plain"]), strict=True):
         at = request.leaves_plain_at
         assert at == 1, "the first token is drawn after the prefill"
         assert request.tokens[:at] == tokens[:at]
@@ -91,14 +99,11 @@ def test_a_greedy_text_that_is_not_the_plain_loops_says_where_it_leaves(
         assert request.leaves_plain_margin > 0
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings()], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 def test_signals_at_a_fixed_gamma_are_those_of_the_tested_drafts(pair: LoadedPair, settings: SamplingSettings) -> None:
-    bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
-    kept = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["speculate:3"].rounds
-    looking = SpeculativeDecoder(
-        pair.target, ModelDrafter(pair.draft_model, settings, signals=True), settings, seed=0
-    ).run(PROMPTS, gamma=3, max_new_tokens=9, prompt_numbers=[4, 5, 6])
-    assert len(kept) == len(looking.rows)
+    kept = _run(pair, settings, "speculate:3").rounds
+    drafter = ModelDrafter(pair.draft_model, settings, signals=True)
+    looking = decode(pair.target, drafter, settings, PROMPTS, gamma=3, new=9, numbers=NUMBERS)
     assert {one.drafted - len(one.top_probs) for one in kept} > {0}, "some end with a rejection, some do not"
     for one, row in zip(kept, looking.rows, strict=True):
         tested = min(row.accepted + 1, row.drafted)
@@ -137,21 +142,19 @@ def test_what_is_recorded_adds_up(pair: LoadedPair, arm: str) -> None:
 
 
 def test_greedy_texts_are_the_same_under_every_arm(pair: LoadedPair) -> None:
-    texts = {arm: [request.tokens for request in _run(pair, GREEDY, arm).requests] for arm in ARMS}
-    assert all(found == texts["plain"] for found in texts.values())
+    found = {arm: texts(_run(pair, GREEDY, arm)) for arm in ARMS}
+    assert all(one == found["plain"] for one in found.values())
 
 
 def test_interleaved_arms_write_what_they_write_alone(pair: LoadedPair) -> None:
-    for settings in (GREEDY, SamplingSettings(), SamplingSettings(temperature=0.7, repetition_penalty=1.3)):
-        bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
-        together = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+    for settings in (GREEDY, DRAWN, SamplingSettings(temperature=0.7, repetition_penalty=1.3)):
+        together = run_all(pair, settings)
         assert list(together) == list(ARMS)
         for arm in ARMS:
             alone = _run(pair, settings, arm)
-            assert [one.tokens for one in together[arm].requests] == [one.tokens for one in alone.requests]
-            assert [(one.row, one.accepted, one.emitted) for one in together[arm].rounds] == [
-                (one.row, one.accepted, one.emitted) for one in alone.rounds
-            ]
+            assert texts(together[arm]) == texts(alone)
+            rounds = [[(one.row, one.accepted, one.emitted) for one in run.rounds] for run in (together[arm], alone)]
+            assert rounds[0] == rounds[1]
 
 
 def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,14 +167,9 @@ def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pyte
         return accept(*arguments)
 
     monkeypatch.setattr(Verifier, "accept", slowly)
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
-    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-    assert {(arm, one.t_round_s) for arm, run in found.items() for one in run.rounds} == {
-        ("plain", 0.0),
-        ("loop", 2.0),
-        ("speculate:1", 2.0),
-        ("speculate:3", 2.0),
-    }
+    found = run_all(pair, clock=FakeClock(device))
+    seconds = {(arm, one.t_round_s) for arm, run in found.items() for one in run.rounds}
+    assert seconds == {("plain", 0.0), ("loop", 2.0), ("speculate:1", 2.0), ("speculate:3", 2.0)}
     rounds = {one.round for one in found["speculate:3"].rounds}
     assert found["speculate:3"].requests[0].decode_s == 2.0 * len(rounds)
 
@@ -194,24 +192,14 @@ def test_arms_whose_caches_are_too_much_together_run_one_after_another(
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     assert bench.interleaves
     for _ in range(2):
-        found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
         assert not bench.interleaves
-        assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
+        assert texts(found["speculate:3"]) == texts(found["plain"])
     monkeypatch.setattr(LoadedModel, "new_cache", lambda *_, **__: 1 / 0)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     with pytest.raises(ZeroDivisionError):
-        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
     assert bench.interleaves
-
-
-def test_arms_are_not_interleaved_where_little_memory_is_free(
-    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arm_caches, "free_bytes", lambda device: 1000)
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
-    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-    assert not bench.interleaves
-    assert [one.tokens for one in found["speculate:3"].requests] == [one.tokens for one in found["plain"].requests]
 
 
 def test_arms_are_not_interleaved_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
@@ -220,8 +208,9 @@ def test_arms_are_not_interleaved_where_the_run_may_not_take_their_caches(pair: 
     needed = weight_bytes(pair) + (len(ARMS) - 1) * caches  # generate runs alone
     for memory, interleaves in ((needed, True), (needed - 1, False)):
         bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=memory)
-        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
+        found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
         assert bench.interleaves is interleaves
+        assert texts(found["speculate:3"]) == texts(found["plain"])
 
 
 def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,17 +223,14 @@ def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch:
         return accept(self, logits * torch.nan if rounds == 5 else logits, *rest)
 
     monkeypatch.setattr(Verifier, "accept", broken)
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0)
     with pytest.raises(NonFiniteLogitsError, match="target"):
-        bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)
-    monkeypatch.undo()
-    assert bench.run(["plain"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)["plain"].rounds
+        run_all(pair)
 
 
 def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
     """Greedy texts are the same whatever γ wrote them, and so is what each γ should take; its own is what it took."""
     bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
-    found = bench.run(ARMS, PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, window=4)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0, window=4)
     assert found["plain"].requests[0].expected_starts is None
     for row in range(3):
         one, three = (found[f"speculate:{gamma}"].requests[row] for gamma in (1, 3))
@@ -260,19 +246,16 @@ def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
             assert request.expected_committed[place] == pytest.approx(sum(one.emitted for one in own), abs=1e-9)
 
 
-def test_greedy_rounds_are_those_expected(pair: LoadedPair) -> None:
+def test_greedy_rounds_are_those_expected_and_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
+    found = run_all(pair)
     for arm in ("speculate:1", "speculate:3"):
-        for request in _run(pair, GREEDY, arm).requests:
+        for request in found[arm].requests:
             assert request.expected_rounds == pytest.approx(request.rounds, abs=1e-9)
-
-
-def test_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
-    assert all(request.expected_rounds is None for request in _run(pair, GREEDY, "loop").requests)
+    assert {request.expected_rounds for arm in ("plain", "loop") for request in found[arm].requests} == {None}
 
 
 def test_forced_acceptance_is_said_to_lose_the_distribution(pair: LoadedPair) -> None:
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, forced_rates=1.0)
-    found = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
+    found = run_all(pair, GREEDY, ["speculate:3"], forced_rates=1.0)["speculate:3"]
     assert [one.accepted for one in found.rounds if one.round < 2] == [3] * 6
     for request in found.requests:
         assert not request.lossless
@@ -281,29 +264,21 @@ def test_forced_acceptance_is_said_to_lose_the_distribution(pair: LoadedPair) ->
 
 
 def test_a_text_of_one_token_has_no_round(tiny_model: Callable[..., LoadedModel]) -> None:
-    free = tiny_model(seed=1)
-    pair = LoadedPair(name="tiny", target=free, draft=tiny_model(seed=2))
-    first = _run(pair, GREEDY, "plain").requests[0].tokens[0]
+    pair = LoadedPair(name="tiny", target=tiny_model(seed=1), draft=tiny_model(seed=2))
+    first = texts(_run(pair, GREEDY, "plain"))[0][0]
     ending = LoadedPair(name="tiny", target=tiny_model(seed=1, eos=(first,)), draft=tiny_model(seed=2))
     for arm in ("plain", "loop", "speculate:3"):
-        bench = EndToEnd(ending, GREEDY, max_new_tokens=9, seed=0)
-        (request,) = bench.run([arm], PROMPTS[:1], prompt_numbers=[0], repetition=0)[arm].requests
+        request = _run(ending, GREEDY, arm).requests[0]
         assert (request.tokens, request.rounds, request.finish_reason) == ((first,), 0, "eos")
         assert request.seconds == request.prefill_s
 
 
 def test_warming_up_leaves_no_trace(pair: LoadedPair) -> None:
-    bench = EndToEnd(pair, SamplingSettings(), max_new_tokens=9, seed=0)
-    before = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
+    bench = EndToEnd(pair, DRAWN, max_new_tokens=9, seed=0)
     for arm in ARMS:
         bench.warm_up(arm, PROMPTS)
-    after = bench.run(["speculate:3"], PROMPTS, prompt_numbers=[0, 1, 2], repetition=0)["speculate:3"]
-    assert [request.tokens for request in after.requests] == [request.tokens for request in before.requests]
-
-
-def _run(pair: LoadedPair, settings: SamplingSettings, arm: str) -> ArmRun:
-    bench = EndToEnd(pair, settings, max_new_tokens=9, seed=0)
-    return bench.run([arm], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0)[arm]
+    after = bench.run(["speculate:3"], PROMPTS, prompt_numbers=NUMBERS, repetition=0)["speculate:3"]
+    assert texts(after) == texts(_run(pair, DRAWN, "speculate:3"))
 
 
 @pytest.mark.parametrize("policy", [HeuristicPolicy(start=2, cap=3), SvipPolicy(threshold=1.4, cap=3)])
@@ -313,9 +288,9 @@ def test_an_adaptive_arm_writes_the_same_greedy_text_and_says_what_it_drafted(
     bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
     arm = adaptive_arm("any")
     bench.warm_up(arm, PROMPTS, gamma_max=3)
-    runs = bench.run([arm, "plain"], PROMPTS, prompt_numbers=[4, 5, 6], repetition=0, policies={arm: policy})
+    runs = bench.run([arm, "plain"], PROMPTS, prompt_numbers=NUMBERS, repetition=0, policies={arm: policy})
     found, plain = runs[arm], runs["plain"]
-    assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
+    assert texts(found) == texts(plain)
     assert all(one.gamma is None and one.expected_rounds is None and one.lossless for one in found.requests)
     asked = {one.round: one.gamma_asked for one in found.rounds if one.gamma_limit == "asked"}
     assert len(set(asked.values())) > 1
@@ -393,6 +368,6 @@ def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
     policies = {"adaptive:any": FixedPolicy(gamma=0)}
     runs = bench.run(["adaptive:any", "plain"], PROMPTS, prompt_numbers=numbers, repetition=0, policies=policies)
     found, plain = runs["adaptive:any"], runs["plain"]
-    assert [one.tokens for one in found.requests] == [one.tokens for one in plain.requests]
+    assert texts(found) == texts(plain)
     assert {(one.arm, one.gamma, one.expected_rounds) for one in found.requests} == {("adaptive:any", None, None)}
     assert {(one.arm, one.gamma_asked, one.t_accept_s) for one in found.rounds} == {("adaptive:any", 0, None)}

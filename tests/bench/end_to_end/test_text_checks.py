@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.end_to_end.text_checks import TIE_THRESHOLDS, Divergence, divergences, expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.validate import RoundCheck, round_check
+from tests.bench.decoded import GREEDY, decode
 from tests.bench.scripted import always, broken_at, scripted, text_of, written
 
 PROMPTS = [[1 + number % 7, 2 + number % 5, 3] for number in range(60)]
 NEW = 20
-GREEDY = SamplingSettings(temperature=0.0)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +33,7 @@ def test_rounds_counted_are_those_expected(
     target, draft = tiny_model(eos=eos, scale=0.25), tiny_model(seed=1, layers=1, scale=0.25)
     settings = SamplingSettings(temperature=temperature)
     drafter = ModelDrafter(draft, settings, draft_sampling=draft_sampling)
-    decoder = SpeculativeDecoder(target, drafter, settings, seed=2, acceptance_rule=rule)
-    found = decoder.run(PROMPTS, gamma=3, max_new_tokens=NEW, prompt_numbers=range(len(PROMPTS)))
+    found = decode(target, drafter, settings, PROMPTS, gamma=3, new=NEW, seed=2, acceptance_rule=rule)
     options: Any = {"max_new_tokens": NEW, "acceptance_rule": rule, "draft_sampling": draft_sampling}
 
     def check(of_draft: LoadedModel) -> RoundCheck:

@@ -15,7 +15,14 @@ from tests.bench.tiny_checkpoints import llama
 
 NAME = "pair 'x' target"
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+KINDS = [[["global", "local"], 1]]
+SMALL: dict[str, Any] = {"vocab_size": 50, "hidden_size": 16}
+NO_IDS: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+LAYERS: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
+EXPERTS: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 4, "num_local_experts": 2, "num_experts_per_tok": 1}
+REMEDY = "; use a decoder-only model of another architecture"
+OTHER = "computes other logits on a cache with a length per row than by its own means (they differ by "
+NO_CACHE = "does not run on a cache with a length per row (ValueError: "
 
 
 def random(config: Any) -> Any:
@@ -26,44 +33,6 @@ def random(config: Any) -> Any:
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.3)
     return model.eval().requires_grad_(False)
-
-
-def gpt_neo() -> Any:
-    kinds = [[["global", "local"], 1]]
-    return random(
-        transformers.GPTNeoConfig(
-            vocab_size=50, hidden_size=16, num_layers=2, num_heads=4, attention_types=kinds, window_size=4, **SMALL
-        )
-    )
-
-
-def bert() -> Any:
-    return random(
-        transformers.BertConfig(
-            vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16
-        )
-    )
-
-
-def bloom() -> Any:
-    return random(transformers.BloomConfig(vocab_size=50, hidden_size=16, n_layer=2, n_head=4, **SMALL))
-
-
-def gpt_oss() -> Any:
-    return random(
-        transformers.GptOssConfig(
-            vocab_size=50,
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=4,
-            num_local_experts=2,
-            num_experts_per_tok=1,
-            **SMALL,
-        )
-    )
 
 
 def refusal(model: Any, attention: str = "sdpa") -> str:
@@ -82,43 +51,36 @@ def test_a_model_that_agrees_is_taken(attention: str, dtype: torch.dtype) -> Non
     assert model.config._attn_implementation == ATTENTION_NAMES[attention]
 
 
+@pytest.mark.parametrize(
+    ("config", "start"),
+    [
+        (
+            transformers.GPTNeoConfig(
+                **SMALL, **NO_IDS, num_layers=2, num_heads=4, attention_types=KINDS, window_size=4
+            ),
+            f"GPTNeoForCausalLM {OTHER}",  # its causal triangle is placed by the longest row
+        ),
+        (transformers.BertConfig(**SMALL, **LAYERS), f"BertLMHeadModel {OTHER}"),  # sees the tokens after each one
+        (transformers.BloomConfig(**SMALL, **NO_IDS, n_layer=2, n_head=4), f"BloomForCausalLM {NO_CACHE}"),
+        (
+            transformers.GptOssConfig(**SMALL, **NO_IDS, **LAYERS, **EXPERTS),
+            f"GptOssForCausalLM {NO_CACHE}GptOssAttention needs s_aux, which attention over per-row caches does not ",
+        ),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_families_that_do_not_compute_the_same_are_refused(config: Any, start: str) -> None:
+    message = refusal(random(config))
+    assert message.startswith(start)
+    assert message.endswith(REMEDY)
+
+
 def test_logits_that_a_model_rules_out_itself() -> None:
     model = llama().eval()
     model.lm_head.register_forward_hook(
         lambda module, inputs, output: output.index_fill(-1, torch.arange(3), -torch.inf)
     )
     take_over_attention(model, ATTENTION_NAMES["sdpa"], CPU, NAME)
-
-
-OTHER = (
-    "computes other logits on a cache with a length per row than by its own means (they differ by ",
-    " of their spread, rounding explains 0.001); use a decoder-only model of another architecture",
-)
-
-
-@pytest.mark.parametrize(("make", "kind"), [(gpt_neo, "GPTNeoForCausalLM"), (bert, "BertLMHeadModel")])
-def test_families_that_compute_something_else(make: Any, kind: str) -> None:
-    """GPT-Neo places its causal triangle by the longest row, BERT sees the tokens after each one."""
-    message = refusal(make())
-    assert message.startswith(f"{kind} {OTHER[0]}")
-    assert message.endswith(OTHER[1])
-
-
-@pytest.mark.parametrize(
-    ("make", "start"),
-    [
-        (bloom, "BloomForCausalLM does not run on a cache with a length per row (ValueError: "),
-        (
-            gpt_oss,
-            "GptOssForCausalLM does not run on a cache with a length per row (ValueError: GptOssAttention needs s_aux, "
-            "which attention over per-row caches does not implement; choose another model); ",
-        ),
-    ],
-)
-def test_families_that_do_not_run(make: Any, start: str) -> None:
-    message = refusal(make())
-    assert message.startswith(start)
-    assert message.endswith("; use a decoder-only model of another architecture")
 
 
 @pytest.mark.parametrize("fault", ["positions", "mask", "cache"])
@@ -132,25 +94,21 @@ def test_a_model_that_ignores_what_it_is_given(fault: str, dtype: torch.dtype, m
             new = inputs["input_ids"].shape[1]
             inputs["position_ids"] = torch.arange(new)[None].expand(2, -1)
         if fault == "mask":
-            inputs["attention_mask"] = (
-                None if inputs.get("attention_mask") is None else torch.ones_like(inputs["attention_mask"])
-            )
+            mask = inputs.get("attention_mask")
+            inputs["attention_mask"] = None if mask is None else torch.ones_like(mask)
         if fault == "cache" and "position_ids" in inputs:
             inputs = {"input_ids": inputs["input_ids"], "use_cache": False}
         return real(**inputs)
 
     monkeypatch.setattr(model, "forward", forward)
-    assert refusal(model).startswith(f"LlamaForCausalLM {OTHER[0]}")
+    assert refusal(model).startswith(f"LlamaForCausalLM {OTHER}")
 
 
 def test_logits_that_are_not_numbers() -> None:
     model = llama().half().eval()
     nn.init.constant_(model.lm_head.weight, 60_000.0)
     nn.init.constant_(model.model.norm.weight, torch.nan)
-    assert refusal(model) == (
-        "its logits are not numbers (NaN) in float16; its weights are corrupt, or need a wider dtype, such as "
-        "bfloat16 or float32"
-    )
+    assert refusal(model).startswith("its logits are not numbers (NaN) in float16; ")
 
 
 def test_numbers_that_are_lost_only_on_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +122,7 @@ def test_numbers_that_are_lost_only_on_the_cache(monkeypatch: pytest.MonkeyPatch
         return output
 
     monkeypatch.setattr(model, "forward", forward)
-    assert refusal(model) == f"LlamaForCausalLM {OTHER[0]}nan{OTHER[1]}"
+    assert refusal(model) == f"LlamaForCausalLM {OTHER}nan of their spread, rounding explains 0.001){REMEDY}"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])

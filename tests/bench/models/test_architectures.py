@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from specgauge.configs.hardware import load_shape, shape_names
+from specgauge.configs.hardware import SHAPES, load_shape
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.families import FAMILIES
 
@@ -25,17 +25,12 @@ COMMON = {
     "eos_token_id": 2,
 }
 MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 20}
+SHARED = {"shared_expert_intermediate_size": 24, "use_sliding_window": True}
 OWN: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen2": {"use_sliding_window": True},
-    "qwen2_moe": {
-        **MOE,
-        "num_experts": 4,
-        "shared_expert_intermediate_size": 24,
-        "mlp_only_layers": [1],
-        "use_sliding_window": True,
-    },
+    "qwen2_moe": {**MOE, **SHARED, "num_experts": 4, "mlp_only_layers": [1]},
     "qwen3": {"head_dim": 10},
     "qwen3_moe": {**MOE, "num_experts": 4, "decoder_sparse_step": 2, "head_dim": 10},
     "gemma": {"head_dim": 10},
@@ -74,7 +69,7 @@ def test_every_family_counts_what_transformers_builds(family: str) -> None:
         assert ours.windows == expected
 
 
-@pytest.mark.parametrize("name", shape_names())
+@pytest.mark.parametrize("name", SHAPES)
 def test_every_shipped_shape_counts_what_transformers_builds(name: str) -> None:
     config = load_shape(name)
     assert architecture_from_config(config, name=name).parameters == transformers_model(config).num_parameters()

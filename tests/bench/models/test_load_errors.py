@@ -20,72 +20,52 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from transformers import JambaConfig, JambaForCausalLM, Lfm2Config, MambaConfig, MambaForCausalLM, T5Config
 
 from specgauge.bench.models.load_errors import one_line, quiet_loading
-from tests.bench.loading_checks import (
+from tests.bench.models.conftest import (
     Recorder,
     change_json,
     change_weights,
-    checkpoint,
-    copied,
     load,
-    record,
     refusal,
 )
 from tests.bench.tiny_checkpoints import SHAPE, llama, save, word_tokenizer
 
-__all__ = ["checkpoint", "copied", "record"]  # fixtures
-
+JAMBA = {**SHAPE, "num_hidden_layers": 8, "num_experts": 2}
 RELEASE = f"transformers {transformers.__version__}"
 
 
-def test_a_hub_id_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def wrapped(kind: type[Exception]) -> Exception:
+    """transformers wraps the hub's error in an OSError of several lines."""
+    error = OSError("one line\nand another")
+    error.__cause__ = kind.__new__(kind)
+    return error
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4}
+IMPORT = ImportError("needs\n`somepackage`:\n  `pip install somepackage`.")
+FAILURES: dict[str, tuple[str, Exception, dict[str, Any]]] = {
+    "no such repository": ("AutoConfig", wrapped(RepositoryNotFoundError), {}),
+    "gated": ("AutoConfig", wrapped(GatedRepoError), {}),
+    "no such revision": ("AutoConfig", wrapped(RevisionNotFoundError), {"revision": "v9"}),
+    "another kind": ("AutoConfig", OSError("first line\n  second line."), {"revision": "v2"}),
+    "weights": ("AutoModelForCausalLM", KeyError("layer"), {}),
+    "weights with a device map": ("AutoModelForCausalLM", KeyError("layer"), {"device_map": "auto"}),
+    "weights that are quantized": ("AutoModelForCausalLM", KeyError("layer"), {"quantization": GPTQ}),
+    "a missing package": ("AutoModelForCausalLM", IMPORT, {}),
+}
+
+
+def test_what_hub_and_libraries_raise_gets_its_line(
+    checkpoint: Path, tmp_path: Path, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    rest = (
-        "is no directory here, is not in the hub's local cache, and the hub cannot be reached; check the path or the "
-        "connection (and HF_HUB_OFFLINE), or copy the model here and name its directory"
-    )
-    assert refusal("nobody/no-such-model") == f"'nobody/no-such-model' {rest}"
-    assert refusal("nobody/no-such-model", revision="v2") == f"'nobody/no-such-model' at revision 'v2' {rest}"
-
-
-@pytest.mark.parametrize(
-    ("kind", "revision", "words"),
-    [
-        (
-            RepositoryNotFoundError,
-            None,
-            "'a/b' is no directory here and no model on the hub; check the name, or log in with `hf auth login` "
-            "if it is private",
-        ),
-        (
-            GatedRepoError,
-            None,
-            "'a/b' is gated; ask for access on its page at huggingface.co and log in with `hf auth login`",
-        ),
-        (RevisionNotFoundError, "v9", "'a/b' has no revision 'v9'; name a branch, tag or commit that it has"),
-    ],
-)
-def test_what_the_hub_refuses(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Exception], revision: str | None, words: str
-) -> None:
-    """transformers wraps the hub's error in an OSError of several lines."""
-
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise OSError("one line\nand another") from kind.__new__(kind)
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", fail)
-    assert refusal("a/b", revision=revision) == words
-
-
-def test_a_failure_of_another_kind_names_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise OSError("first line\n  second line.")
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", fail)
-    assert refusal("a/b", revision="v2") == (
-        "cannot read the configuration of 'a/b' at revision 'v2': first line second line; "
-        f"it needs a config.json that {RELEASE} reads"
-    )
+    lines = [f"offline: {refusal('nobody/no-such-model', **options)}\n" for options in ({}, {"revision": "v2"})]
+    for what, (reader, error, options) in FAILURES.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(getattr(transformers, reader), "from_pretrained", Recorder(error))
+            line = refusal(checkpoint, **options).replace(str(checkpoint), "DIRECTORY")
+        lines.append(f"{what}: {line}\n")
+    snapshot("bench_read_errors", "".join(lines).replace(RELEASE, "transformers RELEASE"))
 
 
 @pytest.mark.parametrize(
@@ -118,9 +98,6 @@ def test_settings_of_transformers_are_put_back(monkeypatch: pytest.MonkeyPatch, 
     assert logging.get_verbosity() == before
     assert logging.is_progress_bar_enabled()
     assert not are_progress_bars_disabled()
-
-
-# What is found in a directory, and the line it gets
 
 
 def config(**values: Any) -> Callable[[Path], object]:
@@ -243,32 +220,6 @@ def test_a_gguf_file_that_is_none(copied: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "remedy"),
-    [
-        ({}, ""),
-        ({"device_map": "auto"}, "check device_map, or "),
-        ({"quantization": {"quant_method": "gptq", "bits": 4}}, "check quantization, or "),
-    ],
-)
-def test_a_failure_while_weights_are_read(
-    checkpoint: Path, record: Callable[..., Recorder], settings: dict[str, Any], remedy: str
-) -> None:
-    record(KeyError("layer"))
-    assert refusal(checkpoint, **settings) == (
-        f"cannot read the weights of '{checkpoint}': 'layer' is not there; "
-        f"{remedy}copy or download the model again, whole"
-    )
-
-
-def test_a_package_that_is_not_installed(checkpoint: Path, record: Callable[..., Recorder]) -> None:
-    record(ImportError("needs\n`somepackage`:\n  `pip install somepackage`."))
-    assert refusal(checkpoint) == (
-        f"cannot read the weights of '{checkpoint}': needs `somepackage`: `pip install somepackage`; "
-        "install what is missing"
-    )
-
-
-@pytest.mark.parametrize(
     "error",
     [
         MemoryError(),
@@ -285,37 +236,20 @@ def test_a_lack_of_memory_is_a_result_and_no_bad_input(
     assert caught.value is error
 
 
-# Models that cannot roll back
-
-
 @pytest.mark.parametrize(
     "model",
     [
         lambda: MambaForCausalLM(MambaConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, state_size=4)),
         lambda: JambaForCausalLM(
-            JambaConfig(
-                vocab_size=100,
-                **{**SHAPE, "num_hidden_layers": 8},
-                num_experts=2,
-                mamba_d_state=4,
-                use_mamba_kernels=False,
-                pad_token_id=0,
-            )
+            JambaConfig(vocab_size=100, **JAMBA, mamba_d_state=4, use_mamba_kernels=False, pad_token_id=0)
+        ),
+        lambda: transformers.RwkvForCausalLM(
+            transformers.RwkvConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, context_length=64)
         ),
     ],
-    ids=["recurrent", "hybrid"],
+    ids=["recurrent", "hybrid", "told by its class alone"],
 )
 def test_recurrent_state_is_refused(tmp_path: Path, model: Callable[[], Any]) -> None:
     save(tmp_path, model(), word_tokenizer())
-    assert re.fullmatch(
-        r"its state \((linear_attention|MambaForCausalLM|JambaForCausalLM)\) cannot be rolled back after a rejected "
-        r"draft, so it cannot decode speculatively; use a model with attention layers only "
-        r"\(full_attention, sliding_attention\)",
-        refusal(tmp_path),
-    )
-
-
-def test_a_model_that_only_its_class_tells_recurrent(tmp_path: Path) -> None:
-    config = transformers.RwkvConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, context_length=64)
-    save(tmp_path, transformers.RwkvForCausalLM(config), word_tokenizer())
-    assert refusal(tmp_path).startswith("its state (RwkvForCausalLM) cannot be rolled back after a rejected draft, ")
+    kinds = "linear_attention|MambaForCausalLM|JambaForCausalLM|RwkvForCausalLM"
+    assert re.match(rf"its state \(({kinds})\) cannot be rolled back after a rejected draft, ", refusal(tmp_path))

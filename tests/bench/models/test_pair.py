@@ -7,15 +7,15 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from transformers import PreTrainedTokenizerFast
 
-from specgauge.bench.cache.cache import forward, new_cache
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models import pair as models
 from specgauge.bench.models.pair import (
     LoadedModel,
@@ -26,13 +26,8 @@ from specgauge.bench.models.pair import (
     load_pair,
 )
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
-from tests.bench.loading_checks import NAME, Recorder, change_json, checkpoint, copied, load, record, refusal
+from tests.bench.models.conftest import NAME, Recorder, change_json, load, refusal
 from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
-
-__all__ = ["checkpoint", "copied", "record"]  # fixtures
-
-
-# What a good directory gives
 
 
 def test_a_good_directory(checkpoint: Path) -> None:
@@ -49,14 +44,9 @@ def test_a_good_directory(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("attention", [None, "sdpa", "eager"])
-def test_it_runs_on_a_cache_with_a_length_per_row(checkpoint: Path, attention: str | None) -> None:
-    model = load(checkpoint, attention=attention, dtype="float64").model
-    tokens = torch.arange(3, 15).reshape(2, 6)
-    cache = new_cache(model, batch_size=2, tokens=8)
-    expected = forward(model, cache, tokens)
-    cache.set_lengths([2, 4])
-    found = forward(model, cache, torch.stack([tokens[0, 2:4], tokens[1, 4:6]]))
-    torch.testing.assert_close(found, torch.stack([expected[0, 2:4], expected[1, 4:6]]), rtol=0, atol=1e-6)
+def test_attention_is_taken_over(checkpoint: Path, attention: str | None) -> None:
+    model = load(checkpoint, attention=attention).model
+    assert model.config._attn_implementation == ATTENTION_NAMES[attention or "sdpa"]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +79,15 @@ def test_tied_weights_do_not_count_as_missing(tmp_path: Path) -> None:
         ({"eos_token_id": 5}, {}, (5,)),
         (None, {"eos_token_id": [4, 2]}, (4, 2)),
         (None, {"eos_token_id": None}, (1,)),
+        (None, {"eos_token_id": None}, ()),
     ],
-    ids=["generation list", "generation", "model", "tokenizer"],
+    ids=["generation list", "generation", "model", "tokenizer", "nothing"],
 )
 def test_what_ends_a_text(
     copied: Path, generation: dict[str, Any] | None, config: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
+    if not expected:
+        change_json(copied / "tokenizer_config.json", eos_token=...)
     if generation is None:
         (copied / "generation_config.json").unlink()
     else:
@@ -103,21 +96,9 @@ def test_what_ends_a_text(
     assert load(copied).eos_token_ids == expected
 
 
-def test_nothing_ends_a_text(copied: Path) -> None:
-    (copied / "generation_config.json").unlink()
-    change_json(copied / "config.json", eos_token_id=None)
-    change_json(copied / "tokenizer_config.json", eos_token=...)
-    assert load(copied).eos_token_ids == ()
-
-
 def test_a_path_may_start_at_home(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(checkpoint.parent))
     assert load("~/good").vocabulary_rows == 100
-
-
-def test_loading_prints_nothing_and_leaves_settings_alone(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load(checkpoint)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_what_a_model_prints_while_it_loads_is_no_result(
@@ -144,21 +125,14 @@ def test_a_gguf_file(tmp_path: Path) -> None:
     assert all(torch.equal(state[key], tensor) for key, tensor in model.state_dict().items())
 
 
-# Paths
-
-
 def test_the_embedded_pair_lies_in_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint.parent / "embedded"
     if not folder.exists():
         shutil.copytree(checkpoint, folder / "target")
     monkeypatch.setattr(models, "EMBEDDED", folder)
     assert load("embedded").vocabulary_rows == 100
-    with pytest.raises(ValueError, match=r"^pair 'e' draft: ") as caught:
+    with pytest.raises(ValueError, match=r"^pair 'e' draft: the embedded weights are missing .*embedded/draft\);"):
         load_model(ModelConfig(model="embedded"), role="draft", name="pair 'e' draft")
-    assert str(caught.value) == (
-        f"pair 'e' draft: the embedded weights are missing from this installation ({folder / 'draft'}); "
-        "reinstall specgauge"
-    )
 
 
 def test_every_path_and_option_that_cannot_be_loaded_gets_its_line(
@@ -190,20 +164,13 @@ def test_every_path_and_option_that_cannot_be_loaded_gets_its_line(
     snapshot("bench_pair_errors", "".join(lines))
 
 
-# Options
-
-
 def test_devices_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     chosen = {device: str(choose_device(device, NAME)) for device in ("auto", "cpu", "cuda", "cuda:1")}
     assert chosen == {"auto": "cuda", "cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
-    with pytest.raises(ValueError, match=r"^pair 'x' target: ") as caught:
+    with pytest.raises(ValueError, match=r"device 'cuda:2' .* sees cuda:0, cuda:1; use device: auto or cuda:1$"):
         choose_device("cuda:2", NAME)
-    assert str(caught.value) == (
-        f"{NAME}: device 'cuda:2' was asked for, but torch {torch.__version__} sees cuda:0, cuda:1; "
-        "use device: auto or cuda:1"
-    )
 
 
 @pytest.mark.parametrize(
@@ -223,23 +190,12 @@ def test_quantization_settings_that_the_method_does_not_take(checkpoint: Path) -
 
 
 def test_options_reach_the_reading(checkpoint: Path, record: Callable[..., Recorder]) -> None:
-    recorder = record()
-    load(checkpoint, revision="v1", dtype="bfloat16", device_map={"": "cpu"}, trust_remote_code=True)
-    assert recorder.options == {
-        "trust_remote_code": True,
-        "revision": "v1",
-        "dtype": torch.bfloat16,
-        "device_map": {"": "cpu"},
-        "output_loading_info": True,
-        "ignore_mismatched_sizes": True,
-    }
+    recorder, always = record(), {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    given: dict[str, Any] = {"revision": "v1", "device_map": {"": "cpu"}, "trust_remote_code": True}
+    load(checkpoint, dtype="bfloat16", **given)
+    assert recorder.options == {**given, "dtype": torch.bfloat16, **always}
     load(checkpoint)
-    assert recorder.options == {
-        "trust_remote_code": False,
-        "dtype": "auto",
-        "output_loading_info": True,
-        "ignore_mismatched_sizes": True,
-    }
+    assert recorder.options == {"trust_remote_code": False, "dtype": "auto", **always}
 
 
 def test_quantized_weights_are_placed_while_they_are_read(
@@ -256,18 +212,8 @@ def test_quantized_weights_are_placed_while_they_are_read(
     assert "quantization_config" not in recorder.options
 
 
-# Pairs
-
-
 def pair_of(target: Path, draft: Path) -> PairConfig:
     return PairConfig(name="p", target=ModelConfig(model=str(target)), draft=ModelConfig(model=str(draft)))
-
-
-def pair_refusal(target: Path, draft: Path) -> str:
-    with pytest.raises(ValueError, match=r"^pair 'p'") as caught:
-        load_pair(pair_of(target, draft))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_rows_padded_differently_belong_together(checkpoint: Path, tmp_path: Path) -> None:
@@ -293,72 +239,39 @@ def test_the_first_layers_are_the_targets_own(checkpoint: Path) -> None:
     assert pair.draft_model.name == "pair 'p' target (first 1 layers)"
     own = {id(weight) for weight in pair.target.model.parameters()}
     assert {id(weight) for weight in pair.draft_model.model.parameters()} < own
-    with pytest.raises(ValueError, match="pair 'p' target: draft layers: expected 1 to 1 of its 2, got 2"):
-        load_pair(PairConfig(name="p", target=target, draft=LayersDraft(layers=2)))
 
 
-def test_two_ids_swapped(checkpoint: Path, copied: Path) -> None:
-    words = list(WORDS)
-    words[41], words[7] = words[7], words[41]
-    word_tokenizer(words).save_pretrained(copied)
-    assert pair_refusal(checkpoint, copied) == (
-        "pair 'p': target and draft use different tokenizers: 2 of 100 ids differ, first id 7: "
-        '"w4" in the target, "w38" in the draft; choose a draft of the target\'s own family'
-    )
-
-
-def test_tokenizers_without_a_word_in_common(checkpoint: Path, copied: Path) -> None:
+def test_a_fault_names_the_role(checkpoint: Path, copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "draft").mkdir()
     word_tokenizer([*WORDS[:3], *(f"v{number}" for number in range(97))]).save_pretrained(copied)
-    assert pair_refusal(checkpoint, copied) == (
-        "pair 'p': target and draft use different tokenizers: 97 of 100 ids differ, first id 3: "
-        '"w0" in the target, "v0" in the draft; choose a draft of the target\'s own family'
-    )
-
-
-def test_a_fault_names_the_role(checkpoint: Path, tmp_path: Path) -> None:
-    rest = f"'{tmp_path}' is not a model directory: it has no config.json; name the directory that has it, or set gguf_"
-    assert pair_refusal(tmp_path, checkpoint).startswith(f"pair 'p' target: {rest}")
-    assert pair_refusal(checkpoint, tmp_path).startswith(f"pair 'p' draft: {rest}")
+    for pair, words in (
+        (pair_of(tmp_path / "draft", checkpoint), "pair 'p' target: .* is not a model directory"),
+        (pair_of(checkpoint, tmp_path / "draft"), "pair 'p' draft: .* is not a model directory"),
+        (pair_of(checkpoint, copied), "pair 'p': target and draft use different tokenizers: 97 of 100 ids differ"),
+    ):
+        with pytest.raises(ValueError, match=f"^{words}"):
+            load_pair(pair)
 
 
 def vocabulary(ids: dict[str, int]) -> Any:
-    class Vocabulary(PreTrainedTokenizerFast):
-        def __init__(self) -> None:
-            pass
-
-        def get_vocab(self) -> dict[str, int]:
-            return ids
-
-    return Vocabulary()
+    return SimpleNamespace(get_vocab=lambda: ids)
 
 
 @pytest.mark.parametrize(
     ("target", "draft", "words"),
     [
-        (
-            {"a": 0, "b": 1, '"\n': 2},
-            {"a": 0, "c": 1, "d": 2},
-            'use different tokenizers: 2 of 3 ids differ, first id 1: "b" in the target, "c" in the draft; choose',
-        ),
-        (
-            {'"\n': 0},
-            {"a": 0},
-            'use different tokenizers: 1 of 1 ids differ, first id 0: "\\"\\n" in the target, "a" in the draft; choose',
-        ),
-        (
-            {"a": 0, "b": 1, "c": 2},
-            {"a": 0, "c": 3, "b": 4},
-            'use different tokenizers: "b" is id 1 in the target, id 4 in the draft; choose',
-        ),
-        ({"a": 0, "b": 1}, {"c": 2, "d": 3}, "tokenizers share no token; choose"),
-        ({"a": 0}, {}, "tokenizers share no token; choose"),
+        ({"a": 0, "b": 1, "e": 2}, {"a": 0, "c": 1, "d": 2}, "2 of 3 ids differ, first id 1: "),
+        ({'"\n': 0}, {"a": 0}, '1 of 1 ids differ, first id 0: "\\"\\n" in the target, "a" in the draft; '),
+        ({"a": 0, "b": 1, "c": 2}, {"a": 0, "c": 3, "b": 4}, '"b" is id 1 in the target, id 4 in the draft; '),
+        ({"a": 0, "b": 1}, {"c": 2, "d": 3}, "tokenizers share no token; "),
+        ({"a": 0}, {}, "tokenizers share no token; "),
     ],
     ids=["other words", "quoted", "moved", "disjoint ids", "empty"],
 )
 def test_vocabularies_that_do_not_belong_together(target: dict[str, int], draft: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=r"^pair 'p': ") as caught:
         check_vocabularies(vocabulary(target), vocabulary(draft), "p")
-    assert str(caught.value) == f"pair 'p': target and draft {words} a draft of the target's own family"
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,111 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from specgauge.bench.models.pair import LoadedPair
-from specgauge.bench.timing import cell_timer
-from specgauge.bench.timing.adaptive import AdaptiveCellTimer, batch_order, measure_adaptively
+from specgauge.bench.timing.adaptive import batch_order
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
-from specgauge.bench.timing.clock import timed_marks
-from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import Arm, verify_gammas
-from specgauge.model.sampling import SamplingSettings
 from specgauge.model.search.candidates import SearchQuestion
 from specgauge.model.search.search import SEARCH_NOTE
+from tests.bench.timing.conftest import Run, cell
 from tests.model.search_cases import question
 
 PREFILLS = ("prefill_target", "prefill_draft")
 BASE = ("decode", "draft", "draft_catch_up")
 GAMMAS = (1, 2, 3, 4, 5, 6, 7, 8)
+QUESTION = question(0.8, len(GAMMAS))
 CLIFF_S = (1.0, 1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.6)
 """A target forward of 1 to 9 tokens; with a draft step of .1 s and alpha .8, γ = 4 is best."""
 
 
-def cell(batch_size: int = 1, context: int = 64) -> TimingCell:
-    return TimingCell(
-        cell_id=f"{batch_size}-{context}",
-        chain="argmax",
-        settings=SamplingSettings(temperature=0.0),
-        batch_size=batch_size,
-        context=context,
-    )
-
-
-@dataclass(kw_only=True)
-class Times:
-    """Seconds of a target forward by (batch size, context, tokens), and what goes wrong."""
-
-    target_s: Callable[[int, int, int], float] = lambda batch_size, context, tokens: CLIFF_S[tokens - 1]
-    fail: Callable[[str, int, int], Exception | None] = lambda arm, batch_size, context: None
-    pace: Callable[[float], float] = lambda now_s: 1.0
-
-
-@dataclass
-class ScriptedBench:
-    """Arms that take the times of `Times` on the fake device."""
-
-    device: Any
-    batch_size: int
-    times: Times
-    target_capacity: int = 64
-    draft_capacity: int = 64
-
-    def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
-        error = self.times.fail(arm, self.batch_size, context)
-        if error is not None:
-            raise error
-        tokens = (Arm.parse(arm).gamma or 0) + 1
-        seconds = self.times.target_s(self.batch_size, context, tokens)
-        if arm in ("draft", "draft_catch_up"):
-            seconds = 0.1
-        seconds *= self.times.pace(self.device.now_s)
-        steps = len(GAMMAS) if arm == "draft" else 1
-        self.device.now_s = self.device.ready_s
-        return timed_marks(clock, [lambda: self.device.launch(seconds, arm)] * steps)
-
-
 @pytest.fixture
-def search(
-    fake_device: Any,
-    make_clock: Callable[[Any, bool], Any],
-    memory_journal: Any,
-    tiny_model: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., list[BlockRecord]]:
-    """Search cells on the fake device, whose seconds are those a block costs; the lines that came to the journal."""
-    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
-    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: fake_device.now_s))
+def search(timed: Run) -> Run:
+    """Search cells: a draft step takes .1 s, a target forward what ``target_s`` (batch size, context, tokens) says."""
 
     def run(
         cells: Sequence[TimingCell],
-        times: Times | None = None,
-        asked: Sequence[SearchQuestion] | None = None,
+        target_s: Callable[[int, int, int], float] = lambda batch_size, context, tokens: CLIFF_S[tokens - 1],
+        asked: SearchQuestion = QUESTION,
+        fail: Callable[[str, int, int], None] = lambda arm, batch_size, context: None,
         **precision: Any,
     ) -> list[BlockRecord]:
-        def open_bench(self: AdaptiveCellTimer, states: Sequence[Any], prompts: Any) -> ScriptedBench:
-            return ScriptedBench(fake_device, states[0].cell.batch_size, times or Times())
+        def seconds_of(arm: str, batch_size: int, context: int) -> float:
+            fail(arm, batch_size, context)
+            tokens = (Arm.parse(arm).gamma or 0) + 1
+            return 0.1 if arm in ("draft", "draft_catch_up") else target_s(batch_size, context, tokens)
 
-        monkeypatch.setattr(AdaptiveCellTimer, "open_bench", open_bench)
-        wanted = {"min_blocks": 3, "max_blocks": 20, "block_samples": 2, "max_seconds": None, **precision}
-        before = len(memory_journal.lines)
-        measure_adaptively(
-            pair,
-            cells,
-            questions={one.cell_id: asked or [question(0.8, len(GAMMAS))] for one in cells},
-            gammas=GAMMAS,
-            prompts=[[1]],
-            precision=PrecisionConfig(**wanted),
-            journal=memory_journal,
-            seed=0,
-            clock=make_clock(fake_device, False),
-        )
-        return list(memory_journal.lines[before:])
+        return timed(cells, seconds_of, gammas=GAMMAS, questions=[asked], **{"max_blocks": 20, **precision})
 
     return run
 
@@ -125,7 +58,7 @@ def gammas_timed(lines: Sequence[BlockRecord], cell_id: str) -> set[int]:
     return set(verify_gammas(arms))
 
 
-def test_every_step_is_what_the_search_asks_for(search: Any) -> None:
+def test_every_step_is_what_the_search_asks_for_and_what_is_left_out_says_why(search: Any) -> None:
     lines = search([cell()])
     assert arms_by_block(lines, "1-64") == {
         0: {*BASE, *PREFILLS, "verify:1"},
@@ -137,10 +70,7 @@ def test_every_step_is_what_the_search_asks_for(search: Any) -> None:
     notes = {(line.block, line.notes[SEARCH_NOTE]) for line in lines if line.status == "ok"}
     assert notes == {(0, "opening"), (1, "scouting"), (2, "scouting"), (3, "neighbours"), (4, "neighbours")}
     assert [line.block for line in lines] == sorted(line.block for line in lines)
-
-
-def test_what_is_left_out_says_why(search: Any) -> None:
-    skipped = [line for line in search([cell()]) if line.status != "ok"]
+    skipped = [line for line in lines if line.status != "ok"]
     assert {line.arm: line.reason for line in skipped} == {
         "verify:1": "cannot be best: S at most 1.64, best is 2.4",
         "verify:2": "cannot be best: S at most 2.03, best is 2.4",
@@ -149,11 +79,7 @@ def test_what_is_left_out_says_why(search: Any) -> None:
         "verify:8": "cannot be best: S at most 1.8, best is 2.4",
     }
     assert {(line.status, line.block, line.notes[SEARCH_NOTE]) for line in skipped} == {("skipped", 5, "decided")}
-
-
-def test_a_search_that_ended_is_not_resumed(search: Any) -> None:
-    assert search([cell()])
-    assert search([cell()]) == []
+    assert search([cell()]) == [], "a search that ended is not resumed"
 
 
 def test_a_search_that_was_stopped_resumes_with_what_is_missing(search: Any, memory_journal: Any) -> None:
@@ -181,20 +107,15 @@ def test_the_cells_of_a_batch_size_are_interleaved_step_by_step(search: Any) -> 
     assert [block for _, block in first] == sorted(block for _, block in first)
 
 
-def test_a_fall_of_t_verify_ends_the_pruning(search: Any) -> None:
-    times = Times(target_s=lambda batch_size, context, tokens: 1.3 if tokens == 2 else 1.0)
-    lines = search([cell()], times, [question(0.3, 8)])
-    assert gammas_timed(lines, "1-64") == set(GAMMAS)
-
-
-def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: Any, memory_journal: Any) -> None:
+@pytest.mark.parametrize("limit", ["max_seconds", "max_cell_seconds"])
+def test_time_that_is_spent_ends_the_search_after_what_an_answer_needs(search: Any, limit: str) -> None:
     """The opening alone takes 16 s: two samples of 1 + .8 + .1 + 1 s, a first call and a warm-up of each as well."""
-    lines = search([cell()], max_seconds=10.0)
+    lines = search([cell()], **{limit: 10.0})
     assert arms_by_block(lines, "1-64") == {block: {*BASE, *PREFILLS, "verify:1"} for block in range(3)}
     reasons = {line.arm: line.reason for line in lines if line.status == "skipped"}
     assert set(reasons) == {f"verify:{gamma}" for gamma in range(2, 9)}
     assert reasons["verify:4"] == "left out: time or blocks are spent; S at most 2.4, best is 1.64 so far"
-    assert search([cell()], max_seconds=10.0) == []
+    assert search([cell()], **{limit: 10.0}) == []
 
 
 def test_more_seconds_resume_an_ended_search(search: Any, memory_journal: Any) -> None:
@@ -203,10 +124,8 @@ def test_more_seconds_resume_an_ended_search(search: Any, memory_journal: Any) -
     assert gammas_timed(more, "1-64") >= {3, 4, 5}
     for gamma in (2, 7, 8):
         blocks = memory_journal.blocks("1-64", f"verify:{gamma}")
-        reasons = [
-            blocks[number].reason.partition(":")[0] for number in sorted(blocks) if blocks[number].status != "ok"
-        ]
-        assert reasons == ["left out", "cannot be best"]
+        reasons = [blocks[number].reason for number in sorted(blocks) if blocks[number].status != "ok"]
+        assert [reason.partition(":")[0] for reason in reasons] == ["left out", "cannot be best"]
     assert search([cell()]) == []
 
 
@@ -217,11 +136,6 @@ def test_time_may_be_spent_by_another_cell_of_the_same_pass(search: Any, memory_
         assert all(sorted(memory_journal.blocks(cell_id, arm)) >= [0, 1, 2] for arm in BASE)
 
 
-def test_a_cells_own_seconds_end_its_search_alone(search: Any) -> None:
-    lines = search([cell(1, 64)], max_cell_seconds=10.0)
-    assert arms_by_block(lines, "1-64") == {block: {*BASE, *PREFILLS, "verify:1"} for block in range(3)}
-
-
 def test_seconds_are_those_of_the_batch_size(search: Any) -> None:
     lines = search([cell(1, 64), cell(2, 64)], max_seconds=150.0)
     spent = {one: sum(line.device_s for line in lines if line.cell_id == one) for one in ("1-64", "2-64")}
@@ -229,27 +143,19 @@ def test_seconds_are_those_of_the_batch_size(search: Any) -> None:
     assert gammas_timed(lines, "1-64") == gammas_timed(lines, "2-64") == {1, 3, 4, 5, 6}
 
 
-def test_a_machine_that_slows_down_favours_nobody(search: Any) -> None:
-    """A third slower from 60 s on, in the third step."""
-    lines = search([cell()], Times(pace=lambda now_s: 1.0 if now_s < 60 else 4 / 3))
-    assert arms_by_block(lines, "1-64")[4] == {"verify:3", "verify:4", "verify:5"}
-    assert "best is 2.4" in next(str(line.reason) for line in lines if line.arm == "verify:2")
-
-
 def test_cells_between_others_are_checked(search: Any) -> None:
     """Costs rise with batch size and context on lines: only the four corners are searched."""
-    times = Times(
-        target_s=lambda batch_size, context, tokens: CLIFF_S[tokens - 1] * (1 + batch_size / 10 + context / 1000)
-    )
+
+    def target_s(batch_size: int, context: int, tokens: int) -> float:
+        return CLIFF_S[tokens - 1] * (1 + batch_size / 10 + context / 1000)
+
     cells = [cell(b, s) for b in (1, 2, 4) for s in (64, 128, 192)]
-    lines = search(cells, times)
+    lines = search(cells, target_s)
     for one in cells:
         is_corner = one.batch_size in (1, 4) and one.context in (64, 192)
-        if is_corner:
-            assert gammas_timed(lines, one.cell_id) > {1, 3, 4, 5}, one
-        else:
-            assert gammas_timed(lines, one.cell_id) == {3, 4, 5}, one
-            assert len(arms_by_block(lines, one.cell_id)) == 3
+        timed = gammas_timed(lines, one.cell_id)
+        assert timed > {1, 3, 4, 5} if is_corner else timed == {3, 4, 5}, one
+        assert is_corner or len(arms_by_block(lines, one.cell_id)) == 3
     order = list(dict.fromkeys(line.cell_id for line in lines))
     assert [one.partition("-")[0] for one in order] == ["1"] * 3 + ["4"] * 3 + ["2"] * 3
     assert {order[2], order[5]} == {"1-128", "4-128"}
@@ -258,61 +164,30 @@ def test_cells_between_others_are_checked(search: Any) -> None:
     assert "by the costs of cells around, which this one keeps to; best is 2." in str(reasons["verify:8"])
 
 
-def test_a_cell_that_does_not_keep_to_its_neighbours_is_searched(search: Any) -> None:
-    """At context 128 the tile ends one token earlier: γ = 3 is best there."""
-
-    def target_s(batch_size: int, context: int, tokens: int) -> float:
-        return 1.6 if tokens > (4 if context == 128 else 5) else 1.0
-
-    lines = search([cell(1, 64), cell(1, 128), cell(1, 192)], Times(target_s=target_s))
-    assert gammas_timed(lines, "1-128") == {2, 3, 4, 5}
-    reasons = {line.arm: line.reason for line in lines if line.cell_id == "1-128" and line.status == "skipped"}
-    assert reasons["verify:8"] == "cannot be best: S at most 1.8, best is 2.27"
-
-
 def test_the_ends_of_the_batch_sizes_come_first() -> None:
     assert batch_order([4, 1, 2, 8, 1]) == [1, 8, 2, 4]
-    assert batch_order([3]) == [3]
-    assert batch_order([]) == []
+    assert (batch_order([3]), batch_order([])) == ([3], [])
 
 
 def test_cells_without_memory_end_larger_ones_and_no_others(search: Any, memory_journal: Any) -> None:
-    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
-        return torch.OutOfMemoryError("no memory left") if batch_size * context >= 128 else None
+    def fail(arm: str, batch_size: int, context: int) -> None:
+        if batch_size * context >= 128:
+            raise torch.OutOfMemoryError("no memory left")
 
     cells = [cell(1, 64), cell(1, 128), cell(1, 192), cell(2, 64), cell(2, 128)]
-    search(cells, Times(fail=fail))
+    search(cells, fail=fail)
     status = {one.cell_id: memory_journal.blocks(one.cell_id, "decode")[0].status for one in cells}
     assert status == {"1-64": "ok", "1-128": "oom", "1-192": "oom", "2-64": "oom", "2-128": "skipped"}
     assert gammas_timed(memory_journal.lines, "1-64") == {1, 3, 4, 5, 6}
-    assert search(cells, Times(fail=fail)) == []
+    assert search(cells, fail=fail) == []
 
 
 def test_an_arm_that_fails_ends_its_cell_and_no_other(search: Any, memory_journal: Any) -> None:
-    def fail(arm: str, batch_size: int, context: int) -> Exception | None:
-        return RuntimeError("kernel exploded") if (arm, context) == ("verify:3", 128) else None
+    def fail(arm: str, batch_size: int, context: int) -> None:
+        if (arm, context) == ("verify:3", 128):
+            raise RuntimeError("kernel exploded")
 
-    lines = search([cell(1, 64), cell(1, 128)], Times(fail=fail))
+    lines = search([cell(1, 64), cell(1, 128)], fail=fail)
     broken = [line for line in lines if line.cell_id == "1-128" and line.status == "failed"]
     assert {line.reason for line in broken} == {"RuntimeError: kernel exploded"}
     assert gammas_timed(lines, "1-64") == {1, 3, 4, 5, 6}
-
-
-def test_a_real_tiny_pair_is_searched(tiny_model: Any, memory_journal: Any) -> None:
-    """No fake: whatever it finds, the base arms have their blocks, and every γ is timed or says why not."""
-    measure_adaptively(
-        LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1)),
-        [cell(2, 20)],
-        questions={"2-20": [question(0.5, 3)]},
-        gammas=(1, 2, 3),
-        prompts=[[1, 2, 3], [4, 5]],
-        precision=PrecisionConfig(min_blocks=2, max_blocks=3, block_samples=2),
-        journal=memory_journal,
-        seed=0,
-    )
-    for arm in (*BASE, *PREFILLS):
-        assert len(memory_journal.blocks("2-20", arm)) >= 2
-    for gamma in (1, 2, 3):
-        blocks = memory_journal.blocks("2-20", f"verify:{gamma}")
-        taken = [block for block in blocks.values() if block.status == "ok"]
-        assert len(taken) >= 2 or any(block.status == "skipped" and block.reason for block in blocks.values())

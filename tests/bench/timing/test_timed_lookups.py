@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,19 +14,17 @@ from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arms
 from specgauge.bench.timing.arms import TimedLookups, Workbench, committed_by_a_round
-from specgauge.bench.timing.blocks import TimingCell
 from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.configs.pairs import NgramConfig
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import arm_names
-from specgauge.model.sampling import SamplingSettings
 from tests.bench.conftest import LoggingClock
+from tests.bench.decoded import GREEDY, Make
+from tests.bench.timing.conftest import cell
 
-GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 1, 3, 5, 7], [2]]
 CPU = torch.device("cpu")
 GAMMA_MAX = 4
-Make = Callable[..., LoadedModel]
 
 
 def lookup_pair(target: LoadedModel) -> LoadedPair:
@@ -127,25 +124,22 @@ def test_verification_follows_a_lookup_and_the_index_is_the_prefill(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.sample("draft", 7, GREEDY, Log(bench, monkeypatch))
-    log = Log(bench, monkeypatch)
-    bench.sample("verify:3", 7, GREEDY, log)
-    assert log.lines == [("look", 3, 7), "wait", "mark", ("target", 4, 7), "mark", "wait"]
-    log = Log(bench, monkeypatch)
-    bench.sample("prefill_draft", 7, GREEDY, log)
-    assert log.lines == ["wait", "mark", ("index", 8), "mark", "wait"]
-    log = Log(bench, monkeypatch)
-    bench.sample("decode", 7, GREEDY, log)
-    assert log.lines == [("target", 1, 6), "wait", "mark", ("target", 1, 7), "mark", "wait"]
+    for arm, before, inside in (
+        ("verify:3", [("look", 3, 7)], ("target", 4, 7)),
+        ("prefill_draft", [], ("index", 8)),
+        ("decode", [("target", 1, 6)], ("target", 1, 7)),
+    ):
+        log = Log(bench, monkeypatch)
+        bench.sample(arm, 7, GREEDY, log)
+        assert log.lines == [*before, "wait", "mark", inside, "mark", "wait"]
     assert bench.draft_capacity is None
 
 
 def test_the_cells_of_a_lookup_pair_have_no_catch_up(tiny_model: Make, memory_journal: Any) -> None:
     precision = PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1)
-    cell = TimingCell(cell_id="c", chain="argmax", settings=GREEDY, batch_size=2, context=8)
-    pair = lookup_pair(tiny_model())
     options: Any = {"gammas": [1, 3], "prompts": PROMPTS, "precision": precision, "journal": memory_journal, "seed": 0}
-    measure_cells(pair, [cell], **options)
+    measure_cells(lookup_pair(tiny_model()), [cell(2, 8)], **options)
     assert {line.arm for line in memory_journal.lines} == set(arm_names([1, 3], catches_up=False))
     assert all(line.status == "ok" for line in memory_journal.lines)
-    assert len(memory_journal.blocks("c", "draft")[0].samples_s[0]) == 3
-    assert memory_journal.blocks("c", "draft")[0].notes["capacity_draft"] is None
+    assert len(memory_journal.blocks("2-8", "draft")[0].samples_s[0]) == 3
+    assert memory_journal.blocks("2-8", "draft")[0].notes["capacity_draft"] is None

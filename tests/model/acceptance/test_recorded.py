@@ -1,6 +1,7 @@
 """Recorded columns to a_t and o_t by rule, texts padded, and what they say of themselves."""
 
 import math
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -73,20 +74,18 @@ def test_overlap_is_the_mean_of_acceptance_under_the_target(seed: int, vocabular
 
 def test_a_target_probability_of_zero_is_null_and_float32_rounding_is_clipped() -> None:
     columns = TABLE | {"target_prob": [0.0, 0.4, 0.4, NAN], "draft_prob": [0.1, 0.1, 1 + 1e-7, NAN]}
-    a, _ = acceptance_and_overlap(columns, acceptance_rule="ratio", draft_sampling="same")
-    assert a[0] == 0.6
-    a, _ = acceptance_and_overlap(columns, acceptance_rule="match", draft_sampling="same")
-    assert a[2] == 1
+    for rule, row, value in (("ratio", 0, 0.6), ("match", 2, 1.0)):
+        assert acceptance_and_overlap(columns, acceptance_rule=rule, draft_sampling="same")[0][row] == value
 
 
 @pytest.mark.parametrize(
     ("change", "rule", "draft_sampling", "place"),
     [
-        ({}, "ration", "same", "acceptance_rule: found 'ration'.*'ratio'"),
-        ({}, "ratio", "gredy", "draft_sampling: found 'gredy'.*'greedy'"),
+        ({}, "ration", "same", "acceptance_rule: expected .*'ratio'.*got 'ration'"),
+        ({}, "ratio", "gredy", "draft_sampling: expected .*'greedy'.*got 'gredy'"),
         ({"draft_prob": [0.1, 0.1, 1.1, NAN]}, "match", "same", r"acceptance column draft_prob: .* outside \[0, 1\]"),
-        ({"overlap_match": None}, "match", "same", "found no column 'overlap_match'"),
-        ({"draft_argmax": None}, "match", "greedy", "found no column 'draft_argmax'"),
+        ({"overlap_match": None}, "match", "same", "expected the column 'overlap_match'"),
+        ({"draft_argmax": None}, "match", "greedy", "got no 'draft_argmax'"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(
@@ -138,19 +137,22 @@ def test_texts_are_sorted_and_padded_with_zeros() -> None:
 
 def test_sums_by_prompt() -> None:
     assert sum_by_prompt([[1, 2], [10, 20], [100, 200]], [5, 1, 5]).tolist() == [[10, 20], [101, 202]]
-    with pytest.raises(ValueError, match="allowed is one per text"):
+    with pytest.raises(ValueError, match="expected one per text"):
         sum_by_prompt([1.0, 2.0], [0])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: found position 3 in place of 2"),
-        ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: found position 1 in place of 2"),
-        ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: found position 1 in place of 0"),
-        ({"end_reason": ["eos", "length", "length", "length", "length", "length"]}, "found end_reason 'eos'"),
-        ({"end_reason": ["stop"] * 6}, "found end_reason 'stop'; allowed is one of eos, length"),
-        ({"columns": {"a": [1.0]}}, r"acceptance column a: found shape \(1,\); allowed is \(6,\)"),
+        ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 3"),
+        ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 1"),
+        ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: expected position 0 .*, got 1"),
+        (
+            {"end_reason": ["eos"] + ["length"] * 5},
+            "expected one end_reason .*got 'eos'",
+        ),
+        ({"end_reason": ["stop"] * 6}, "expected one end_reason of eos, length .*got 'stop'"),
+        ({"columns": {"a": [1.0]}}, r"acceptance column a: expected \(6,\) as prompt has, got shape \(1,\)"),
         ({"repetition": [0]}, "acceptance column repetition"),
     ],
 )
@@ -167,23 +169,41 @@ def test_tables_that_are_no_texts_are_one_line_errors(change: dict[str, object],
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_table_says_so() -> None:
-    with pytest.raises(ValueError, match="found no recorded position"):
-        pad_texts([], [], [], [], {})
-
-
 def test_blocks_of_the_same_prompts_have_one_number_in_whatever_order_they_stand() -> None:
     assert batch_numbers([(3, 5), (1, 2), (5, 3), (2, 2), (3, 5, 5)]).tolist() == [0, 1, 0, 2, 0]
     assert batch_numbers([]).tolist() == []
 
 
-def test_deviation_in_clustered_standard_errors_by_hand() -> None:
-    # differences (1, 2, 3): sum 6, standard error √3 · 1
-    check = chain_check([2.0, 3.0, 4.0], [1.0, 1.0, 1.0], [10.0, 10.0, 10.0], largest_variance=0.0)
-    assert check.standard_errors == pytest.approx(6 / math.sqrt(3), abs=1e-12)
-    assert check.deviation_per_position == pytest.approx(0.2)
-    assert check.consistent
-    assert not chain_check([2.0, 2.5, 3.0], [1.0, 1.0, 1.0], [10.0, 10.0, 10.0], largest_variance=0.0).consistent
+@pytest.mark.parametrize(
+    ("accepted", "overlap", "tested", "variance", "errors", "deviation", "consistent"),
+    [
+        # differences (1, 2, 3): sum 6, standard error √3 · 1; then (1, 1.5, 2)
+        ([2.0, 3.0, 4.0], [1.0] * 3, [10.0] * 3, 0.0, 6 / math.sqrt(3), 0.2, True),
+        ([2.0, 2.5, 3.0], [1.0] * 3, [10.0] * 3, 0.0, 4.5 / (math.sqrt(3) / 2), 0.15, False),
+        ([5.0, 5.0], [4.0, 4.0], [10.0, 10.0], 0.0, None, 0.1, False),  # all prompts alike: no error, but found
+        ([0.0], [0.0], [0.0], 0.0, None, None, True),
+        ([5.0], [4.0], [10.0], 2.5, None, 0.1, True),
+        # 6 prompts of 64 positions, overlaps of .001 and nothing accepted: .384 short, all prompts alike
+        ([0.0] * 6, [0.064] * 6, [64.0] * 6, 384 * 0.001 * 0.999, -0.384 / math.sqrt(0.383616), -0.001, True),
+        # overlaps of .1 of which nothing is accepted are 38.4 short: 6.5 standard errors, no chance
+        ([0.0] * 6, [6.4] * 6, [64.0] * 6, 384 * 0.1 * 0.9, -38.4 / math.sqrt(34.56), -0.1, False),
+        # rounding of identical models
+        ([100.0, 120.0, 90.0], [100 - 1e-5, 120 - 1.2e-5, 90 - 9e-6], [100.0, 120.0, 90.0], 0.0, ANY, 1e-7, True),
+    ],
+)
+def test_deviation_in_clustered_standard_errors_by_hand(
+    accepted: list[float],
+    overlap: list[float],
+    tested: list[float],
+    variance: float,
+    errors: float | None,
+    deviation: float | None,
+    consistent: bool,
+) -> None:
+    check = chain_check(accepted, overlap, tested, largest_variance=variance)
+    wanted = [value if value is None or value is ANY else pytest.approx(value) for value in (errors, deviation)]
+    assert [check.standard_errors, check.deviation_per_position] == wanted
+    assert check.consistent == consistent
 
 
 def test_texts_of_another_chain_are_found_and_own_texts_pass() -> None:
@@ -198,29 +218,6 @@ def test_texts_of_another_chain_are_found_and_own_texts_pass() -> None:
         assert check.consistent is consistent
 
 
-def test_rounding_of_identical_models_is_no_deviation() -> None:
-    tested = np.array([100.0, 120.0, 90.0])
-    check = chain_check(tested, tested * (1 - 1e-7), tested, largest_variance=0.0)
-    assert abs(check.standard_errors or 0) > 4
-    assert check.consistent
-
-
-def test_prompts_that_all_deviate_alike_have_no_standard_error_but_are_found() -> None:
-    check = chain_check([5.0, 5.0], [4.0, 4.0], [10.0, 10.0], largest_variance=0.0)
-    assert check.standard_errors is None
-    assert not check.consistent
-
-
-def test_the_spread_between_prompts_is_not_believed_below_the_variance_of_the_sum() -> None:
-    # 6 prompts of 64 positions, every overlap .001 and nothing accepted: the sum is .384 short, all prompts alike
-    tested, variance = np.full(6, 64.0), 384 * 0.001 * 0.999
-    check = chain_check(np.zeros(6), 0.001 * tested, tested, largest_variance=variance)
-    assert check.standard_errors == pytest.approx(-0.384 / math.sqrt(variance))
-    assert check.consistent
-    # overlaps of .1 of which nothing is accepted are 38.4 short: 6.5 standard errors, no chance
-    assert not chain_check(np.zeros(6), 0.1 * tested, tested, largest_variance=384 * 0.1 * 0.9).consistent
-
-
 @pytest.mark.parametrize("overlap", [0.01, 0.3, 0.97])
 def test_own_texts_of_two_prompts_are_rarely_accused(overlap: float) -> None:
     # two prompts alone spread by chance: |t| > 4 with one degree of freedom in 16 % of all runs
@@ -231,21 +228,14 @@ def test_own_texts_of_two_prompts_are_rarely_accused(overlap: float) -> None:
     assert np.mean(accused) < 0.01
 
 
-def test_nothing_tested_and_a_single_prompt_say_unknown() -> None:
-    assert chain_check([0.0], [0.0], [0.0], largest_variance=0.0).deviation_per_position is None
-    one = chain_check([5.0], [4.0], [10.0], largest_variance=2.5)
-    assert one.standard_errors is None
-    assert one.deviation_per_position == pytest.approx(0.1)
-    assert one.consistent
-
-
 def test_repeated_ngrams_by_hand() -> None:
     tokens = np.array([[1, 2, 1, 2, 1, 2], [1, 2, 3, 4, 5, 6], [7, 7, 7, 7, 7, 7], [1, 2, 0, 0, 0, 0]])
     # bigrams: (12, 21, 12, 21, 12) has 2 of 5 distinct; six 7s have 1 of 5; the last text has 1 of 1
-    assert repeated_ngram_share(tokens, [6, 6, 6, 2], 2).tolist() == [0.6, 0, 0.8, 0]
-    assert repeated_ngram_share(tokens, [6, 6, 6, 3], 4).tolist()[:3] == [1 / 3, 0, 2 / 3]
-    assert math.isnan(repeated_ngram_share(tokens, [6, 6, 6, 3], 4)[3])
-    assert repeated_ngram_share(tokens, [6, 6, 6, 2], 1).tolist() == [4 / 6, 0, 5 / 6, 0]
+    for n, shares in ((1, [4 / 6, 0, 5 / 6, 0]), (2, [0.6, 0, 0.8, 0]), (4, [1 / 3, 0, 2 / 3, math.nan])):
+        assert repeated_ngram_share(tokens, [6, 6, 6, 2], n).tolist() == pytest.approx(shares, nan_ok=True)
+    for lengths, n, message in (([2], 0, "n: expected .*got 0"), ([3], 2, "lengths"), ([2, 2], 2, "lengths")):
+        with pytest.raises(ValueError, match=message):
+            repeated_ngram_share([[1, 2]], lengths, n)
 
 
 def test_repeated_ngrams_equal_a_loop_over_tuples() -> None:
@@ -259,13 +249,3 @@ def test_repeated_ngrams_equal_a_loop_over_tuples() -> None:
             assert found[row] == (len(grams) - len(set(grams))) / len(grams)
         else:
             assert math.isnan(found[row])
-
-
-def test_texts_too_short_are_nan_and_bad_input_is_refused() -> None:
-    assert np.isnan(repeated_ngram_share([[1, 2]], [2], 4)).all()
-    with pytest.raises(ValueError, match="n: found 0"):
-        repeated_ngram_share([[1, 2]], [2], 0)
-    with pytest.raises(ValueError, match="lengths"):
-        repeated_ngram_share([[1, 2]], [3], 2)
-    with pytest.raises(ValueError, match="lengths"):
-        repeated_ngram_share([[1, 2]], [2, 2], 2)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ from hypothesis.extra.numpy import arrays
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_products
 from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from tests.model.speculation import Expectation, Pair, Round, enumerate_process, verified
 
 LIMIT, DEPTH, FIRST = 6, 3, 0
 TARGET = np.array([[0.6, 0.3, 0.1], [0.25, 0.25, 0.5], [0.5, 0.1, 0.4]])
 PROMPT = (1, 0, 2, 1, FIRST)
-COSTS_S = 1 + np.arange(DEPTH + 1)[:, None] * 0.3 + np.arange(LIMIT) ** 2 * 0.01
 
 
 @settings(max_examples=30, deadline=None)
@@ -31,17 +30,17 @@ COSTS_S = 1 + np.arange(DEPTH + 1)[:, None] * 0.3 + np.arange(LIMIT) ** 2 * 0.01
 def test_products_of_positions_give_what_the_plain_pass_gives(
     acceptance: np.ndarray, overlap: np.ndarray, lengths: list[int], eos: list[bool]
 ) -> None:
-    gammas, costs = [0, 1, 3, 4], np.arange(35.0).reshape(5, 7) + 1
+    gammas = [0, 1, 3, 4]
     inside = np.arange(7) < np.array(lengths)[:, None]
     products = run_products(np.where(inside, acceptance, 0.0), 4)
     ahead = np.zeros((3, 7, 4))
     for j in range(1, 5):
         ahead[:, : 8 - j, j - 1] = products[j - 1, :, : 8 - j] * np.where(inside, overlap, 0.0)[:, j - 1 :]
     survival = products[1:].transpose(1, 2, 0)
-    plain = renewal(acceptance, overlap, lengths, eos, gammas, 4, costs, length_limits=8)
-    found = renewal_by_start(survival, ahead, np.full((3, 7), 4), lengths, eos, gammas, 4, costs, length_limits=8)
+    plain = renewal(acceptance, overlap, lengths, eos, gammas, 4, length_limits=8)
+    found = renewal_by_start(survival, ahead, np.full((3, 7), 4), lengths, eos, gammas, 4, length_limits=8)
     for column in fields(RenewalResult):
-        if column.name != "rounds_by_drafts":
+        if column.name not in ("rounds_by_drafts", "time_s"):
             expected, value = getattr(plain, column.name), getattr(found, column.name)
             np.testing.assert_allclose(value, expected, rtol=0, atol=1e-9, err_msg=column.name)
     assert found.rounds_by_drafts is not None
@@ -59,63 +58,14 @@ def lookup(text: tuple[int, ...]) -> tuple[int, ...]:
     return ()
 
 
-@dataclass(kw_only=True)
-class Counted:
-    rounds: float = 0.0
-    time_s: float = 0.0
-    tested: float = 0.0
-    accepted: float = 0.0
-    starts: float = 0.0
-    committed: float = 0.0
-    full: float = 0.0
-    by_drafts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    texts: dict[tuple[int, ...], float] = field(default_factory=lambda: defaultdict(float))
+def enumerated(gamma: int, eos: int | None) -> Expectation:
+    """A certain draft is accepted with the target's probability of it, as by the match rule."""
+    pair = Pair(target=TARGET, draft=TARGET, rule="match", greedy_draft=True, eos=eos)
 
+    def rounds(text: tuple[int, ...], drafts: int) -> Iterator[Round]:
+        return verified(pair, (PROMPT + text)[-1], lookup(PROMPT + text)[:drafts])
 
-def branches(
-    text: tuple[int, ...], drafts: tuple[int, ...], eos: int | None
-) -> Iterator[tuple[float, tuple[int, ...], int]]:
-    """(chance, emitted, accepted) of one round; a certain draft is accepted with the target's probability of it."""
-    chance = 1.0
-    emitted: tuple[int, ...] = ()
-    for accepted, draft in enumerate(drafts):
-        law = TARGET[(text + emitted)[-1]]
-        for other in range(3):
-            if other != draft:
-                yield chance * law[other], (*emitted, other), accepted
-        chance, emitted = chance * law[draft], (*emitted, draft)
-        if draft == eos:
-            yield chance, emitted, accepted + 1
-            return
-    for bonus in range(3):
-        yield chance * TARGET[(text + emitted)[-1]][bonus], (*emitted, bonus), len(drafts)
-
-
-def enumerated(gamma: int, eos: int | None) -> Counted:
-    found = Counted()
-    states: dict[tuple[int, ...], float] = {(): 1.0}
-    while states:
-        text = min(states, key=len)
-        chance = states.pop(text)
-        offered, left = lookup(PROMPT + text), LIMIT - len(text)
-        drafts = offered[: min(gamma, left - 1)]
-        found.rounds += chance
-        found.time_s += chance * COSTS_S[len(drafts), len(text)]
-        if left >= DEPTH:
-            found.starts += chance
-            found.by_drafts[len(offered[:gamma])] += chance
-            for weight, emitted, accepted in branches(PROMPT + text, offered[:gamma], eos):
-                found.committed += chance * weight * len(emitted)
-                found.full += chance * weight * (accepted == gamma)
-        for weight, emitted, accepted in branches(PROMPT + text, drafts, eos):
-            found.accepted += chance * weight * accepted
-            found.tested += chance * weight * (accepted + (len(emitted) > accepted and accepted < len(drafts)))
-            after = text + emitted
-            if emitted[-1] == eos or len(after) == LIMIT:
-                found.texts[after] += chance * weight
-            else:
-                states[after] = states.get(after, 0.0) + chance * weight
-    return found
+    return enumerate_process(rounds, LIMIT, gamma, DEPTH, np.ones(DEPTH + 1))
 
 
 def recorded(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -144,18 +94,13 @@ def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: i
     assert len(set(offered.ravel())) == DEPTH + 1, "rounds of every number of drafts occur"
     weights = np.array([process.texts[text] for text in texts])
     lengths, ended = [len(text) for text in texts], [text[-1] == eos for text in texts]
-    result = renewal_by_start(survival, ahead, offered, lengths, ended, [gamma], DEPTH, COSTS_S, length_limits=LIMIT)
-    assert result.time_s is not None
+    result = renewal_by_start(survival, ahead, offered, lengths, ended, [gamma], DEPTH, length_limits=LIMIT)
     assert result.rounds_by_drafts is not None
-    assert weights @ result.rounds == pytest.approx(process.rounds, abs=1e-12)
-    assert weights @ result.time_s == pytest.approx(process.time_s, abs=1e-12)
-    assert weights @ result.tested == pytest.approx(process.tested, abs=1e-12)
-    assert weights @ result.accepted == pytest.approx(process.accepted, abs=1e-12)
+    for name in ("rounds", "tested", "accepted", "starts", "committed", "catch_ups"):
+        assert weights @ getattr(result, name) == pytest.approx(getattr(process, name), abs=1e-12), name
     assert weights @ result.tested_overlap == pytest.approx(process.accepted, abs=1e-12)
-    assert weights @ result.starts == pytest.approx(process.starts, abs=1e-12)
-    assert weights @ result.committed == pytest.approx(process.committed, abs=1e-12)
     if gamma:
-        assert weights @ result.full_acceptance == pytest.approx(process.full, abs=1e-12)
+        assert weights @ result.full_acceptance == pytest.approx(process.survival[gamma], abs=1e-12)
     for drafts in range(DEPTH + 1):
         assert weights @ result.rounds_by_drafts[:, 0, drafts] == pytest.approx(process.by_drafts[drafts], abs=1e-12)
     by_prompt = result.by_prompt(np.zeros(len(texts)))
@@ -169,12 +114,9 @@ def test_one_text_by_hand() -> None:
     survival = np.zeros((1, 5, 2))
     survival[0, 0] = 1, 1
     offered = [[2, 0, 1, 2, 2]]
-    costs = [10.0, 20.0, 40.0]
-    result = renewal_by_start(survival, survival, offered, [5], [False], [0, 1, 2], 2, costs)
+    result = renewal_by_start(survival, survival, offered, [5], [False], [0, 1, 2], 2)
     # γ = 1: 0 → 2 (one of two drafts), 2 → 3 fails, 3 → 4 fails, 4 plain; γ = 0: five plain steps
     assert result.rounds.tolist() == [[5.0, 4.0, 3.0]]
-    assert result.time_s is not None
-    assert result.time_s.tolist() == [[50.0, 20 + 20 + 20 + 10, 40 + 20 + 10]]
     assert result.tested.tolist() == [[0.0, 3.0, 3.0]]
     assert result.accepted.tolist() == [[0.0, 1.0, 2.0]]
     assert result.catch_ups.tolist() == [[0.0, 1.0, 1.0]]
@@ -188,11 +130,10 @@ def test_one_text_by_hand() -> None:
 def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(3)
     survival = np.cumprod(generator.random((5, 6, 2)) < 0.7, axis=2).astype(float)
-    offered, lengths = generator.integers(0, 3, (5, 6)), [4, 0, 6, 2, 6]
-    costs = generator.random((3, 5, 6)) + 1
-    whole = renewal_by_start(survival, survival, offered, lengths, [False] * 5, [1, 2], 2, costs)
-    monkeypatch.setattr("specgauge.model.acceptance.renewal_starts._CHUNK_CELLS", 1)
-    cut = renewal_by_start(survival, survival, offered, lengths, [False] * 5, [1, 2], 2, costs)
+    offered, sizes = generator.integers(0, 3, (5, 6)), ([4, 0, 6, 2, 6], [False] * 5)
+    whole = renewal_by_start(survival, survival, offered, *sizes, [1, 2], 2)
+    monkeypatch.setattr("specgauge.model.acceptance.renewal.CHUNK_CELLS", 1)
+    cut = renewal_by_start(survival, survival, offered, *sizes, [1, 2], 2)
     for column in fields(RenewalResult):
         np.testing.assert_array_equal(getattr(cut, column.name), getattr(whole, column.name))
     assert whole.rounds[1].tolist() == [0.0, 0.0]
@@ -201,13 +142,16 @@ def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"survival": np.zeros((1, 3, 1))}, r"survival: found shapes survival \(1, 3, 1\) and ahead \(1, 3, 2\)"),
-        ({"survival": np.array([[[0.0, 1.0]] * 3])}, "found rates that rise with the number of drafts"),
-        ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*allowed: a probability"),
-        ({"offered": [[0, 3, 0]]}, "offered: found shape .*up to 3 drafts"),
-        ({"offered": [0, 1, 0]}, "offered: found shape"),
-        ({"gammas": [3]}, "gammas: found .3.; allowed is a list of numbers from 0 to gamma_max = 2"),
-        ({"lengths": [4]}, "lengths: found 4"),
+        (
+            {"survival": np.zeros((1, 3, 1))},
+            r"survival: expected .*got shapes survival \(1, 3, 1\) and ahead \(1, 3, 2\)",
+        ),
+        ({"survival": np.array([[[0.0, 1.0]] * 3])}, "expected .*got rates that rise with the number of drafts"),
+        ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*expected a probability"),
+        ({"offered": [[0, 3, 0]]}, "offered: expected .*got shape .*up to 3 drafts"),
+        ({"offered": [0, 1, 0]}, "offered: expected .*got shape"),
+        ({"gammas": [3]}, "gammas: expected a list of numbers from 0 to gamma_max = 2, got .3."),
+        ({"lengths": [4]}, "lengths: expected .*got 4"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], words: str) -> None:

@@ -35,7 +35,7 @@ def test_the_running_means_by_hand() -> None:
     assert faded.accepted == pytest.approx([0.5 / 4, 1.0])
 
 
-def test_confidence_is_learnt_as_it_is() -> None:
+def test_confidence_is_learnt_as_it_is_and_pooled_where_acceptance_falls() -> None:
     generator = np.random.default_rng(0)
     tops = generator.random((40, 60))
     forecast = fit_forecast(made_texts(tops**2, tops))
@@ -46,12 +46,8 @@ def test_confidence_is_learnt_as_it_is() -> None:
     # positions are independent: what was seen says nothing of the next
     assert forecast.first_draft(forecast.means(forecast.start(1)))[0] == pytest.approx(1 / 3, abs=0.02)
     assert abs(forecast.next_weights[1]) < 0.1
-
-
-def test_acceptance_that_falls_with_confidence_is_pooled() -> None:
-    tops = np.linspace(0.0, 1.0, 200)[None]
-    forecast = fit_forecast(made_texts(1 - tops, tops))
-    assert set(np.round(forecast.acceptance, 9)) == {0.5}
+    falling = np.linspace(0.0, 1.0, 200)[None]
+    assert set(np.round(fit_forecast(made_texts(1 - falling, falling)).acceptance, 9)) == {0.5}
 
 
 def test_texts_that_differ_teach_how_they_go_on() -> None:
@@ -74,10 +70,12 @@ def test_texts_of_certain_acceptance_are_learnt_too(acceptance: float) -> None:
     assert forecast.this_draft(np.array([[acceptance]]), means)[0, 0] == pytest.approx(acceptance, abs=1e-9)
 
 
-def test_one_position_is_enough_and_none_is_not() -> None:
+def test_one_position_is_enough_and_neither_none_nor_those_of_lookups() -> None:
     assert fit_forecast(made_texts([[0.25]])).mean == 0.25
-    with pytest.raises(ValueError, match="forecast: found no position"):
+    with pytest.raises(ValueError, match=r"forecast: expected .*got no position"):
         fit_forecast(made_texts([[0.25]]).of_prompts([7]))
+    with pytest.raises(ValueError, match=r"lookup forecast: expected .*got texts of a draft model"):
+        fit_lookup_forecast(made_texts([[0.5, 0.5]]), 2)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +83,9 @@ def test_one_position_is_enough_and_none_is_not() -> None:
     [
         ({"top_probs": (0.5, 0.5)}, "steps out of order"),
         ({"acceptance": (0.5, 0.4)}, "steps out of order"),
-        ({"acceptance": (0.5,)}, "found 2 top_probs, 1 acceptance"),
-        ({"mean": 1.5}, "forecast: mean: found 1.5"),
-        ({"prior_weight": 0.0}, "forecast: found prior_weight 0"),
+        ({"acceptance": (0.5,)}, "expected .*got 2 top_probs, 1 acceptance"),
+        ({"mean": 1.5}, "forecast: mean: expected .*got 1.5"),
+        ({"prior_weight": 0.0}, "forecast: expected .*got prior_weight 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(values: dict[str, object], words: str) -> None:
@@ -116,19 +114,11 @@ def test_rates_by_agreement_are_learnt_from_rounds() -> None:
     assert float(forecast.next_draft(np.ones((1, 1)), means)[0, 0]) == pytest.approx(1.0, abs=0.02)
 
 
-def test_fewer_drafts_are_judged_where_gamma_or_a_limit_cuts_them() -> None:
-    """γ_max 2 judges two of four drafts; the limit leaves one at the last start."""
+def test_fewer_drafts_are_tested_where_gamma_or_a_limit_cuts_them_and_none_where_none_is_offered() -> None:
+    """γ_max 2 tests two of four drafts; the limit leaves one at the last start."""
     texts = looked_up([[4, 0, 0, 4, 4]], [[4, 0, 0, 2, 1]])
     assert fit_lookup_forecast(texts, 2).mean == 1.0  # 2 of 2, then 1 of 1 with 2 positions left
     assert fit_lookup_forecast(texts, 4).mean == 1.0  # 4 of 4: the text ends
     assert fit_lookup_forecast(looked_up([[4, 0, 0, 4, 4]], [[1, 0, 0, 1, 1]]), 4).mean == pytest.approx(2 / 3)
-
-
-def test_nothing_offered_forecasts_nothing_accepted() -> None:
-    forecast = fit_lookup_forecast(looked_up([[0, 0, 0]], [[0, 0, 0]]), 3)
-    assert (forecast.mean, by_agreement(forecast, 1, 3)) == (0.0, [0.0, 0.0])
-
-
-def test_a_draft_model_has_a_forecast_of_its_own() -> None:
-    with pytest.raises(ValueError, match="lookup forecast: found texts of a draft model"):
-        fit_lookup_forecast(made_texts([[0.5, 0.5]]), 2)
+    nothing = fit_lookup_forecast(looked_up([[0, 0, 0]], [[0, 0, 0]]), 3)
+    assert (nothing.mean, by_agreement(nothing, 1, 3)) == (0.0, [0.0, 0.0])

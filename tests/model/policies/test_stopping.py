@@ -19,44 +19,39 @@ POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, toke
 """A draft costs .1, a token is worth .5; the next draft is accepted with .5, any other with .8."""
 
 
-def test_one_more_draft_by_hand() -> None:
+def test_one_more_draft_by_hand_survival_starting_anew_with_every_round() -> None:
     choice = POLICY.begin()
     assert choice.gamma == 6
     # S p_1 = .5 * .5; worth .125 against .1
     assert choice.goes_on(1, [0.5], [1.0])
     # S p_1 = .5 * .6 * .5 = .15, worth .075 against .1; with those behind it .135 against .2, … .252 against .4
     assert not choice.goes_on(2, [0.6], [1.0])
-
-
-def test_survival_starts_anew_with_every_round() -> None:
-    choice = POLICY.begin()
-    assert not choice.goes_on(1, [0.1], [1.0])
-    choice.observe([1], [0])
+    choice.observe([2], [0])
     assert choice.goes_on(1, [0.5], [1.0])
 
 
-def test_a_dear_step_is_taken_for_cheap_ones_behind_it() -> None:
-    cliff = (1.0, 1.1, 1.3, 1.31, 1.32)
-    over_the_step = replace(POLICY, t_round_s=cliff).begin()
-    # S p_1 = .2: worth .1 against .2, two .18 against .21, three .244 against .22
-    assert over_the_step.goes_on(1, [0.4], [1.0])
-    wall = replace(POLICY, t_round_s=(1.0, 1.1, 1.3, 1.5, 1.7)).begin()
-    assert not wall.goes_on(1, [0.4], [1.0])
+@pytest.mark.parametrize(
+    ("t_round_s", "t_look_s", "top", "goes_on"),
+    [
+        # S p_1 = .2: worth .1 against .2, two .18 against .21, three .244 against .22; or .244 against .6
+        ((1.0, 1.1, 1.3, 1.31, 1.32), 0.0, 0.4, True),
+        ((1.0, 1.1, 1.3, 1.5, 1.7), 0.0, 0.4, False),
+        # the second of two drafts: .125 against .1 + a check after it, unless it is the last one there can be
+        ((1.0, 1.1, 1.2, 9.0), 0.03, 0.5, False),
+        ((1.0, 1.1, 1.2), 0.03, 0.5, True),
+    ],
+)
+def test_cheap_drafts_behind_a_dear_one_and_checks_are_part_of_the_price(
+    t_round_s: tuple[float, ...], t_look_s: float, top: float, goes_on: bool
+) -> None:
+    choice = replace(POLICY, t_round_s=t_round_s, t_look_s=t_look_s).begin()
+    assert choice.goes_on(1, [top], [1.0]) == goes_on
 
 
-def test_early_stop_checks_are_part_of_the_price() -> None:
-    # the second of two drafts: .125 against .1 + a check after it, unless it is the last one there can be
-    assert not replace(POLICY, t_round_s=(1.0, 1.1, 1.2, 9.0), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
-    assert replace(POLICY, t_round_s=(1.0, 1.1, 1.2), t_look_s=0.03).begin().goes_on(1, [0.5], [1.0])
-
-
-def test_a_batch_goes_by_its_mean_row() -> None:
+def test_a_batch_goes_by_its_mean_row_and_rows_at_their_limit_gain_nothing_more() -> None:
     assert POLICY.begin().goes_on(1, [0.3, 0.6], [1.0, 1.0])  # .5 * .5 * (.3 + .6) / 2 = .1125 against .1
     assert not POLICY.begin().goes_on(1, [0.1, 0.6], [1.0, 1.0])  # .0875, with those behind it .158, … and .4 for four
     assert not POLICY.begin().goes_on(1, [nan, nan], [nan, nan])
-
-
-def test_rows_that_reach_their_limit_gain_nothing_more() -> None:
     choice = POLICY.begin()
     assert choice.goes_on(1, [1.0, 1.0], [0.0, 0.0])
     # two rows could draft at first: half of .5 * 1 * .5 is .125 against .1, half of .5 * .7 * .5 is .0875
@@ -134,29 +129,29 @@ def test_one_call_in_plain_numbers_is_the_rule_of_many(case: tuple[RenewalStoppi
     assert call.gamma == same.gamma
 
 
-def test_svip_stops_above_its_threshold_and_at_its_cap() -> None:
-    choice = SvipPolicy(threshold=0.6, cap=4).begin()
+@pytest.mark.parametrize(
+    ("policy", "depth", "entropies", "goes_on"),
+    [
+        (SvipPolicy(threshold=0.6, cap=4), 1, [0.25], True),
+        (SvipPolicy(threshold=0.6, cap=4), 2, [0.37], False),
+        (SvipPolicy(threshold=0.6, cap=4), 4, [0.0], False),
+        (SvipPolicy(threshold=0.6, cap=4), 1, [0.25, 0.48], True),  # roots .5 and .693
+        (SvipPolicy(threshold=0.6, cap=4), 1, [0.25, 0.64], False),
+        (SvipPolicy(threshold=0.6, cap=4), 1, [0.25, nan], True),
+        (SvipPolicy(threshold=0.6, cap=4), 1, [nan, nan], False),
+        (AdaEdlPolicy(start=0.4, cap=4), 1, [1.7], True),  # 1 - sqrt(.34) = .417
+        (AdaEdlPolicy(start=0.4, cap=4), 1, [1.9], False),  # 1 - sqrt(.38) = .384
+        (AdaEdlPolicy(start=0.4, cap=4), 4, [0.0], False),
+        (AdaEdlPolicy(start=0.4, cap=4), 1, [1.9, 1.7], True),
+        (AdaEdlPolicy(start=0.4, cap=4), 1, [1.9, nan], False),
+    ],
+)
+def test_entropy_stops_beyond_a_threshold_and_at_the_cap_by_the_mean_of_rows_that_still_draft(
+    policy: SvipPolicy | AdaEdlPolicy, depth: int, entropies: list[float], goes_on: bool
+) -> None:
+    choice = policy.begin()
     assert choice.gamma == 4
-    assert choice.goes_on(1, [0.5], [0.25])
-    assert not choice.goes_on(2, [0.5], [0.37])
-    assert not choice.goes_on(4, [1.0], [0.0])
-
-
-def test_svip_in_a_batch_goes_by_the_mean_of_rows_that_still_draft() -> None:
-    choice = SvipPolicy(threshold=0.6, cap=4).begin()
-    assert choice.goes_on(1, [0.5, 0.5], [0.25, 0.48])  # roots .5 and .693
-    assert not choice.goes_on(1, [0.5, 0.5], [0.25, 0.64])
-    assert choice.goes_on(1, [0.5, nan], [0.25, nan])
-    assert not choice.goes_on(1, [nan, nan], [nan, nan])
-
-
-def test_adaedl_stops_where_its_bound_is_under_the_threshold() -> None:
-    choice = AdaEdlPolicy(start=0.4, cap=4).begin()
-    assert choice.goes_on(1, [0.5], [1.7])  # 1 - sqrt(.34) = .417
-    assert not choice.goes_on(1, [0.5], [1.9])  # 1 - sqrt(.38) = .384
-    assert not choice.goes_on(4, [1.0], [0.0])
-    assert choice.goes_on(1, [0.5, 0.5], [1.9, 1.7])
-    assert not choice.goes_on(1, [0.5, 0.5], [1.9, nan])
+    assert choice.goes_on(depth, [0.5] * len(entropies), entropies) == goes_on
 
 
 def test_the_threshold_rises_under_the_goal_and_falls_over_it() -> None:
@@ -177,14 +172,14 @@ def test_the_threshold_rises_under_the_goal_and_falls_over_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "values", "place"),
     [
-        (SvipPolicy, {"cap": 0}, "svip: found a largest gamma of 0"),
-        (SvipPolicy, {"threshold": nan}, "svip: threshold: found nan"),
-        (AdaEdlPolicy, {"goal": 1.2}, "adaedl: goal: found 1.2"),
-        (AdaEdlPolicy, {"step": -0.1}, "adaedl: found step -0.1"),
-        (POLICY, {"token_worth_s": 0.0}, "token_worth_s: found 0"),
-        (POLICY, {"fewest": 7}, "renewal: found fewest 7; allowed is 0 to 6"),
+        (SvipPolicy, {"cap": 0}, "svip: expected .*got a largest gamma of 0"),
+        (SvipPolicy, {"threshold": nan}, "svip: threshold: expected .*got nan"),
+        (AdaEdlPolicy, {"goal": 1.2}, "adaedl: goal: expected .*got 1.2"),
+        (AdaEdlPolicy, {"step": -0.1}, "adaedl: expected .*got step -0.1"),
+        (POLICY, {"token_worth_s": 0.0}, "token_worth_s: expected .*got 0"),
+        (POLICY, {"fewest": 7}, "renewal: expected 0 to 6, got fewest 7"),
         (POLICY, {"t_round_s": (1.0, -1.0)}, "t_round_s"),
-        (POLICY, {"t_look_s": -1.0}, "t_look_s: found -1"),
+        (POLICY, {"t_look_s": -1.0}, "t_look_s: expected .*got -1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(kind: Any, values: dict[str, float], place: str) -> None:

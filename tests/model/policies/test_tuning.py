@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specgauge.model.policies.feedback import GoodputPolicy
 from specgauge.model.policies.policy import FixedPolicy
@@ -43,9 +41,10 @@ def test_every_policy_is_tuned_and_stays_within_the_costs(name: str) -> None:
     assert policy == MAKERS[name](here)
 
 
-def test_the_fastest_fixed_gamma_is_found() -> None:
+def test_the_fastest_fixed_gamma_is_found_and_plain_decoding_where_drafting_never_pays() -> None:
     assert tune_fixed(tuning(0.01)).gamma > tune_fixed(tuning(0.3)).gamma > 0
-    assert tune_fixed(tuning(3.0)) == FixedPolicy(gamma=0)
+    plain = FixedPolicy(gamma=0)
+    assert tune_fixed(tuning(3.0)) == tune_renewal(tuning(3.0)) == tune_renewal(tuning(0.1, gamma_max=0)) == plain
 
 
 def test_a_threshold_is_the_best_of_its_grid() -> None:
@@ -84,38 +83,27 @@ def test_without_signals_worth_reading_the_renewal_rule_is_as_fast_as_fixed_gamm
     assert here.time_s(tune_renewal(here)) < 1.02 * here.time_s(tune_fixed(here))
 
 
-def test_where_drafting_never_pays_it_is_plain_decoding() -> None:
-    assert tune_renewal(tuning(3.0)) == FixedPolicy(gamma=0)
-    assert tune_renewal(tuning(0.1, gamma_max=0)) == FixedPolicy(gamma=0)
-
-
-def test_every_policy_that_can_be_tuned_can_be_written_down() -> None:
-    assert KINDS.keys() == MAKERS.keys() == POLICIES.keys()
-
-
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_comes_back_from_json_as_it_was(name: str) -> None:
+    assert KINDS.keys() == MAKERS.keys() == POLICIES.keys()
     record = policy_record(POLICIES[name])
     assert record["kind"] == name
     assert policy_of(json.loads(json.dumps(record, allow_nan=False))) == POLICIES[name]
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_keep_every_digit(threshold: float) -> None:
-    policy = SvipPolicy(threshold=threshold)
-    assert policy_of(json.loads(json.dumps(policy_record(policy)))) == policy
+    assert policy_of(json.loads(json.dumps(policy_record(SvipPolicy(threshold=0.1 + 0.2))))) == SvipPolicy(
+        threshold=0.1 + 0.2
+    )
 
 
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"kind": "magic"}, "found kind 'magic'; allowed are fixed, heuristic"),
-        ({}, "found kind None"),
+        ({"kind": "magic"}, "expected fixed, heuristic, .*got kind 'magic'"),
+        ({}, "expected .*got kind None"),
         ({"kind": "fixed"}, "field 'gamma' of FixedPolicy is missing"),
         ({"kind": "fixed", "gamma": 2, "delta": 1}, "field 'delta' of FixedPolicy is unknown"),
         ({"kind": "fixed", "gamma": "two"}, "a field of FixedPolicy holds another type"),
-        ({"kind": "fixed", "gamma": -1}, "gamma: found -1"),
-        (policy_record(POLICIES["renewal"]) | {"forecast": 1}, "found forecast 1; allowed is a mapping"),
+        ({"kind": "fixed", "gamma": -1}, "gamma: expected .*got -1"),
+        (policy_record(POLICIES["renewal"]) | {"forecast": 1}, "expected a mapping, got forecast 1"),
         (policy_record(POLICIES["renewal"]) | {"forecast": {}}, "of AcceptanceForecast is missing"),
     ],
 )

@@ -9,7 +9,6 @@ import pytest
 
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
-from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
 from specgauge.model.replay.replay import ReplayResult, replay, replayed_seconds
@@ -105,15 +104,12 @@ def test_confidence_that_tells_easy_from_hard_beats_the_best_fixed_gamma(per_dra
     assert ours.switches_per_round < 0.5
 
 
-@pytest.mark.parametrize("batch_size", [1, 2])
-def test_where_drafting_never_pays_the_renewal_rule_is_plain(batch_size: int) -> None:
+def test_where_drafting_never_pays_the_renewal_rule_is_plain() -> None:
     texts = made_texts(np.full((6, 24), 0.05))
-    result = quick(texts, linear_costs(4, 0.5, batch_size=batch_size), some("renewal", "heuristic"))
+    result = quick(texts, linear_costs(4, 0.5, batch_size=2), some("renewal", "heuristic"))
     ours = result.policies["renewal"]
     assert ours.speedup.value == pytest.approx(1.0, abs=1e-12)
-    assert ours.mean_gamma == 0
-    assert result.best_fixed_gamma == 0
-    assert ours.gap_closed_by_start is None or abs(ours.gap_closed_by_start.value) < 1e-9
+    assert (ours.mean_gamma, result.best_fixed_gamma) == (0, 0)
     assert result.policies["heuristic"].speedup.value < 0.9
 
 
@@ -163,16 +159,10 @@ def test_a_batch_of_like_rows_is_as_fast_as_one_row() -> None:
     assert batch.best_fixed_speedup == pytest.approx(alone.best_fixed_speedup)
 
 
-def test_the_same_seed_gives_the_same_numbers() -> None:
-    texts = made_texts(regions(4, 10, easy=0.9, hard=0.3, width=5))
-    once, again = (quick(texts, linear_costs(4, 0.2), some("renewal", "exp3")) for _ in range(2))
-    assert once == again
-
-
 def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match="replay: found 1 prompt; allowed is at least 2"):
+    with pytest.raises(ValueError, match=r"replay: expected at least 2 prompts, .* got 1"):
         replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
-    with pytest.raises(ValueError, match="replay: found costs of plain rounds only"):
+    with pytest.raises(ValueError, match=r"replay: expected .*got costs of plain rounds only"):
         replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
     with pytest.raises(ValueError, match="folds"):
         replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)
@@ -188,36 +178,24 @@ def test_one_policy_by_hand() -> None:
     assert found.speedup == 1.5
 
 
-def test_a_batch_costs_what_its_longest_row_does() -> None:
-    texts = made_texts(np.ones((3, 12)), lengths=[12, 4, 2])
-    batches = [[0, 1], [2, 1]]
-    costs = linear_costs(4, 0.5, batch_size=2)
-    found = replayed_seconds(FixedPolicy(gamma=0), texts, batches, costs, replicates=2, seed=0)
-    assert (found.plain_s.tolist(), found.policy_s.tolist()) == ([12.0, 4.0], [12.0, 4.0])
-
-
-def test_texts_of_a_prompt_interleave() -> None:
-    texts = made_texts(np.ones((3, 12)), lengths=[12, 2, 4], prompts=[5, 2, 5])
-    batches, costs = [[5], [2]], linear_costs(4, 0.5)
-    assert [
-        replayed_seconds(FixedPolicy(gamma=0), texts, batches, costs, replicates=count, seed=0).plain_s.tolist()
-        for count in (1, 2, 4)
-    ] == [[12.0, 2.0], [8.0, 2.0], [8.0, 2.0]]
-
-
-def test_a_prompt_twice_in_a_batch_has_two_of_its_texts() -> None:
-    """Both texts of prompt 5 in every replay: 12 tokens are the longer one's."""
-    texts = made_texts(np.ones((2, 12)), lengths=[12, 4], prompts=[5, 5])
-    costs = linear_costs(4, 0.5, batch_size=2)
-    found = replayed_seconds(FixedPolicy(gamma=0), texts, [[5, 5]], costs, replicates=3, seed=0)
-    assert found.plain_s.tolist() == [12.0]
-
-
-def test_early_stop_checks_are_paid_for() -> None:
-    """Entropy 0 never stops it: three checks for four drafts; 10 positions are two rounds."""
-    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,) * 5, t_look_s=0.125)
-    found = replayed_seconds(SvipPolicy(cap=4), made_texts(np.ones((1, 10))), [[0]], costs, replicates=1, seed=0)
-    assert found.policy_s.tolist() == [2 * (1 + 3 * 0.125)]
+@pytest.mark.parametrize(
+    ("lengths", "numbers", "prompts", "replicates", "plain_s"),
+    [
+        ([12, 4, 2], [0, 1, 2], [[0, 1], [2, 1]], 2, [12.0, 4.0]),  # the longest row
+        ([12, 2, 4], [5, 2, 5], [[5], [2]], 1, [12.0, 2.0]),  # texts of a prompt interleave
+        ([12, 2, 4], [5, 2, 5], [[5], [2]], 2, [8.0, 2.0]),
+        ([12, 2, 4], [5, 2, 5], [[5], [2]], 4, [8.0, 2.0]),
+        ([12, 4], [5, 5], [[5, 5]], 3, [12.0]),  # both texts in every replay
+        ([9], [0], np.zeros((0, 1)), 2, []),
+    ],
+)
+def test_a_batch_takes_as_long_as_its_longest_row(
+    lengths: list[int], numbers: list[int], prompts: list[list[int]], replicates: int, plain_s: list[float]
+) -> None:
+    texts = made_texts(np.ones((len(lengths), 12)), lengths=lengths, prompts=numbers)
+    costs = linear_costs(4, 0.5, batch_size=np.shape(prompts)[1])
+    found = replayed_seconds(FixedPolicy(gamma=0), texts, prompts, costs, replicates=replicates, seed=0)
+    assert (found.plain_s.tolist(), found.policy_s.tolist()) == (plain_s, plain_s)
 
 
 def test_a_batch_takes_the_same_whatever_is_decoded_beside_it() -> None:
@@ -230,20 +208,12 @@ def test_a_batch_takes_the_same_whatever_is_decoded_beside_it() -> None:
     assert len(set(beside.policy_s.tolist())) == 3
 
 
-def test_nothing_decoded_takes_nothing() -> None:
-    nothing = np.zeros((0, 1))
-    found = replayed_seconds(
-        FixedPolicy(gamma=3), made_texts(np.ones((1, 9))), nothing, linear_costs(4, 0.1), replicates=2, seed=0
-    )
-    assert (found.plain_s.size, found.policy_s.size) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("gamma", "prompts", "found"),
     [
-        (5, [[0]], "found gamma 5; allowed is 0 to 4"),
-        (3, [[0, 0]], "found shape \\(1, 2\\); allowed is \\(L, 1\\)"),
-        (3, [[0], [7]], "found 7, of which no text was recorded"),
+        (5, [[0]], "expected 0 to 4, .*got gamma 5"),
+        (3, [[0, 0]], "expected \\(L, 1\\), .*got shape \\(1, 2\\)"),
+        (3, [[0], [7]], "expected .*got 7, of which no text was recorded"),
     ],
 )
 def test_batches_that_cannot_be_simulated_are_refused(gamma: int, prompts: list[list[int]], found: str) -> None:

@@ -13,7 +13,7 @@ from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.replay.bounds import run_oracle_time_s
-from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, rejections
+from specgauge.model.replay.rounds import ReplayBatches, rejections
 from tests.model.replay_cases import linear_costs, made_texts, simulated
 
 
@@ -46,23 +46,20 @@ def test_a_call_by_hand() -> None:
     # accepted, accepted, rejected, accepted, accepted, accepted: γ = 2 of 7 positions
     texts = made_texts([[1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]])
     costs = linear_costs(6, 0.5, catch_up=0.25)
-    played = simulated(FixedPolicy(gamma=2), texts, costs)
+    found = simulated(FixedPolicy(gamma=2), texts, costs)
     # 2 and a bonus (the rejected position), 2 and a bonus, the last position alone: 2 + 2 + .25 + 1
-    assert played.time_s.tolist() == [5.25]
-    assert [int(n[0]) for n in (played.rounds, played.drafted, played.tested, played.accepted)] == [3, 4, 4, 4]
-    assert played.switches.tolist() == [0]
-    played = simulated(HeuristicPolicy(start=1, cap=6), texts, costs)
+    assert found.time_s.tolist() == [5.25]
+    assert [int(n[0]) for n in (found.rounds, found.drafted, found.tested, found.accepted)] == [3, 4, 4, 4]
+    assert found.switches.tolist() == [0]
+    found = simulated(HeuristicPolicy(start=1, cap=6), texts, costs)
     # γ 1: position 0, bonus 1.  γ 3: rejected at 2.  γ 2: 3, 4, bonus 5.  γ 4, none left: position 6
-    assert played.time_s.tolist() == [1.5 + (2.5 + 0.25) + 2.0 + 1.0]
-    assert played.switches.tolist() == [3]
-    assert [int(n[0]) for n in (played.drafted, played.tested, played.accepted)] == [6, 4, 3]
-
-
-def test_an_accepted_eos_ends_the_text_at_the_cost_of_all_drafts() -> None:
-    texts = made_texts([[1.0, 1.0, 1.0]], ended_by_eos=True)
-    played = simulated(FixedPolicy(gamma=5), texts, linear_costs(6, 0.1))
-    assert played.time_s.tolist() == [1.5]
-    assert [int(n[0]) for n in (played.drafted, played.accepted)] == [5, 3]
+    assert found.time_s.tolist() == [1.5 + (2.5 + 0.25) + 2.0 + 1.0]
+    assert found.switches.tolist() == [3]
+    assert [int(n[0]) for n in (found.drafted, found.tested, found.accepted)] == [6, 4, 3]
+    # an accepted EOS ends the text at the cost of all drafts
+    found = simulated(FixedPolicy(gamma=5), made_texts([[1.0] * 3], ended_by_eos=True), linear_costs(6, 0.1))
+    assert found.time_s.tolist() == [1.5]
+    assert [int(n[0]) for n in (found.drafted, found.accepted)] == [5, 3]
 
 
 def test_a_draft_that_missed_plain_rounds_catches_up() -> None:
@@ -70,12 +67,9 @@ def test_a_draft_that_missed_plain_rounds_catches_up() -> None:
         """Plain rounds and rounds of one draft in turn."""
 
         def begin_many(self, calls: int) -> GammaChoices:
-            return Turns(calls)
+            return Turns(np.zeros(calls, dtype=np.int64))
 
     class Turns(GammaChoices):
-        def __init__(self, calls: int) -> None:
-            self.gammas = np.zeros(calls, dtype=np.int64)
-
         def observe(self, seen: RoundSeen) -> None:
             self.gammas = 1 - self.gammas
 
@@ -99,17 +93,12 @@ class Asked(RoundPolicy):
         policy = self
 
         class Choices(GammaChoices):
-            gammas = np.full(calls, policy.cap)
-
             def goes_on(self, depth: int, signals: Signals) -> BoolArray:
                 policy.shown.append((depth, signals.top_probs.ravel().tolist()))
                 tops = np.where(np.isnan(signals.top_probs), -1.0, signals.top_probs).max(axis=1)
                 return np.asarray((depth < self.gammas) & (tops >= policy.stop_below), dtype=np.bool_)
 
-            def observe(self, seen: RoundSeen) -> None:
-                """Nothing to learn."""
-
-        return Choices()
+        return Choices(np.full(calls, policy.cap))
 
 
 def test_signals_follow_the_path_and_leave_it_after_a_rejection() -> None:
@@ -147,23 +136,15 @@ def test_a_stop_is_a_switch_of_gamma_and_a_limit_is_none() -> None:
     assert played.switches.tolist() == [2]
 
 
-class NextIsRight(RoundPolicy):
-    """Goes on while the signal says that the next draft will be accepted."""
-
-    reads_signals = True
-
-    def begin_many(self, calls: int) -> GammaChoices:
-        return Asked(8, stop_below=0.5).begin_many(calls)
-
-
 def test_perfect_signals_reach_the_bound_of_who_knows_the_run() -> None:
+    """The signal of a draft says whether the next one will be accepted."""
     generator = np.random.default_rng(5)
     stretches = [generator.integers(1, 7, 30) for _ in range(6)]
     a = np.stack([np.concatenate([[1.0] * int(run) + [0.0] for run in runs])[:40] for runs in stretches])
     signals = np.concatenate([a[:, 1:], np.zeros((6, 1))], axis=1)
     texts, costs = made_texts(a, signals, gamma_max=8), linear_costs(8, 0.1)
-    played = simulated(NextIsRight(), texts, costs)
-    np.testing.assert_allclose(played.time_s, run_oracle_time_s(a, texts.ends, costs.rounds_s), rtol=1e-12)
+    found = simulated(Asked(8, stop_below=0.5), texts, costs)
+    np.testing.assert_allclose(found.time_s, run_oracle_time_s(a, texts.ends, costs.rounds_s), rtol=1e-12)
 
 
 def test_random_numbers_belong_to_a_text_whoever_stands_beside_it() -> None:
@@ -203,10 +184,3 @@ def test_batches_hold_every_text_in_every_replicate(count: int, batch_size: int)
             assert len(set(pairs)) == batch_size
     if count > 1 and batch_size > 1:
         assert len({tuple(row) for row in batches.rows.tolist()}) > groups
-
-
-def test_a_gamma_without_a_cost_is_refused() -> None:
-    texts = made_texts([[0.5] * 4])
-    costs = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.5))
-    with pytest.raises(ValueError, match="policy: found gamma 2; allowed is 0 to 1"):
-        simulated(FixedPolicy(gamma=2), texts, costs)

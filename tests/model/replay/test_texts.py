@@ -47,7 +47,7 @@ def test_rows_of_other_texts_places_and_depths_are_left_out() -> None:
     odd = [(7, 0, 1, 1, 0.9), (0, 3, 1, 1, 0.9), (0, 0, 40, 1, 0.9), (0, 0, 1, 9, 0.9), (0, 0, 3, 2, 0.9)]
     texts = made_texts(TOPS, TOPS, gamma_max=4, rollouts=rollouts([*odd, (0, 0, 2, 1, 0.31)]))
     assert texts.chains.top_probs.tolist() == [[0.31, 0.31, 0.31]]
-    with pytest.raises(ValueError, match="rollouts: found no chain of these texts"):
+    with pytest.raises(ValueError, match="rollouts: expected chains of these texts, got none"):
         made_texts(TOPS, TOPS, gamma_max=4, rollouts=rollouts(odd))
 
 
@@ -69,14 +69,13 @@ def test_a_part_of_the_prompts_keeps_its_chains() -> None:
     part = texts.of_prompts([1])
     assert part.prompts.tolist() == [1]
     assert [after(part, 0, place) for place in range(4)] == [after(texts, 1, place) for place in range(4)]
-    np.testing.assert_array_equal(part.top_probs, texts.top_probs[1:])
     np.testing.assert_array_equal(part.acceptance, texts.acceptance[1:])
 
 
 def test_signals_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="draft_top_prob"):
         made_texts([[0.5, 0.5]], [[0.5, 1.5]])
-    with pytest.raises(ValueError, match=r"signals: found shapes \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"signals: expected .*got shapes \(1, 3\)"):
         made_texts([[0.5, 0.5]], [[0.5, 0.5, 0.5]])
-    with pytest.raises(ValueError, match="replay: found no recorded position"):
+    with pytest.raises(ValueError, match=r"replay: expected .*got no recorded position"):
         made_texts([[0.5, 0.5]], lengths=[0])

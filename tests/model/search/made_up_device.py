@@ -24,7 +24,6 @@ from specgauge.model.stats.medians import worst_half_width
 from tests.model.search_cases import asked
 
 SAMPLES = 5
-"""Samples of a block."""
 
 
 @dataclass(kw_only=True)
@@ -56,12 +55,10 @@ class MadeUpDevice:
 
     @property
     def gammas(self) -> tuple[int, ...]:
-        """The candidates."""
         return tuple(range(1, self.t_target_s.size))
 
     @property
     def speedups(self) -> FloatArray:
-        """(G,) S, the truth."""
         round_s = round_time_s(
             t_draft_total_s=self.t_draft_s * np.array(self.gammas),
             t_verify_s=self.t_target_s[1:],
@@ -74,7 +71,6 @@ class MadeUpDevice:
 
     @property
     def question(self) -> SearchQuestion:
-        """Its acceptance, known exactly."""
         return asked(tokens_per_round_by_gamma(self.survival), self.survival)
 
     def loss(self, gamma: int) -> float:
@@ -140,21 +136,16 @@ def made_up_device(seed: int, *, gamma_max: int = 16) -> MadeUpDevice:
     )
 
 
-def exhaustive_cost_s(
-    device: MadeUpDevice, *, relative_ci: float, confidence: float = 0.9, min_blocks: int = 3
-) -> float:
+def exhaustive_cost_s(device: MadeUpDevice, *, relative_ci: float) -> float:
     """Device seconds to time every arm until each mark is known to `relative_ci`, on this device without any drift.
 
     By the same interval as a run's: all arms have as many blocks as the one that needs most.
     """
     steady = replace(device, wander=0.0, drift=0.0, generator=np.random.default_rng(1), clock_s=0.0)
-    arms = round_arms(device.gammas)
-    most = max(_blocks_needed(steady, arm, relative_ci, confidence, min_blocks) for arm in arms)
+    arms, most = round_arms(device.gammas), 0
+    for arm in arms:
+        blocks = [steady.block_s(arm) for _ in range(3)]
+        while worst_half_width(np.concatenate(blocks), 0.9) > relative_ci:
+            blocks.append(steady.block_s(arm))
+        most = max(most, len(blocks))
     return most * sum(map(device.block_cost_s, arms))
-
-
-def _blocks_needed(device: MadeUpDevice, arm: str, relative_ci: float, confidence: float, min_blocks: int) -> int:
-    blocks: list[FloatArray] = []
-    while len(blocks) < min_blocks or worst_half_width(np.concatenate(blocks), confidence) > relative_ci:
-        blocks.append(device.block_s(arm))
-    return len(blocks)

@@ -37,14 +37,11 @@ def test_a_block_is_its_median_and_how_its_samples_differ() -> None:
     assert np.exp(found.log_shares) == pytest.approx(np.array([[0.5, 1.0], [0.25, 1.0], [0.5, 1.0]]))
 
 
-@pytest.mark.parametrize("samples", [[], [[]], [[0.0]], [[-1.0]], [[math.nan]], [1.0]])
+@pytest.mark.parametrize("samples", [[], [[]], [[0.0]], [[math.nan]], [1.0]])
 def test_blocks_without_times_are_refused(samples: Any) -> None:
-    with pytest.raises(ValueError, match=r"samples_s.*: found"):
+    with pytest.raises(ValueError, match=r"samples_s.*: expected"):
         summarise_block(samples)
-
-
-def test_nothing_timed_is_refused() -> None:
-    with pytest.raises(ValueError, match="summaries: found no block; allowed is at least one"):
+    with pytest.raises(ValueError, match=r"summaries: expected .*got no block"):
         fit_levels({"decode": {}})
 
 
@@ -76,41 +73,28 @@ def test_the_uncertainty_of_a_ratio_is_that_of_medians_in_shared_blocks() -> Non
     levels = fit_levels({arm: {b: block(t, SPREAD) for b in range(4)} for arm, t in (("a", 1.0), ("b", 3.0))})
     one_block = math.pi / 2 * (SPREAD / STEP_OF_NORMAL) ** 2 / 5
     assert levels.scale == 1.0
-    assert levels.variance([[1.0, -1.0]]) == pytest.approx([2 * one_block / 4])
-    assert levels.variance([[0.0, 0.0]]) == pytest.approx([0.0])
+    assert levels.variance([[1.0, -1.0], [0.0, 0.0]]) == pytest.approx([2 * one_block / 4, 0.0])
     assert levels.block_variance == pytest.approx([one_block] * 2)
 
 
-def test_an_arm_is_held_against_another_through_a_third() -> None:
+def test_an_arm_is_held_against_another_through_a_third_or_not_at_all() -> None:
     """b was never timed beside c: their ratio has the uncertainty of both their ratios to a."""
-    levels = fit_levels(
-        {
-            "a": {0: block(1.0, SPREAD), 1: block(2.0, SPREAD)},
-            "b": {0: block(3.0, SPREAD)},
-            "c": {1: block(8.0, SPREAD)},
-        }
-    )
+    a, b, c = ({0: block(1.0, SPREAD), 1: block(2.0, SPREAD)}, {0: block(3.0, SPREAD)}, {1: block(8.0, SPREAD)})
+    levels = fit_levels({"a": a, "b": b, "c": c})
     one_block = float(levels.block_variance[0])
     assert levels.seconds("c") / levels.seconds("b") == pytest.approx(4 / 3)
-    assert levels.variance([[1.0, -1.0, 0.0]]) == pytest.approx([2 * one_block])
-    assert levels.variance([[0.0, 1.0, -1.0]]) == pytest.approx([4 * one_block])
+    assert levels.variance([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]]) == pytest.approx([2 * one_block, 4 * one_block])
+    apart = fit_levels({"a": {0: block(1.0)}, "b": {1: block(2.0)}, "c": {0: block(1.0)}})
+    assert apart.variance([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]).tolist() == [math.inf, pytest.approx(0.0, abs=1e-9)]
 
 
-def test_arms_that_no_block_connects_cannot_be_compared() -> None:
-    levels = fit_levels({"a": {0: block(1.0)}, "b": {1: block(2.0)}, "c": {0: block(1.0)}})
-    assert levels.variance([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0]]).tolist() == [math.inf, pytest.approx(0.0, abs=1e-9)]
-
-
-def test_the_typical_arm_is_the_least_noise_of_any() -> None:
+def test_the_typical_arm_is_the_least_noise_of_any_and_samples_that_all_agree_still_differ() -> None:
     levels = fit_levels({"calm": {0: block(1.0)}, "one": {0: block(1.0, 0.02)}, "two": {0: block(1.0, 0.06)}})
     calm, one, two = levels.block_variance
     assert calm == pytest.approx(one)
     assert two == pytest.approx(9 * one)
-
-
-def test_samples_that_all_agree_still_differ_by_a_little() -> None:
-    levels = fit_levels({"a": {0: block(1.0)}, "b": {0: block(2.0)}})
-    assert levels.variance([[1.0, -1.0]]) == pytest.approx([2 * math.pi / 2 * SMALLEST_NOISE**2 / 5])
+    agree = fit_levels({"a": {0: block(1.0)}, "b": {0: block(2.0)}})
+    assert agree.variance([[1.0, -1.0]]) == pytest.approx([2 * math.pi / 2 * SMALLEST_NOISE**2 / 5])
 
 
 def test_blocks_that_differ_by_more_than_their_samples_widen_every_interval() -> None:
@@ -152,19 +136,14 @@ def test_what_is_taken_as_it_is_is_exact() -> None:
     assert levels.seconds("decode") == pytest.approx(2.0)
     assert levels.marks_s("draft") == pytest.approx([0.5, 1.0])
     assert levels.variance([[1.0, -1.0]]).tolist() == [0.0]
-    with pytest.raises(ValueError, match=r"decode.*: found 0"):
+    with pytest.raises(ValueError, match=r"decode.*: expected .*got 0"):
         exact_levels({"decode": [0.0]})
 
 
 def test_blocks_are_brought_to_one_pace() -> None:
     """Block 1 is four times as slow as block 0: both are taken at twice the pace of block 0."""
-    samples = {
-        "decode": {0: np.array([[1.0]] * 3), 1: np.array([[4.0]] * 3)},
-        "draft": {1: np.array([[0.4, 0.8]] * 2)},
-        "verify:1": {},
-    }
-    found = level_blocks(samples)
-    assert found["decode"][0] == pytest.approx(np.array([[2.0]] * 3))
-    assert found["decode"][1] == pytest.approx(np.array([[2.0]] * 3))
+    decode = {0: np.full((3, 1), 1.0), 1: np.full((3, 1), 4.0)}
+    found = level_blocks({"decode": decode, "draft": {1: np.array([[0.4, 0.8]] * 2)}, "verify:1": {}})
+    assert [found["decode"][number].tolist() for number in (0, 1)] == [[[pytest.approx(2.0)]] * 3] * 2
     assert found["draft"][1] == pytest.approx(np.array([[0.2, 0.4]] * 2))
     assert found["verify:1"] == {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.search.candidates import SearchSettings
 from specgauge.model.search.levels import exact_levels
 from specgauge.model.search.search import next_step
 from tests.model.search_cases import T_DRAFT_S, Cell, asked, question
@@ -66,18 +67,18 @@ def test_bounds_allow_for_the_uncertainty_of_both_arms() -> None:
     assert found == {0.005: False, 0.1: True}
 
 
-def test_a_fall_of_t_verify_ends_the_pruning() -> None:
-    """At 1.3, T_verify(1) would rule out all others; its neighbour takes 1.0, so that nothing is ruled out unseen."""
-    cell = Cell(t_verify_s=(1.3, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
-    end = cell.search([question(0.3, 8)])
-    assert cell.timed == set(range(1, 9))
-    assert end.verdicts[0].gamma == 2
-
-
-def test_a_fall_within_the_uncertainty_does_not() -> None:
-    cell = Cell(t_verify_s=(1.004, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), spread=0.02)
+@pytest.mark.parametrize(
+    ("first_s", "spread", "timed"),
+    [
+        # at 1.3, T_verify(1) would rule out all others; its neighbour takes 1.0, so nothing is ruled out unseen
+        (1.3, 0.0, set(range(1, 9))),
+        (1.004, 0.02, {1, 2}),  # a fall within the uncertainty
+    ],
+)
+def test_a_fall_of_t_verify_ends_the_pruning(first_s: float, spread: float, timed: set[int]) -> None:
+    cell = Cell(t_verify_s=(first_s, *(1.0,) * 7), spread=spread)
     cell.search([question(0.3, 8)])
-    assert cell.timed == {1, 2}
+    assert cell.timed == timed
 
 
 def test_neighbours_of_the_best_are_timed_though_their_bounds_rule_them_out() -> None:
@@ -104,22 +105,22 @@ def test_effort_goes_to_the_leader_and_its_strongest_challenger() -> None:
     assert (end.reason, end.verdicts[0].gamma) == ("decided", 3)
 
 
-def test_a_smaller_zone_takes_longer() -> None:
-    steps = {}
-    for zone in (0.02, 0.01):
-        cell = Cell(t_verify_s=(1.0, 1.0, 1.0, 1.0863, 1.6), spread=0.05)
-        end = cell.search([question(0.8, 5)], cell.settings(indifference=zone, max_blocks=400))
-        assert end.reason == "decided"
-        steps[zone] = len(cell.log)
-    assert steps[0.01] > 2 * steps[0.02]
-
-
-def test_the_draft_is_timed_along_where_it_dominates_the_uncertainty() -> None:
-    cell = Cell(t_verify_s=(1.0, 1.0), spread=0.01, spreads={"draft": 0.5})
-    cell.search([question(0.35, 2)], cell.settings(max_blocks=100))
-    raced = [arms for reason, arms in cell.log if reason == "racing"]
-    assert len(raced) > 10
-    assert all("draft" in arms for arms in raced)
+@pytest.mark.parametrize(
+    ("t_verify_s", "alpha", "spreads", "options", "reason", "arms"),
+    [
+        # where γ is clear, decode and T_verify at the leader are timed until S is as precise as asked for
+        ((1.0, 1.8), 0.9, {}, {"relative_ci": 0.005, "max_blocks": 200}, "measuring", {"decode", "verify:1"}),
+        ((1.0, 1.0), 0.35, {"draft": 0.5}, {"max_blocks": 100}, "racing", {"draft"}),
+    ],
+)
+def test_what_dominates_the_uncertainty_is_timed(
+    t_verify_s: tuple[float, ...], alpha: float, spreads: dict[str, float], options: Any, reason: str, arms: set[str]
+) -> None:
+    cell = Cell(t_verify_s=t_verify_s, spread=0.01 if spreads else 0.03, spreads=spreads)
+    cell.search([question(alpha, 2)], cell.settings(**options))
+    timed = [set(step) for why, step in cell.log if why == reason]
+    assert len(timed) > 10
+    assert all(arms <= step for step in timed)
 
 
 def test_plain_decoding_is_a_candidate() -> None:
@@ -132,20 +133,13 @@ def test_plain_decoding_is_a_candidate() -> None:
     assert end.why_left_out(5) == "cannot be best: S at most 0.667, best is 1"
 
 
-def test_the_speedup_found_is_known_to_the_precision_asked_for() -> None:
-    """Where γ is clear, what dominates the uncertainty of S is timed on: decode and T_verify at the leader."""
-    cell = Cell(t_verify_s=(1.0, 1.8), spread=0.03)
-    cell.search([question(0.9, 2)], cell.settings(relative_ci=0.005, max_blocks=200))
-    tail = [arms for reason, arms in cell.log if reason == "measuring"]
-    assert len(tail) > 10
-    assert {frozenset(arms) for arms in tail} == {frozenset({"decode", "verify:1"})}
-
-
-def test_blocks_are_not_taken_for_ever() -> None:
+def test_blocks_are_not_taken_for_ever_and_not_without_a_question() -> None:
     cell = Cell(t_verify_s=(1.0, 1.1), spread=0.3)
     end = cell.search([question(0.5, 2)], cell.settings(max_blocks=4))
     assert end.reason == "undecided"
     assert max(map(len, cell.blocks.values())) == 4
+    with pytest.raises(ValueError, match=r"questions: expected .*got none"):
+        next_step(cell.settings(), [], {})
 
 
 def test_when_time_is_spent_only_what_an_answer_needs_is_timed() -> None:
@@ -164,12 +158,10 @@ def test_when_time_is_spent_only_what_an_answer_needs_is_timed() -> None:
 
 def test_a_machine_that_slows_down_changes_nothing() -> None:
     """A third slower from block 2 on: arms of the first two blocks are not favoured."""
-    cell = Cell(t_verify_s=CLIFF, pace=lambda block: 1.0 if block < 2 else 4 / 3)
-    end = cell.search([question(0.8, 8)])
-    steady = Cell(t_verify_s=CLIFF)
-    steady.search([question(0.8, 8)])
+    cell, steady = Cell(t_verify_s=CLIFF, pace=lambda block: 1.0 if block < 2 else 4 / 3), Cell(t_verify_s=CLIFF)
+    found, expected = (one.search([question(0.8, 8)]).verdicts[0].speedup for one in (cell, steady))
     assert cell.log == steady.log
-    assert end.verdicts[0].speedup == pytest.approx(3.3616 / 1.4)
+    assert found == pytest.approx(expected)
 
 
 def test_every_question_has_its_answer() -> None:
@@ -248,20 +240,6 @@ def test_a_cell_that_does_not_is_searched() -> None:
     assert {reason for reason, _ in cell.log} == {"opening", "checking", "neighbours"}
     assert cell.timed == {2, 3, 4, 5}
     assert (end.reason, end.verdicts[0].gamma) == ("decided", 3)
-
-
-def test_a_check_goes_on_until_it_is_as_precise_as_asked_for() -> None:
-    cell = Cell(t_verify_s=CLIFF, spread=0.05)
-    ahead = exact_levels(expected(cell))
-    end = cell.search([question(0.8, 8)], cell.settings(relative_ci=0.02, max_blocks=100), expected=ahead)
-    assert end.reason == "checked"
-    assert {reason for reason, _ in cell.log} == {"opening", "checking"}
-    assert len(cell.log) > 5
-
-
-def test_without_a_question_there_is_nothing_to_search_for() -> None:
-    with pytest.raises(ValueError, match="questions: found none"):
-        next_step(SearchSettings(gammas=(1,), batch_size=1), [], {})
 
 
 @given(

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specgauge.configs.schema import Config
 from specgauge.model.policies.feedback import HeuristicPolicy
@@ -41,10 +43,10 @@ def config(batch_size: int = 1, **changes: Any) -> Config:
     return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
 
 
-def tuned(place: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:
+def tuned(cell: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:
     halves = (TunedHalf(tuned_on=(1,), policies=dict(policies)), TunedHalf(tuned_on=(0,), policies=dict(policies)))
     plain: dict[str, Any] = {"prompts": 10, "gamma_max": 3, "t_overhead_s": 1.0, "t_look_s": LOOK_S}
-    return TunedCell(key=place, halves=halves, **(plain | changes))
+    return TunedCell(key=cell, halves=halves, **(plain | changes))
 
 
 def run(
@@ -58,20 +60,20 @@ def run(
 ) -> Run:
     """`batches`: the prompts of each, and how many of their drafts are accepted."""
     opened = write_run(path, config(batch_size), {"greedy": acceptance_frame(10, 16, accepted)})
-    places = [key(batch_size=batch_size, start_context=context) for context in (64, 65)]
+    keys = [key(batch_size=batch_size, start_context=context) for context in (64, 65)]
     blocks = {
-        place: [
+        one: [
             Batch(
-                prompts=prompts, accepts=accepts, context=place.start_context, max_new_tokens=12, overhead_s=1 / 16,
+                prompts=prompts, accepts=accepts, context=one.start_context, max_new_tokens=12, overhead_s=1 / 16,
                 policies=policies, look_s=LOOK_S,
             )
             for prompts, accepts in batches
         ]
-        for place in places
+        for one in keys
     }  # fmt: skip
     write_blocks(path, blocks, (2,))
-    for place in places:
-        keep_tuned(path, tuned(place, policies, **changes))
+    for one in keys:
+        keep_tuned(path, tuned(one, policies, **changes))
     return opened
 
 
@@ -122,25 +124,13 @@ def test_policies_leave_the_rows_of_gammas_as_they_are(tmp_path: Path) -> None:
     assert without.policies == ()
 
 
-def test_they_are_kept_in_validation_csv(tmp_path: Path) -> None:
-    opened = run(tmp_path / "run", {"heuristic": SCHEDULE})
-    found = predict_run(opened)
-    assert opened.validation() == found.validation
-    assert opened.validated_policies() == found.policies
-
-
 def test_one_prompt_is_replayed_under_the_policy_of_its_half(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=[((1,), ALL_AND_NONE)])
     always_two = HeuristicPolicy(start=2, cap=2)
-    for place in (key(), key(start_context=65)):
-        cell = tuned(place, {"heuristic": SCHEDULE})
-        keep_tuned(
-            opened.path,
-            TunedCell(
-                key=place, prompts=10, gamma_max=3, t_overhead_s=1.0, t_look_s=0.0,
-                halves=(cell.halves[0], TunedHalf(tuned_on=(0,), policies={"heuristic": always_two})),
-            ),
-        )  # fmt: skip
+    for one in (key(), key(start_context=65)):
+        cell = tuned(one, {"heuristic": SCHEDULE})
+        halves = cell.halves[0], TunedHalf(tuned_on=(0,), policies={"heuristic": always_two})
+        keep_tuned(opened.path, replace(cell, halves=halves))
     row = predict(opened).policies[0]
     assert row["speedup_predicted"] == exact(16 / (5 * 25 / 16 + 4 / 16 + 17 / 16))
     assert (row["speedup_measured_low"], row["error_low"], row["blocks"]) == (None, None, 1)
@@ -167,21 +157,17 @@ def test_a_batch_of_which_a_prompt_was_not_recorded_is_left_out_of_the_error(tmp
     known = predict(run(tmp_path / "known", {"heuristic": SCHEDULE}, batches=batches[::2], batch_size=2)).policies[0]
     assert whole["speedup_measured"] < known["speedup_measured"]
     assert (whole["error"], whole["speedup_predicted"]) == (known["error"], known["speedup_predicted"])
-
-
-def test_texts_that_were_not_recorded_are_not_replayed(tmp_path: Path) -> None:
     unknown = [((50,), ALL_AND_NONE), ((51,), ALL_AND_NONE)]
-    row = predict(run(tmp_path / "run", {"heuristic": SCHEDULE}, batches=unknown)).policies[0]
-    assert (row["speedup_predicted"], row["error"], row["off_path"]) == (None, None, None)
+    row = predict(run(tmp_path / "unknown", {"heuristic": SCHEDULE}, batches=unknown)).policies[0]
+    assert [row[name] for name in ("speedup_predicted", "error", "off_path")] == [None] * 3
     assert row["speedup_measured"] == exact(11 / POLICY_S)
 
 
 def test_policies_that_nobody_wrote_down_are_one_line(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {"heuristic": SCHEDULE})
     (opened.path / "policies.json").unlink()
-    with pytest.raises(ValueError, match="lacks the policies of greedy, batch size 1, context 64") as error:
+    with pytest.raises(ValueError, match="lacks the policies of greedy, batch size 1, context 64"):
         predict(opened)
-    assert "\n" not in str(error.value)
 
 
 def test_what_was_left_out_is_told(tmp_path: Path) -> None:
@@ -205,3 +191,30 @@ def test_a_replay_takes_what_a_look_costs_from_there(tmp_path: Path) -> None:
     assert '"t_look_s": 0.03125' in replays_json(found)
     assert "check a draft" not in replays_text(found)
     assert "check a draft" in replays_text([replace(found[0], t_look_s=None)])
+
+
+any_batch = st.builds(
+    Batch,
+    prompts=st.tuples(st.integers(0, 4)),
+    accepts=st.sampled_from([(0,), (9,), ALL_AND_NONE, (1, 0)]),
+    max_new_tokens=st.just(12),
+    overhead_s=st.floats(0.0, 1e3),
+    scale=st.floats(1e-4, 1e4),
+    policies=st.just({"heuristic": SCHEDULE}),
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(any_batch, min_size=1, max_size=6))
+def test_every_interval_of_a_ratio_is_above_0_holds_its_value_and_reads_back(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[Batch]
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "run"
+    opened = write_run(path, config(), {"greedy": acceptance_frame(10, 16)})
+    write_blocks(path, {key(): batches}, (2,))
+    keep_tuned(path, tuned(key(), {"heuristic": SCHEDULE}))
+    predict_run(opened)
+    for row in opened.rows(ValidationRow):
+        for name, least in (("speedup_measured", 0), ("over_best_fixed", 0), ("error", -1)):
+            low, value, high = (getattr(row, column) for column in (f"{name}_low", name, f"{name}_high"))
+            assert low is None or least < low <= value <= high

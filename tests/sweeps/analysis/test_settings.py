@@ -83,31 +83,6 @@ def test_cells_are_predicted_by_their_own_texts(tmp_path: Path) -> None:
     assert {row["acceptance_known"] for row in found.values()} == {"measured"}
 
 
-def test_a_later_position_of_a_text_is_no_start(tmp_path: Path) -> None:
-    """The texts from 64 pass through 70."""
-    grid = {"batch_size": 1, "context": [64, 70, 128], "gamma": "1:2"}
-    _, setting = only_setting(tmp_path / "run", from_two_lengths(), config(grid=grid))
-    assert sorted(setting.starting_at) == [64, 128]
-    assert setting.rounds_at(70) is setting.rounds
-
-
-def test_texts_that_all_start_there_are_all_texts(tmp_path: Path) -> None:
-    _, setting = only_setting(tmp_path / "run", acceptance_frame(4, 16))
-    assert setting.starting_at == {}
-    assert setting.rounds_at(64) is setting.rounds
-
-
-def test_one_prompt_does_not_answer_for_a_context(tmp_path: Path) -> None:
-    _, setting = only_setting(tmp_path / "run", from_two_lengths(prompts=1))
-    assert sorted(setting.starting_at) == [64]
-    assert setting.rounds_at(128) is setting.rounds
-
-
-def test_without_acceptance_no_context_has_an_answer(tmp_path: Path) -> None:
-    (setting,) = run_settings(write_run(tmp_path / "run", config(), {}), {("p", "greedy"): "oom: full"})
-    assert (setting.rounds_at(64), setting.texts, setting.reason) == (None, None, "oom: full")
-
-
 def test_pairs_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     made_of = made.config(pairs=[{"name": name, "target": "embedded", "draft": "embedded"} for name in "pq"])
     run = write_run(tmp_path / "run", made_of, {"greedy": acceptance_frame(4, 16)})
@@ -115,11 +90,15 @@ def test_pairs_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     assert [setting.pair for setting in run_settings(run, {}, pairs=["q"])] == ["q"]
 
 
-def test_where_a_cell_is_decoded(tmp_path: Path) -> None:
-    _, setting = only_setting(tmp_path / "run", acceptance_frame(4, 16))
+def test_what_does_not_answer_for_a_context(tmp_path: Path) -> None:
+    """A later position (texts from 64 pass through 70), texts that all start there, one prompt, no acceptance."""
+    grid = {"batch_size": 1, "context": [64, 70, 128], "gamma": "1:2"}
+    frames = {"later": from_two_lengths(), "all": acceptance_frame(4, 16), "one": from_two_lengths(prompts=1)}
+    found = {name: only_setting(tmp_path / name, frame, config(grid=grid))[1] for name, frame in frames.items()}
+    starts = {name: sorted(setting.starting_at) for name, setting in found.items()}
+    assert starts == {"later": [64, 128], "all": [], "one": [64]}
+    assert found["later"].rounds_at(70) is found["later"].rounds
+    (without,) = run_settings(write_run(tmp_path / "without", config(), {}), {("p", "greedy"): "oom: full"})
+    assert (without.rounds_at(64), without.texts, without.reason) == (None, None, "oom: full")
     cell = Cell(pair="p", mode="eager", chain="argmax", batch_size=4, context=96)
-    assert setting.decoded_key(cell) == key(batch_size=4, start_context=96)
-    assert setting.columns(cell) == {
-        "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
-        "batch_size": 4, "context": 96,
-    }  # fmt: skip
+    assert without.decoded_key(cell) == key(batch_size=4, start_context=96)

@@ -29,10 +29,14 @@ def everything(block: int, but: Sequence[str] = ()) -> list[dict[str, Any]]:
 
 
 def test_blocks_of_samples_in_order_whatever_the_journals_order() -> None:
-    cell = collected(made.line("draft", [[3.0, 4.0]], 1), made.line("draft", [[1.0, 2.0], [5.0, 6.0]], 0))
+    cell = collected(
+        made.line("draft", [[3.0, 4.0]], 1), made.line("draft", [[1.0, 2.0], [5.0, 6.0]], 0, first_call_s=7.0)
+    )
     arm = cell.arms["draft"]
     assert (arm.status, arm.reason, list(arm.blocks)) == ("ok", "", [0, 1])
     np.testing.assert_array_equal(arm.samples_s, [[1.0, 2.0], [5.0, 6.0], [3.0, 4.0]])
+    assert (arm.median_s.tolist(), arm.first_call_s) == ([3.0, 4.0], 7.0)
+    assert cell.arms["decode"].median_s.tolist() == []
 
 
 def test_arms_are_brought_to_one_pace_and_prefills_stay() -> None:
@@ -59,55 +63,27 @@ def test_a_machine_that_kept_its_pace_and_an_arm_alone_stay_as_they_are() -> Non
     assert steady.arms["draft"].samples_s.tolist() == [[0.25, 0.5]] * 4
     alone = collected(made.line("decode", [[1.0]], 0), made.line("decode", [[1.5]], 1))
     assert alone.arms["decode"].samples_s.tolist() == [[1.0], [1.5]]
-    assert alone.arms["decode"].taken_s is None
-
-
-def test_of_lines_about_one_block_the_last_counts() -> None:
-    cell = collected(
-        made.line("decode", [], status="failed", reason="RuntimeError: once"), made.line("decode", [[2.0]])
-    )
-    assert (cell.arms["decode"].status, cell.arms["decode"].reason) == ("ok", "")
-    assert cell.arms["decode"].samples_s.tolist() == [[2.0]]
+    assert alone.arms["decode"].blocks_as_taken_s is alone.arms["decode"].blocks
 
 
 def test_every_planned_arm_is_there_with_its_reason() -> None:
     cell = collected(*everything(0, but=["verify:2"]), made.line("verify:2", [], status="oom", reason="no room"))
     assert cell.trouble(1) == ("ok", "")
     assert cell.trouble(2) == ("oom", "no room")
+    failed = made.line("decode", [], status="failed", reason="RuntimeError: x")
+    skipped = made.line("draft", [], status="skipped", reason="larger than one that ran out")
+    assert collected(*everything(0, but=["draft", "decode"]), skipped, failed).trouble(1) == (
+        "failed",
+        "RuntimeError: x",
+    )
+    again = collected(failed, *everything(0), made.line("decode", [], 1, status="oom", reason="later"))
+    decode = again.arms["decode"]  # of lines about one block the last counts, samples before a failure too
+    assert (decode.status, decode.reason, decode.ended_by) == ("ok", "later", "oom")
+    assert again.trouble(1) == ("ok", "")
     prefill = cell.arms["prefill_target"]
     assert (prefill.status, prefill.reason, prefill.samples_s.shape) == (UNMEASURED, NOT_YET, (0, 1))
 
 
-def test_a_round_is_as_its_worst_arm() -> None:
-    cell = collected(
-        *everything(0, but=["draft", "decode"]),
-        made.line("draft", [], status="skipped", reason="larger than one that ran out"),
-        made.line("decode", [], status="failed", reason="RuntimeError: x"),
-    )
-    assert cell.trouble(1) == ("failed", "RuntimeError: x")
-
-
-def test_samples_before_a_failure_count_and_the_reason_stays() -> None:
-    cell = collected(*everything(0), made.line("decode", [], 1, status="oom", reason="later"))
-    assert (cell.arms["decode"].status, cell.arms["decode"].reason) == ("ok", "later")
-    assert cell.trouble(1) == ("ok", "")
-
-
-def test_the_first_call_is_kept_apart() -> None:
-    cell = collected(made.line("decode", [[1.0]], first_call_s=7.0))
-    assert cell.arms["decode"].first_call_s == 7.0
-    assert cell.arms["decode"].samples_s.tolist() == [[1.0]]
-
-
 def test_ragged_marks_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"arm draft, block 0: found samples of 1 and of 2 marks"):
+    with pytest.raises(ValueError, match=r"arm draft, block 0: expected .*got samples of 1 and of 2 marks"):
         collected(made.line("draft", [[1.0], [1.0, 2.0]]))
-
-
-def test_medians_are_by_mark_over_all_blocks() -> None:
-    cell = collected(
-        made.line("draft", [[1.0, 2.0], [3.0, 8.0]]),
-        made.line("draft", [[2.0, 16.0]], 1),
-    )
-    assert cell.arms["draft"].median_s.tolist() == [2.0, 8.0]
-    assert cell.arms["decode"].median_s.tolist() == []

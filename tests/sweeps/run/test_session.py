@@ -54,11 +54,10 @@ class Clock:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench().take_over(monkeypatch)
+def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: SIZES for pair in config.pairs})
     monkeypatch.setattr(session, "read_pair_sizes", lambda pair: SIZES)
-    return fake
+    return bench
 
 
 def measure(path: Path, config: Config, deadline: Deadline | None = None) -> PairOutcome:

@@ -15,7 +15,7 @@ UNCOMPARED = (
 FORCED = "acceptance is forced by coin at given rates"
 
 
-def verification_row(**changes: Any) -> dict[str, Any]:
+def validation_row(**changes: Any) -> dict[str, Any]:
     """Pair p at batch size 1, context 64, γ = 2: S 1.65 predicted, 1.53 from counts, 1.5 measured."""
     plain: dict[str, Any] = {
         "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
@@ -33,7 +33,7 @@ def verification_row(**changes: Any) -> dict[str, Any]:
 
 def forced_row(**changes: Any) -> dict[str, Any]:
     """The same where acceptance was forced by coin."""
-    return verification_row(**(dict.fromkeys(UNCOMPARED) | {"lossless": False, "why_not_lossless": FORCED} | changes))
+    return validation_row(**(dict.fromkeys(UNCOMPARED) | {"lossless": False, "why_not_lossless": FORCED} | changes))
 
 
 def policy_row(**changes: Any) -> dict[str, Any]:
@@ -48,4 +48,4 @@ def policy_row(**changes: Any) -> dict[str, Any]:
         "t_look_s": 0.0001, "best_fixed_gamma": 2, "over_best_fixed": 1.04, "over_best_fixed_low": 1.01,
         "over_best_fixed_high": 1.07, "off_path": "measured", "error_low": -0.04, "error_high": 0.01,
     }  # fmt: skip
-    return verification_row(**(plain | changes))
+    return validation_row(**(plain | changes))

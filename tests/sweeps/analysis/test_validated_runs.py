@@ -6,14 +6,11 @@ a round 3/2 s and Δ₂ = 1/16 s; acceptance is 1/2 everywhere, so Ω(2) = 7/4 a
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from specgauge.configs.schema import Config
 from specgauge.model.decision import OPTIMISTIC
@@ -21,7 +18,7 @@ from specgauge.model.validate import ratio_error
 from specgauge.sweeps.analysis.decoded import texts_length
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT
-from specgauge.sweeps.store.rows import columns, csv_text
+from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import REQUESTS, Run
 from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
 from specgauge.sweeps.store.tables import DecodedLog
@@ -105,12 +102,9 @@ def test_predictions_take_epsilon_and_lose_their_label(tmp_path: Path) -> None:
     assert recommended_gammas(Run.open(tmp_path / "run"), "p") == {key(): 2, key(start_context=65): 2}
 
 
-def test_epsilon_is_judged_where_it_was_not_fitted(tmp_path: Path) -> None:
-    """Beyond its parts a round has 1/8 s at 64, 1/16 s at 65: each is judged with the other's, 66 has the median."""
-    blocks = {
-        key(): [batch(overhead_s=1 / 8)],
-        key(start_context=65): [batch(context=65)],
-    }
+def test_epsilon_is_held_out_where_it_was_fitted(tmp_path: Path) -> None:
+    """Beyond its parts a round has 1/8 s at 64, 1/16 s at 65: each has the other's, 66 has the median."""
+    blocks = {key(): [batch(overhead_s=1 / 8)], key(start_context=65): [batch(context=65)]}
     opened = run(tmp_path / "run", blocks, config(context=(64, 65, 66)))
     found = predict(opened)
     near, far = found.validation
@@ -122,7 +116,7 @@ def test_epsilon_is_judged_where_it_was_not_fitted(tmp_path: Path) -> None:
     assert overheads == {64: exact(1 / 16), 65: exact(1 / 8), 66: exact(3 / 32)}
 
 
-def test_one_context_judges_itself_and_says_so(tmp_path: Path) -> None:
+def test_one_context_has_its_own_epsilon_and_says_so(tmp_path: Path) -> None:
     found = predict(run(tmp_path / "run", {key(): [batch()]}, config(batch_size=[1, 2], context=(64,))))
     (row,) = found.validation
     assert (row["overhead_from"], row["blocks"], row["cost_error"]) == (SAME_CONTEXT, 1, exact(0.0))
@@ -134,13 +128,9 @@ def test_one_context_judges_itself_and_says_so(tmp_path: Path) -> None:
 
 def test_a_batch_catches_up_when_any_row_was_fully_accepted(tmp_path: Path) -> None:
     """B = 2: predicted π = 1 − (3/4)² = 7/16, whatever was counted."""
-    place = key(batch_size=2)
-    (row,) = predict(
-        run(tmp_path / "run", {place: [batch(prompts=(0, 1))]}, config(batch_size=2, context=(64,)))
-    ).validation
-    assert row["rounds"] == 5
-    assert row["tokens_per_round_counted"] == 11 / 5
-    assert row["t_round_s"] == exact(1.5875)
+    blocks = {key(batch_size=2): [batch(prompts=(0, 1))]}
+    (row,) = predict(run(tmp_path / "run", blocks, config(batch_size=2, context=(64,)))).validation
+    assert (row["rounds"], row["tokens_per_round_counted"], row["t_round_s"]) == (5, 11 / 5, exact(1.5875))
     assert row["speedup_predicted"] == exact(1.75 / (1.5 + 7 / 16 / 16 + 1 / 16))
 
 
@@ -152,25 +142,23 @@ def test_an_epsilon_below_zero_makes_no_round_shorter_than_its_verification(tmp_
         assert row["speedup"] == exact((2 - 2.0 ** -row["gamma"]) / 1.25)
 
 
-def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
-    opened = run(tmp_path / "run", {})
-    log = DecodedLog.open(opened.path)
+def forced_run(path: Path) -> Run:
+    """One block whose acceptance was forced by coin."""
+    opened, arms = run(path, {}), ("plain", "speculate:2")
     forced = {"lossless": False, "why_not_lossless": "forced", "expected_rounds": None}
-    arms = ("plain", "speculate:2")
-    log.append(
-        key(),
-        0,
-        [{**row, **(forced if arm != "plain" else {})} for arm in arms for row in batch().requests(arm)],
-        [row for arm in arms for row in batch().rounds(arm)],
-    )
-    found = predict(opened)
+    requests = [row | (forced if arm != "plain" else {}) for arm in arms for row in batch().requests(arm)]
+    DecodedLog.open(path).append(key(), 0, requests, [row for arm in arms for row in batch().rounds(arm)])
+    return opened
+
+
+def test_forced_acceptance_says_nothing_of_the_draft(tmp_path: Path) -> None:
+    found = predict(forced_run(tmp_path / "run"))
     (row,) = found.validation
     assert (row["lossless"], row["why_not_lossless"]) == (False, "forced")
-    assert row["speedup_measured"] == exact(MEASURED)
-    assert row["cost_error"] == exact(0.0)
+    assert (row["speedup_measured"], row["cost_error"]) == (exact(MEASURED), exact(0.0))
     unknown = ("tokens_per_round_predicted", "acceptance_error", "speedup_predicted", "error", "rounds_agree")
     assert [row[name] for name in unknown] == [None] * len(unknown)
-    assert [warning["code"] for warning in found.warnings if warning["code"] == "not_lossless"] == ["not_lossless"]
+    assert "not_lossless" in [warning["code"] for warning in found.warnings]
 
 
 def test_without_acceptance_costs_are_still_held_against_each_other(tmp_path: Path) -> None:
@@ -209,14 +197,6 @@ def test_an_unfinished_block_does_not_count(tmp_path: Path) -> None:
     assert (row["blocks"], row["t_round_s"]) == (1, exact(1.5875))
 
 
-def test_every_gamma_has_its_row(tmp_path: Path) -> None:
-    rows = predict(run(tmp_path / "run", both(), gammas=(1, 3))).validation
-    assert [(row["context"], row["gamma"]) for row in rows] == [(64, 1), (64, 3), (65, 1), (65, 3)]
-    for row in rows:
-        assert row["cost_error"] == exact(0.0)
-        assert row["tokens_per_round_predicted"] == exact(2 - 2.0 ** -row["gamma"])
-
-
 def test_settings_that_share_a_chain_have_their_own_epsilon(tmp_path: Path) -> None:
     made_of = config(context=(64,), sampling=[{"name": "a", "temperature": 0.5}, {"name": "b", "temperature": 0.7}])
     frames = {name: acceptance_frame(10, 16) for name in "ab"}
@@ -228,28 +208,20 @@ def test_settings_that_share_a_chain_have_their_own_epsilon(tmp_path: Path) -> N
 
 
 def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
-    opened = run(tmp_path / "run", both())
+    opened = run(tmp_path / "run", both(), gammas=(1, 3))
     found = predict_run(opened)
-    text = (opened.path / "validation.csv").read_text()
-    assert text == csv_text(ValidationRow, found.validation)
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == list(columns(ValidationRow))
-    assert [float(row["speedup_measured"]) for row in rows] == [row["speedup_measured"] for row in found.validation]
-    assert rows[0]["rounds_standard_errors"] == rows[0]["why_not_lossless"] == ""
-    entries = yaml.safe_load((opened.path / "recommendation.yaml").read_text())["recommendations"]
-    assert [entry["t_overhead_s"] for entry in entries] == [exact(1 / 16)] * 2
-    first = text
+    assert [(row["context"], row["gamma"]) for row in found.validation] == [(64, 1), (64, 3), (65, 1), (65, 3)]
+    for row in found.validation:
+        assert (row["cost_error"], row["rounds_standard_errors"]) == (exact(0.0), None)
+        assert row["tokens_per_round_predicted"] == exact(2 - 2.0 ** -row["gamma"])
+    assert opened.validation() == found.validation
+    assert [entry["t_overhead_s"] for entry in opened.recommendations()] == [exact(1 / 16)] * 2
+    first = (opened.path / "validation.csv").read_bytes()
     predict_run(Run.open(opened.path))
-    assert (opened.path / "validation.csv").read_text() == first
-
-
-def test_a_run_that_decodes_nothing_is_as_before(tmp_path: Path) -> None:
-    opened = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
-    found = predict_run(opened)
-    assert found.validation == ()
-    assert not (opened.path / "validation.csv").exists()
-    assert {row["t_overhead_s"] for row in found.rows} == {None}
-    assert {row["label"] for row in found.rows} == {OPTIMISTIC}
+    assert (opened.path / "validation.csv").read_bytes() == first
+    nothing = write_run(tmp_path / "nothing", made.config(), {"greedy": acceptance_frame(10, 16)})
+    assert predict_run(nothing).validation == ()
+    assert not (nothing.path / "validation.csv").exists()
 
 
 def test_how_long_texts_are() -> None:

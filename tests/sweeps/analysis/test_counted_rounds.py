@@ -8,6 +8,7 @@ T_decode = 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from specgauge.model.arms import end_to_end_arms
 from specgauge.model.costs import CostTable, RoundCosts, cost_table
 from specgauge.model.provenance import Provenance
 from specgauge.model.settings import Point
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, batch_rounds, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
@@ -54,25 +55,9 @@ def frame(batches: Sequence[Batch], gammas: Sequence[int] = (2,)) -> pd.DataFram
     )
 
 
-def count(
-    costs: CostTable,
-    rounds: pd.DataFrame,
-    *,
-    batch_size: int = 1,
-    gammas: Sequence[int] = (2,),
-    gamma_max: int = 3,
-    max_new_tokens: int = 12,
-) -> list[CountedBlock]:
-    return list(
-        counted_blocks(
-            costs,
-            rounds,
-            batch_size=batch_size,
-            gammas=gammas,
-            gamma_max=gamma_max,
-            max_new_tokens=max_new_tokens,
-        )
-    )
+def count(costs: CostTable, rounds: pd.DataFrame, **changes: Any) -> list[CountedBlock]:
+    plain: dict[str, Any] = {"batch_size": 1, "gammas": (2,), "gamma_max": 3, "max_new_tokens": 12}
+    return list(counted_blocks(costs, rounds, **{**plain, **changes}))
 
 
 def test_a_block_of_constant_times(tmp_path: Path) -> None:
@@ -92,19 +77,15 @@ def test_a_block_of_constant_times(tmp_path: Path) -> None:
     assert block.speedup_from_counts(-9.0) == exact(2.2 / 1.25)  # no round is shorter than its verification
 
 
-def test_what_slows_every_arm_down_changes_no_speedup(tmp_path: Path) -> None:
-    """ε is in the parts' own time: twice as slow a block implies the same."""
-    first, second = count(constant(), frame([TWELVE, Batch(max_new_tokens=12, overhead_s=1 / 16, scale=2.0)]))
-    assert (first.block, second.block) == (0, 1)
-    assert second.t_round_s == exact(2 * first.t_round_s)
-    assert second.speedup_measured == exact(first.speedup_measured)
-    assert second.t_overhead_implied_s == exact(1 / 16)
-
-
 def test_every_gamma_of_every_block() -> None:
-    found = count(constant(), frame([TWELVE, TWELVE, TWELVE], gammas=(1, 2, 3)), gammas=(1, 3, 4))
+    """ε is in the parts' own time: twice as slow a block implies the same, and the same S."""
+    slow = Batch(max_new_tokens=12, overhead_s=1 / 16, scale=2.0)
+    found = count(constant(), frame([TWELVE, slow, TWELVE], gammas=(1, 2, 3)), gammas=(1, 3, 4))
     assert [(block.block, block.gamma) for block in found] == [(b, g) for b in range(3) for g in (1, 3)]
     assert found[0].t_costs_s != found[1].t_costs_s
+    assert found[2].t_round_s == exact(2 * found[0].t_round_s)
+    assert found[2].speedup_measured == exact(found[0].speedup_measured)
+    assert found[2].t_overhead_implied_s == exact(1 / 16)
 
 
 def test_the_last_rounds_are_left_out() -> None:
@@ -115,12 +96,8 @@ def test_the_last_rounds_are_left_out() -> None:
     (deeper,) = count(constant(), frame([batch]), gamma_max=5, max_new_tokens=9)
     assert (deeper.rounds, deeper.tokens_per_round) == (2, 2.0)
     assert count(constant(), frame([batch]), gamma_max=9, max_new_tokens=9) == []
-
-
-def test_rounds_of_a_shrunk_gamma_are_left_out() -> None:
     rounds = frame([TWELVE])
-    shrunk = (rounds["arm"] == "speculate:2") & (rounds["round"] == 2)
-    rounds.loc[shrunk, "gamma"] = 1
+    rounds.loc[(rounds["arm"] == "speculate:2") & (rounds["round"] == 2), "gamma"] = 1  # shrunk
     (block,) = count(constant(), rounds)
     assert (block.rounds, block.tokens_per_round) == (4, 2.0)
 
@@ -203,11 +180,8 @@ def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
     assert block.tokens_per_round == 1.0
     assert block.t_costs_s == exact((3 * (0.5 + 2.0) + 4 * (0.25 + 1.5) + 5 * 1.0) / 3)
     assert block.catch_up_share == 0.0
-
-
-def test_rounds_that_never_draft_are_plain_steps() -> None:
-    (block,) = count(rising(), ragged([(0, 0)] * 2, [(0, 0)] * 2), batch_size=2)
-    assert block.t_costs_s == exact((3 + 4) / 2)
+    (never,) = count(rising(), ragged([(0, 0)] * 2, [(0, 0)] * 2), batch_size=2)
+    assert never.t_costs_s == exact((3 + 4) / 2)
 
 
 def test_nothing_to_compare_is_no_block() -> None:
@@ -216,17 +190,6 @@ def test_nothing_to_compare_is_no_block() -> None:
     assert count(constant(), rounds, gammas=(3,)) == []
     assert count(constant(), rounds.iloc[:0]) == []
     assert count(constant(), rounds, batch_size=2) == []
-
-
-def test_rounds_are_added_up_in_any_order_of_rows() -> None:
-    rows = ragged([(2, 1), (0, 2)], [(2, 0), (0, 1)])
-    rows = rows[rows["arm"] == "speculate:2"].iloc[::-1]
-    found = batch_rounds({name: rows[name].to_numpy() for name in rows.columns})
-    assert found.context.tolist() == [66, 67]
-    assert found.emitted.tolist() == [4, 3]
-    assert found.drafted.tolist() == [2, 2]
-    assert found.follows_full.tolist() == [False, True]
-    assert found.furthest.tolist() == [3, 4]
 
 
 def cells(path: Path, **troubles: Any) -> Sequence[CellTimings]:
@@ -244,23 +207,15 @@ def test_the_table_holds_medians(tmp_path: Path) -> None:
     assert at.t_verify_s.tolist() == [[1.25] * 3] * 2
     assert at.t_draft_catch_up_s is not None
     assert at.t_draft_catch_up_s.tolist() == [0.0, 0.0]
-
-
-def test_a_chain_never_falls_for_noise(tmp_path: Path) -> None:
-    found = cells(tmp_path / "run")
-    arm = found[0].arms["draft"]
-    noisy = {name: a for name, a in found[0].arms.items() if name != "draft"}
-    falling = type(arm)(arm="draft", status="ok", reason="", blocks={0: np.array([[0.25, 0.125, 0.5]])})
-    costs = measured_costs([CellTimings(cell=found[0].cell, arms={**noisy, "draft": falling})])
+    cell = cells(tmp_path / "noisy")[0]
+    falling = replace(cell.arms["draft"], blocks={0: np.array([[0.25, 0.125, 0.5]])})
+    costs = measured_costs([CellTimings(cell=cell.cell, arms={**cell.arms, "draft": falling})])
     assert costs is not None
     assert costs.cells.t_draft_total_s.tolist() == [[[0.25, 0.25, 0.5]]]
-
-
-def test_cells_without_a_time_are_left_out(tmp_path: Path) -> None:
     out_of_memory = {(1, 65, arm): ("oom", "full") for arm in ("decode", "draft", "draft_catch_up")}
-    costs = measured_costs(cells(tmp_path / "some", broken=out_of_memory))
-    assert costs is not None
-    assert costs.contexts.tolist() == [64]
+    some = measured_costs(cells(tmp_path / "some", broken=out_of_memory))
+    assert some is not None
+    assert some.contexts.tolist() == [64]
     everywhere = {(1, context, "decode"): ("oom", "full") for context in (64, 65)}
     assert measured_costs(cells(tmp_path / "none", broken=everywhere)) is None
     assert measured_costs([]) is None

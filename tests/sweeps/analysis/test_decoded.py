@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from specgauge.model.arms import Arm
-from specgauge.sweeps.analysis.decoded import gammas_of, request_figures
+from specgauge.sweeps.analysis.decoded import request_figures
 
 
 def request(arm: str, tokens: int = 5, **changes: Any) -> dict[str, Any]:
@@ -23,12 +23,6 @@ def request(arm: str, tokens: int = 5, **changes: Any) -> dict[str, Any]:
 
 def figures(rows: Sequence[dict[str, Any]], gamma: int = 2) -> dict[str, Any]:
     return request_figures(pd.DataFrame(rows))[gamma]
-
-
-def test_gammas_are_those_of_the_arms() -> None:
-    rows = [request(arm) for arm in ("plain", "speculate:12", "speculate:3", "loop", "generate", "speculate:3")]
-    assert gammas_of(pd.DataFrame(rows)) == [3, 12]
-    assert list(request_figures(pd.DataFrame(rows))) == [3, 12]
 
 
 def test_whole_requests_count_prefills_and_ragged_ends() -> None:
@@ -57,35 +51,10 @@ def test_baselines_are_medians_over_blocks() -> None:
     rows += [request("loop", block=3, decode_s=5.0), request("speculate:2")]
     found = figures(rows)
     assert (found["plain_over_generate"], found["plain_over_loop"]) == (1.0, 1.25)
-
-
-def test_rows_of_a_batch_are_added_up_before_they_are_compared() -> None:
-    """Plain writes 4 + 2 tokens after the first ones, generate 4 + 4, in 4 s each."""
+    # rows of a batch are added up: plain writes 4 + 2 tokens after the first ones, generate 4 + 4, in 4 s each
     rows = [request(arm, tokens, row=row) for arm, row, tokens in [("plain", 0, 5), ("plain", 1, 3)]]
     rows += [request("generate", 5, row=row, rounds=None) for row in (0, 1)] + [request("speculate:2")]
-    assert figures(rows)["plain_over_generate"] == 0.75
-
-
-def test_without_a_baseline_its_ratio_is_unknown() -> None:
-    found = figures([request("plain"), request("speculate:2")])
-    assert (found["plain_over_generate"], found["plain_over_loop"]) == (None, None)
-
-
-def test_texts_of_one_token_have_no_rate_and_no_rounds() -> None:
-    arms = ("plain", "loop", "generate", "speculate:2")
-    found = figures([request(arm, 1, decode_s=0.0, rounds=0, expected_rounds=0.0) for arm in arms])
-    assert found == {
-        "tokens": 1,
-        "lossless": True,
-        "why_not_lossless": None,
-        "speedup_whole": 1.0,
-        "plain_over_generate": None,
-        "plain_over_loop": None,
-        "rounds_counted": 0,
-        "rounds_expected": 0.0,
-        "rounds_standard_errors": None,
-        "rounds_agree": True,
-    }
+    assert (figures(rows)["plain_over_generate"], figures(rows)["plain_over_loop"]) == (0.75, None)
 
 
 def test_rounds_are_held_against_those_expected_by_prompt() -> None:
@@ -102,26 +71,12 @@ def test_rounds_are_held_against_those_expected_by_prompt() -> None:
     assert figures(rows)["rounds_standard_errors"] == pytest.approx(3 / (3**0.5 * 1.0), rel=1e-14)
 
 
-def test_rounds_nobody_expects_are_only_counted() -> None:
-    found = figures([request("speculate:2"), request("plain", rounds=9)])
-    assert found["rounds_counted"] == 4
-    assert not {"rounds_expected", "rounds_standard_errors", "rounds_agree"} & set(found)
-
-
-def test_one_lossy_row_makes_it_lossy() -> None:
-    lossy: dict[str, Any] = {"lossless": False, "why_not_lossless": "acceptance is forced by coin at given rates"}
-    found = figures([request("speculate:2"), request("speculate:2", row=1, **lossy), request("speculate:3")])
-    assert (found["lossless"], found["why_not_lossless"]) == (False, "acceptance is forced by coin at given rates")
-    assert figures([request("speculate:2", **lossy), request("speculate:3")], 3)["lossless"] is True
-
-
-def test_greedy_texts_are_counted_by_how_they_stand_to_plain_decoding() -> None:
+def test_texts_are_counted_by_how_they_stand_to_plain_decoding_and_one_lossy_row_makes_all_lossy() -> None:
     standings = ["same", "tie", "same", None, "differs", "same"]
-    rows = [request("speculate:2", block=block, against_plain=standing) for block, standing in enumerate(standings)]
-    found = figures([*rows, request("speculate:3", against_plain="differs")])
-    assert {name: found[name] for name in ("texts_same", "texts_tied", "texts_differ")} == {
-        "texts_same": 3,
-        "texts_tied": 1,
-        "texts_differ": 1,
-    }
-    assert "texts_same" not in figures([request("speculate:2")]), "nobody asked"
+    rows = [request("speculate:12", block=block, against_plain=standing) for block, standing in enumerate(standings)]
+    lossy: dict[str, Any] = {"lossless": False, "why_not_lossless": "forced"}
+    found = request_figures(pd.DataFrame([*rows, request("speculate:3"), request("speculate:3", row=1, **lossy)]))
+    assert list(found) == [3, 12]
+    assert [found[12][name] for name in ("texts_same", "texts_tied", "texts_differ", "lossless")] == [3, 1, 1, True]
+    assert (found[3]["lossless"], found[3]["why_not_lossless"], found[3]["rounds_counted"]) == (False, "forced", 8)
+    assert not {"texts_same", "rounds_expected", "rounds_agree"} & set(found[3]), "nobody asked, nobody expected"

@@ -1,0 +1,87 @@
+"""Cells timed on the fake device: its seconds are those that a block costs, and arms take the times written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specgauge.bench.models.pair import LoadedPair
+from specgauge.bench.timing import cell_timer
+from specgauge.bench.timing.adaptive import measure_adaptively
+from specgauge.bench.timing.blocks import BlockRecord, TimingCell
+from specgauge.bench.timing.cell_timer import CellTimer, measure_cells
+from specgauge.bench.timing.clock import timed_marks
+from specgauge.configs.schema import PrecisionConfig
+from specgauge.model.sampling import SamplingSettings
+
+Run = Callable[..., list[BlockRecord]]
+
+
+def cell(batch_size: int = 1, context: int = 64, chain: str = "argmax") -> TimingCell:
+    return TimingCell(
+        cell_id=f"{batch_size}-{context}",
+        chain=chain,
+        settings=SamplingSettings(temperature=0.0 if chain == "argmax" else 1.0),
+        batch_size=batch_size,
+        context=context,
+    )
+
+
+@dataclass(kw_only=True)
+class FakeBench:
+    """Arms that take what ``seconds_of`` (arm, batch size, context) says, unless it raises."""
+
+    device: Any
+    batch_size: int
+    gamma_max: int
+    seconds_of: Callable[[str, int, int], float]
+    target_capacity: int = 64
+    draft_capacity: int = 64
+
+    def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
+        seconds = self.seconds_of(arm, self.batch_size, context)
+        steps = self.gamma_max if arm == "draft" else 1
+        self.device.now_s = self.device.ready_s
+        return timed_marks(clock, [lambda: self.device.launch(seconds, arm)] * steps)
+
+
+@pytest.fixture
+def timed(
+    fake_device: Any, make_clock: Any, memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Measure cells, by a search where there are questions; the lines that came to the journal.
+
+    Marks are events, as on CUDA: those inside a chain are only meaningful behind the queue.
+    """
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
+    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: fake_device.now_s))
+
+    def run(
+        cells: Sequence[TimingCell],
+        seconds_of: Callable[[str, int, int], float],
+        *,
+        gammas: Sequence[int],
+        questions: Any = None,
+        **precision: Any,
+    ) -> list[BlockRecord]:
+        def open_bench(self: CellTimer, states: Sequence[Any], prompts: Any) -> FakeBench:
+            batch_size = states[0].cell.batch_size
+            return FakeBench(device=fake_device, batch_size=batch_size, gamma_max=max(gammas), seconds_of=seconds_of)
+
+        monkeypatch.setattr(CellTimer, "open_bench", open_bench)
+        wanted = {"min_blocks": 3, "block_samples": 2, "max_seconds": None, **precision}
+        options: Any = {"gammas": gammas, "prompts": [[1]], "precision": PrecisionConfig(**wanted), "seed": 0}
+        options |= {"journal": memory_journal, "clock": make_clock(fake_device, False)}
+        before = len(memory_journal.lines)
+        if questions is None:
+            measure_cells(pair, cells, **options)
+        else:
+            asked = {one.cell_id: questions for one in cells}
+            measure_adaptively(pair, cells, questions=asked, **options)
+        return list(memory_journal.lines[before:])
+
+    return run
