@@ -14,7 +14,8 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -24,6 +25,8 @@ Keys = tuple[str | int, ...]
 """A place in a configuration: mapping keys and list indices, outermost first; () is the top level."""
 
 _LONGEST_SHOWN = 60
+_MOST_COMPARED = 100
+"""Keys of a mapping that tell which section is meant; every fault asks."""
 _SAME = {"verify": "validate"}
 """Keys that one may look for, and the keys that mean it."""
 
@@ -167,7 +170,9 @@ def _walk(model: type[BaseModel], detail: ErrorDetails, written: object) -> _Spo
 
 def most_like(sections: Sequence[Iterable[str]], written: object) -> int:
     """Of several sections' keys, the index of those most like the keys of a written mapping; the first of several."""
-    keys = [str(key) for key in written] if isinstance(written, Mapping) else []
+    if len(sections) == 1:
+        return 0
+    keys = [str(key) for key in islice(written, _MOST_COMPARED)] if isinstance(written, Mapping) else []
     known = [list(section) for section in sections]
     return max(range(len(known)), key=lambda n: sum(nearest(key, known[n]) is not None for key in keys))
 
@@ -274,6 +279,11 @@ def shown(value: object) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like ``name``, or the only one it begins, upper and lower case alike; None without any."""
+    return _nearest(name, tuple(known))
+
+
+@lru_cache(maxsize=4096)
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()
     if _SAME.get(folded) in by_folded:

@@ -26,7 +26,7 @@ from specgauge.reports.tables import acceptance_table, broken_table, chosen_gamm
 from specgauge.reports.validation import validation_section
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.rundir import REPORT
+from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
 from specgauge.sweeps.store.schema import JournalLine
 from specgauge.version import __version__
 
@@ -48,6 +48,10 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     target = run_dir / REPORT if out is None else out
     if target.is_dir():
         raise ValueError(f"{target}: is a directory, a file name is expected (for example {target / REPORT})")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{target}: is no file, a file name is expected (for example {REPORT})")
+    if target.suffix == ".parquet" or (target.name in MEASURED and (target.parent / CONFIG).is_file()):
+        raise ValueError(f"{target}: holds what a run measured, another file name is expected (for example {REPORT})")
     if not target.parent.is_dir():
         raise ValueError(f"{target}: the folder {target.parent} does not exist; make it first, or give another --out")
     write_text_atomically(target, page)

@@ -159,7 +159,8 @@ def acceptance_and_overlap(
     accepted = probability_column(columns, "draft_prob")
     if acceptance_rule == "ratio":
         target, ratio = probability_column(columns, "target_prob"), np.full(accepted.shape, np.nan)
-        np.divide(accepted, target, out=ratio, where=target > 0)
+        with np.errstate(over="ignore"):  # a ratio above 1 is 1
+            np.divide(accepted, target, out=ratio, where=target > 0)
         accepted = ratio
     accepted = np.clip(accepted, 0.0, 1.0)
     return np.where(np.isnan(accepted), overlap, accepted), overlap

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specgauge.configs.canonical import canonical_json, strict_loads
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
-from specgauge.sweeps.store.schema import LIMITS, SCHEMA
+from specgauge.sweeps.store.schema import LARGEST_NUMBER, LIMITS, SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -422,10 +422,11 @@ def _out_of_bounds(column: Column, values: pa.ChunkedArray) -> float | str | Non
 
     if values.null_count and not column.may_lack:
         return "nothing"
-    if not column.bounds:
+    if column.kind not in (int, float):
         return None
     ends = pc.min_max(values).as_py()
-    least, most = column.bounds.get("gt", column.bounds.get("ge", -math.inf)), column.bounds.get("le", math.inf)
+    least = column.bounds.get("gt", column.bounds.get("ge", -LARGEST_NUMBER))
+    most = column.bounds.get("le", LARGEST_NUMBER)
     if ends["min"] is not None and (ends["min"] < least or ("gt" in column.bounds and ends["min"] == least)):
         return float(ends["min"])
     return float(ends["max"]) if ends["max"] is not None and ends["max"] > most else None

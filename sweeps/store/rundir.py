@@ -62,6 +62,10 @@ REQUESTS = "requests.parquet"
 ROUNDS = "rounds.parquet"
 POLICIES = "policies.json"
 REPORT = "report.html"
+MEASURED = frozenset(
+    {CONFIG, ENVIRONMENT, CELLS, PROMPTS, PREDICTIONS, RECOMMENDATION, VALIDATION, ROLLOUTS, REQUESTS, ROUNDS, POLICIES}
+)
+"""What a run keeps beside its acceptance and its report; nothing else may be written in their place."""
 _RENAMED = "verification.csv"
 """What VALIDATION was called in an earlier release."""
 

@@ -43,6 +43,7 @@ Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST_WHOLE)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=LARGEST_NUMBER)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=LARGEST_NUMBER)]
+Share = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)]
 Probability = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)]
 
 EXACT = ConfigDict(extra="forbid")
@@ -173,8 +174,8 @@ class AcceptanceRow:
     overlap_match: Number | None
     draft_argmax: Integer | None
     draft_argmax_target_prob: Number | None
-    draft_top_prob: Number | None
-    draft_entropy_nats: Number | None
+    draft_top_prob: Share | None
+    draft_entropy_nats: NotNegative | None
     proposed_length: Whole | None = None
     """This and the next three are of lookups alone."""
     match_length: Whole | None = None

@@ -1,8 +1,10 @@
 import math
 
 import pytest
+from pydantic import ValidationError
 
-from specgauge.configs.errors import nearest, shown
+from specgauge.configs.errors import explain, nearest, shown
+from specgauge.configs.hardware import Peaks
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,13 @@ def test_values_are_shown_as_a_person_wrote_them(values: tuple[object, ...], tex
 )
 def test_the_nearest_name(name: str, known: list[str], found: str | None) -> None:
     assert nearest(name, known) == found
+
+
+def test_thousands_of_faults_are_told_in_a_moment() -> None:
+    """Every fault asks which section is meant, by the keys of the whole mapping."""
+    written = {"float32": 1e12, **{f"float{n}": 1 for n in range(100, 2100)}}
+    with pytest.raises(ValidationError) as error:
+        Peaks.model_validate(written)
+    faults = explain(error.value, Peaks, written)
+    assert [fault.code for fault in faults] == ["model_type", *["extra_forbidden"] * 2000]
+    assert faults[-1].words.startswith("unknown key 'float2099'")

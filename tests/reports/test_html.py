@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -238,8 +239,18 @@ def test_a_damaged_file_is_named_and_the_old_report_stays(name: str, tmp_path: P
 
 def test_an_unusable_out_is_refused(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", ONE)
-    for out in (tmp_path, tmp_path / "absent" / "report.html"):
+    os.mkfifo(tmp_path / "pipe")  # as /dev/null: a rename would put a file in its place
+    for out in (tmp_path, tmp_path / "absent" / "report.html", tmp_path / "pipe"):
         refused(run, out)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "cells.jsonl", "predictions.csv", "acceptance/embedded--t1.parquet"])
+def test_no_report_is_written_over_what_was_measured(name: str, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", ONE)
+    before = (run / name).read_bytes() if (run / name).exists() else None
+    refused(run, run / name)
+    assert (run / name).exists() == (before is not None)
+    assert before is None or (run / name).read_bytes() == before
 
 
 def test_the_environment_is_grouped_and_its_units_are_scaled() -> None:
