@@ -23,8 +23,9 @@ from specgauge.configs.overrides import Written
 from specgauge.configs.yaml_reader import dump_yaml, read_text
 
 _FOLDER = Path(__file__).parent
-_HARDWARE = {path.stem: path for path in sorted(_FOLDER.glob("hardware/*.yaml"))}
-_SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
+HARDWARE = {path.stem: path for path in sorted(_FOLDER.glob("hardware/*.yaml"))}
+SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
+"""The shipped hardware entries and model shapes: files by name."""
 
 
 class Quantity(Section):
@@ -82,23 +83,13 @@ class HardwareEntry(Section):
         return dump_yaml(self.model_dump(mode="json"))
 
 
-def hardware_names() -> list[str]:
-    """Names of the shipped hardware entries."""
-    return list(_HARDWARE)
-
-
-def shape_names() -> list[str]:
-    """Names of the shipped model shapes."""
-    return list(_SHAPES)
-
-
 def load_hardware(source: str | Path) -> HardwareEntry:
     """A shipped entry by name, or a YAML file by path.
 
     Raises:
         ConfigError: an unknown name (and the nearest), or the file, line and field that is wrong.
     """
-    path = _find(source, _HARDWARE, "hardware entry")
+    path = _find(source, HARDWARE, "hardware entry")
     written = Written.of_file(read_text(path), str(path), HardwareEntry)
     faults = written.faults
     try:
@@ -116,13 +107,16 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown name (and the nearest), or a file that is not a JSON mapping.
     """
-    path = _find(source, _SHAPES, "model shape")
+    path = _find(source, SHAPES, "model shape")
     if path.is_dir():
-        path = _find(path / "config.json", _SHAPES, "model shape")
+        path = _find(path / "config.json", SHAPES, "model shape")
+    text = read_text(path)
     try:
-        value = json.loads(read_text(path))
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
+        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {shown(value)}")
     return value

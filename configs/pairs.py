@@ -187,3 +187,8 @@ class PairConfig(Section):
     """How this pair's forwards run; null is as the configuration says. Several make a variant of the pair each."""
     threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means(_OF_THE_RUN)] = None
     """Torch's threads for this pair; null is as the configuration says. Several make a variant of the pair each."""
+
+    @property
+    def drafts_with_model(self) -> bool:
+        """Whether a model drafts: one of its own, or the target's first layers; lookups need none."""
+        return not isinstance(self.draft, NgramDraft)

@@ -185,7 +185,7 @@ class AcceptanceConfig(Section):
     sequential: bool = False
     """Load one model after the other, where the two do not fit in memory together."""
     rollouts: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Places of each text from which a draft chain that starts with a rejected draft is followed, for policies that
+    """Positions of each text from which a draft chain that starts with a rejected draft is followed, for policies that
     read the draft's own signals; 0 follows none. Needs both models in memory."""
 
 
@@ -227,8 +227,8 @@ class ValidateConfig(Section):
         | None,
         null_means("the models decide"),
     ] = None
-    """Accept by coin at this rate, or at these rates by place in a round, to check the cost model alone; the texts are
-    then not the target's."""
+    """Accept by coin at this rate, or at these rates by position in a round, to check the cost model alone; the texts
+    are then not the target's."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
     """Seconds for the decoding of one pair; every cell gets its first block all the same. Null is no limit."""
 

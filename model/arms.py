@@ -15,7 +15,7 @@ adaptive:policy                            the decoder under a policy that choos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,18 +24,16 @@ DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
 PREFILL_ARMS = ("prefill_target", "prefill_draft")
 PREFILL_BLOCKS = 5
 """Blocks in which a prefill is timed at most, one sample each: it is long, and does not enter a round's speed-up."""
-
-
 PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
 OF_PLAIN = (LOOP, GENERATE)
 """What plain decoding itself is held against."""
 BASELINES = (PLAIN, *OF_PLAIN)
-_FORM = re.compile(
-    rf"(?P<kind>decode|draft|draft_catch_up|{'|'.join((*PREFILL_ARMS, *BASELINES))})"
-    r"|(?P<by_gamma>verify|speculate):(?P<gamma>[1-9][0-9]*)"
-    r"|(?P<by_policy>adaptive):(?P<policy>[a-z][a-z0-9_]*)",
-    flags=re.ASCII,
-)
+TIMED = {"decode": "", "draft": "", "draft_catch_up": "", "verify": "gamma", **dict.fromkeys(PREFILL_ARMS, "")}
+"""The kinds of arms that are timed, each with what follows its colon."""
+DECODED = {**dict.fromkeys(BASELINES, ""), "speculate": "gamma", "adaptive": "policy"}
+"""Those that are decoded end to end."""
+_KINDS = TIMED | DECODED
+_CHOICES = {"": "", "gamma": ":([1-9][0-9]*)", "policy": ":([a-z][a-z0-9_]*)"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +55,27 @@ class Arm:
         Raises:
             ValueError: it names none.
         """
-        match = _FORM.fullmatch(text)
+        kind = text.partition(":")[0]
+        takes = _KINDS.get(kind, "")
+        match = re.fullmatch(kind + _CHOICES[takes], text) if kind in _KINDS else None
         if match is None:
-            allowed = ("decode", *DRAFT_ARMS[:2], "verify:<gamma>", *PREFILL_ARMS, *BASELINES)
-            raise ValueError(
-                f"arm: expected {', '.join(allowed)}, speculate:<gamma> or adaptive:<policy>, got {text!r}"
-            )
-        if match["by_gamma"]:
-            return cls(kind=match["by_gamma"], gamma=int(match["gamma"]))
-        if match["by_policy"]:
-            return cls(kind=match["by_policy"], policy=match["policy"])
-        return cls(kind=match["kind"], gamma=0 if match["kind"] in BASELINES else None)
+            raise ValueError(f"arm: expected {arm_forms(_KINDS)}, got {text!r}")
+        if takes == "gamma":
+            return cls(kind=kind, gamma=int(match[1]))
+        if takes == "policy":
+            return cls(kind=kind, policy=match[1])
+        return cls(kind=kind, gamma=0 if kind in BASELINES else None)
 
     def __str__(self) -> str:
         """Its text."""
         choice = self.policy if self.policy is not None else self.gamma or None
         return self.kind if choice is None else f"{self.kind}:{choice}"
+
+
+def arm_forms(kinds: Mapping[str, str]) -> str:
+    """The texts that arms of some kinds have, in words."""
+    *forms, last = (f"{kind}:<{takes}>" if takes else kind for kind, takes in kinds.items())
+    return f"{', '.join(forms)} or {last}"
 
 
 def verify_arm(gamma: int) -> str:

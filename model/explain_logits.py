@@ -96,10 +96,10 @@ def explain_logits(
     if row.ndim != 1 or row.size == 0:
         raise ValueError(f"logits: expected one list of numbers, got shape {row.shape}")
     labels = token_names(names, row.size)
-    past = None if history is None else np.asarray(history, dtype=np.int64)
     outside = [] if history is None else [token for token in history if not 0 <= token < row.size]
     if outside:
         raise ValueError(f"history: expected ids from 0 to {row.size - 1}, got token {outside[0]}")
+    past = None if history is None else np.asarray(history, dtype=np.int64)
     order = active_processors(settings)
     scores = row
     stages = [Stage(processor="logits", setting="", probs=softmax(row))]

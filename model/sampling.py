@@ -229,7 +229,13 @@ def _repetition_penalty(scores: NDArray[Any], penalty: float, history: ArrayLike
     seen = np.zeros((*scores.shape[:-1], vocabulary + 1), dtype=bool)
     np.put_along_axis(seen, ids, True, axis=-1)
     factor = scores.dtype.type(penalty)
-    return np.where(seen[..., :vocabulary], np.where(scores < 0, scores * factor, scores / factor), scores)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        weakened = np.where(seen[..., :vocabulary], np.where(scores < 0, scores * factor, scores / factor), scores)
+    if not np.isfinite(weakened.max(axis=-1)).all() and np.isfinite(scores.max(axis=-1)).all():
+        raise ValueError(
+            f"sampling.repetition_penalty: found {penalty!r}, which overflows {scores.dtype} logits; use 1 for none"
+        )
+    return weakened
 
 
 def _temperature(scores: NDArray[Any], temperature: float) -> NDArray[Any]:

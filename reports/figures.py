@@ -54,9 +54,8 @@ class SeriesStyle:
     colour: str
     """The light page's."""
     marker: str
-    dashed: bool
     line: Any
-    """Matplotlib's line style."""
+    """Matplotlib's line style, `DASHED` once the colours are used up."""
 
 
 def marker(index: int) -> str:
@@ -66,9 +65,8 @@ def marker(index: int) -> str:
 
 def series_style(index: int) -> SeriesStyle:
     """Colours and shapes go round, and lines are dashed once the colours are used up."""
-    role, dashed = f"s{index % _SERIES}", index >= _SERIES
-    line = DASHED if dashed else "-"
-    return SeriesStyle(role=role, colour=COLOURS[role], marker=marker(index), dashed=dashed, line=line)
+    role, line = f"s{index % _SERIES}", DASHED if index >= _SERIES else "-"
+    return SeriesStyle(role=role, colour=COLOURS[role], marker=marker(index), line=line)
 
 
 def series_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
@@ -394,7 +392,7 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
     return hover
 
 
-# --------------------------------------------------------------------------------------------------------------- parts
+# --------------------------------------------------------------------------------------------------------------- shared
 
 
 def _gamma_axis(axes: Axes, series: Series) -> None:

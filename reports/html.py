@@ -85,11 +85,12 @@ def page_values(data: ReportData) -> dict[str, Any]:
     )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, by_setting or _configured(data), config)
-    values = {
+    spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
+    return {
         "name": config.name,
         "machine": _machine(data.environment),
         "measured": _measured(data),
-        "pairs": _pairs(data),
+        "pairs": [f"Pair {p.name}: target {p.target.model}, draft {p.draft.label}" for p in planned_pairs(config)],
         "tones": _TONES,
         "headline": answers.headline(unanswered),
         "unanswered": unanswered,
@@ -110,30 +111,10 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
         "broken": broken_table(data.timings),
         "timings": timing_table(data.timings, config.precision.confidence),
-        "spent": _spent(data),
+        "spent": duration(spent_s) if spent_s > 0 else "",
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
     }
-    return values | {"sections": _sections(values)}
-
-
-def _sections(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The page's own contents: anchors and words."""
-    everything = (
-        ("answers", "What to do", True),
-        ("warnings", "Warnings", True),
-        ("speedup", "Speed-up", bool(values["speedups"])),
-        ("validation", "Validation", True),
-        ("cost", "Cost of a round", bool(values["costs"])),
-        ("acceptance", "Acceptance", True),
-        ("predictions", "Predictions", True),
-        ("broken", "Missing cells", values["broken"] is not None),
-        ("timings", "Timings", True),
-        ("environment", "Environment", True),
-        ("configuration", "Configuration", True),
-        ("glossary", "Words and symbols", True),
-    )
-    return [(anchor, words) for anchor, words, there in everything if there]
 
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
@@ -210,11 +191,6 @@ def _unanswered(data: ReportData) -> int:
     return sum(len(wanted.get(setting.pair, set()) - points) for setting, points in answered.items())
 
 
-def _pairs(data: ReportData) -> list[str]:
-    pairs = planned_pairs(data.config)
-    return [f"Pair {one.name}: target {one.target.model}, draft {one.draft.label}" for one in pairs]
-
-
 def _machine(environment: Mapping[str, Any]) -> str:
     """The device's name, and on a CPU the processor's."""
     name = environment.get("device")
@@ -228,11 +204,6 @@ def _measured(data: ReportData) -> str:
     """The days of the first and the last measurement, as the journal has them."""
     days = sorted({one.at[:10] for one in data.lines if one.at})
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else ""
-
-
-def _spent(data: ReportData) -> str:
-    seconds = sum(one.device_s for one in data.lines if one.device_s is not None)
-    return duration(seconds) if seconds > 0 else ""
 
 
 def environment_facts(environment: Mapping[str, Any]) -> Facts:

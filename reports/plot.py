@@ -9,9 +9,10 @@ to end. The file's ending chooses the format (png, svg, pdf).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -26,6 +27,7 @@ from specgauge.reports.formatting import percent
 from specgauge.reports.inline_svg import COLOURS, STYLE
 from specgauge.reports.records import SPECULATE, ReportData, curves, known_rows, read_report_data, validated
 from specgauge.sweeps.store.files import atomic_path
+from specgauge.sweeps.store.schema import PredictionRow
 
 FORMATS = ("png", "svg", "pdf")
 PANEL_INCHES = (4.4, 3.4)
@@ -69,13 +71,7 @@ def speedup_figure(data: ReportData) -> Figure:
         axes.set_title(f"batch {point.batch_size}, context {point.context}")
     for axes in grid.flat[len(points) :]:
         axes.set_visible(False)
-    has_intervals = any(row.speedup_low is not None for row in rows)
-    handles = _legend(
-        styles,
-        interval_words=f"{percent(data.config.precision.confidence)} interval" if has_intervals else "",
-        to_use_words="γ to use" if to_use else "",
-        measured_words=MEASURED if decoded else "",
-    )
+    handles = _legend(data, styles, rows, {"γ to use": (to_use, 12, 2.0), MEASURED: (decoded, 6.5, 1.6)})
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4), frameon=False)
     figure.supxlabel("γ, draft tokens a round")
     figure.supylabel("speed-up over plain decoding")
@@ -83,22 +79,25 @@ def speedup_figure(data: ReportData) -> Figure:
 
 
 def _legend(
-    styles: Mapping[str, SeriesStyle], *, interval_words: str, to_use_words: str, measured_words: str
+    data: ReportData,
+    styles: Mapping[str, SeriesStyle],
+    rows: Sequence[PredictionRow],
+    rings: Mapping[str, tuple[Collection[object], float, float]],
 ) -> list[Artist]:
-    """What stands for the lines and marks of `the panels` in a legend; no entry where words are empty."""
+    """What stands for the lines, bands and rings that are drawn; `rings`: what has them, their size and line width."""
     ink = COLOURS["ink"]
     handles: list[Artist] = [Line2D([], [], color=ink, linestyle=DASHED, linewidth=1.5, label="plain decoding")]
-    for name, style in styles.items():
-        handles.append(
-            Line2D([], [], color=style.colour, linestyle=style.line, linewidth=2, marker=style.marker, label=name)
-        )
-    if interval_words:
-        handles.append(Patch(color=ink, alpha=BAND_ALPHA, linewidth=0, label=interval_words))
-    for words, size, edge in ((to_use_words, 12, 2.0), (measured_words, 6.5, 1.6)):
-        if words:
-            handles.append(
-                Line2D([], [], color=ink, linestyle="none", marker="o", ms=size, mfc="none", mew=edge, label=words)
-            )
+    handles += [
+        Line2D([], [], color=style.colour, linestyle=style.line, linewidth=2, marker=style.marker, label=name)
+        for name, style in styles.items()
+    ]
+    if any(row.speedup_low is not None for row in rows):
+        words = f"{percent(data.config.precision.confidence)} interval"
+        handles.append(Patch(color=ink, alpha=BAND_ALPHA, linewidth=0, label=words))
+    look: dict[str, Any] = {"color": ink, "linestyle": "none", "marker": "o", "mfc": "none"}
+    handles += [
+        Line2D([], [], ms=size, mew=edge, label=words, **look) for words, (drawn, size, edge) in rings.items() if drawn
+    ]
     return handles
 
 

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.figures import (
+    DASHED,
     NO_DATA,
     HeatCell,
     SeriesStyle,
@@ -74,11 +75,6 @@ class Block:
     panels: Sequence[Panel]
     columns: int
     """Panels in a row where there is room: 2 or 3."""
-
-    @property
-    def size(self) -> int:
-        """Number of panels."""
-        return len(self.panels)
 
 
 def setting_titles(settings: Iterable[Setting]) -> dict[Setting, str]:
@@ -312,7 +308,7 @@ def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> l
     return [
         LegendEntry(
             words=name,
-            kind="curve dashed" if styles[name].dashed else "curve",
+            kind="curve dashed" if styles[name].line == DASHED else "curve",
             role=styles[name].role,
             glyph=GLYPHS[styles[name].marker][0],
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specgauge.configs.pairs import ModelConfig, NgramDraft
+from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
 from specgauge.model.search.candidates import CONFIDENCE, INDIFFERENCE
 from specgauge.sweeps.estimate import (
@@ -89,11 +89,11 @@ def _arm_lines(config: Config) -> list[str]:
     seconds = "".join(f", {limit:g} s for {what}" for what, limit in limits.items() if limit is not None)
     kinds: dict[bool, list[str]] = {}
     for pair in planned_pairs(config):
-        kinds.setdefault(isinstance(pair.draft, NgramDraft), []).append(pair.name)
+        kinds.setdefault(pair.drafts_with_model, []).append(pair.name)
     return [
         *(
-            f"arms of each cell{f' of {_listed(names)}' if len(kinds) > 1 else ''}: {_arms_text(config, lookups)}"
-            for lookups, names in kinds.items()
+            f"arms of each cell{f' of {_listed(names)}' if len(kinds) > 1 else ''}: {_arms_text(config, with_model)}"
+            for with_model, names in kinds.items()
         ),
         f"  {precision.min_blocks} to {precision.max_blocks} blocks of {_count(precision.block_samples, 'sample')}, "
         f"until ±{precision.relative_ci:.3g} of the {'best S' if config.grid.is_searched else 'median'} at "
@@ -117,14 +117,14 @@ def _search_lines(config: Config) -> list[str]:
     return lines
 
 
-def _arms_text(config: Config, lookups: bool) -> str:
+def _arms_text(config: Config, drafts_with_model: bool) -> str:
     """The arms of a cell, where lookups draft or where a model does."""
     gammas = config.grid.gamma
-    count = _count(len(arm_names(gammas, catches_up=not lookups)), "arm")
+    count = _count(len(arm_names(gammas, catches_up=drafts_with_model)), "arm")
     verify = f"verify γ = {_listed(gammas)}"
     if config.grid.is_searched:
         count, verify = f"up to {count}", f"verify some γ of {_listed(gammas)}"
-    if lookups:
+    if not drafts_with_model:
         return f"{count}: decode; draft, {_count(max(gammas), 'lookup')}; {verify}; prefill and index of the context"
     return f"{count}: decode; draft, {_count(max(gammas), 'step')}; draft_catch_up; {verify}; prefill of both models"
 
@@ -187,8 +187,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     own = [f"mode {pair.mode}"] if pair.mode is not None else []
     own += [_count(pair.threads, "thread")] if pair.threads is not None else []
     shared = ", weights shared" if sizes.shares_weights else ""
-    is_lookup = isinstance(pair.draft, NgramDraft)
-    draft = "no model, no memory" if is_lookup else f"{_model_text(sizes.draft, unknown)}{shared}"
+    draft = f"{_model_text(sizes.draft, unknown)}{shared}" if pair.drafts_with_model else "no model, no memory"
     lines = [
         f"pair {pair.name}{f' ({_listed(own)})' if own else ''}",
         f"  target {pair.target.label}: {_model_text(sizes.target, unknown)}",

@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specgauge.configs.pairs import ModelConfig, NgramDraft
+from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import check_context
 from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
@@ -179,7 +179,7 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
     machines = [assumed_machine(spec, config.threads_of(pair)) for spec in specs]
     target_s, draft_s = partial(machines[0].forward_s, target), partial(machines[1].forward_s, draft)
     timing = [
-        _timing_s(config, rows, [p.context for p in own], target_s, draft_s, isinstance(pair.draft, NgramDraft))
+        _timing_s(config, rows, [p.context for p in own], target_s, draft_s, pair.drafts_with_model)
         for rows, own in groupby(points, key=lambda point: point.batch_size)
     ]
     return TimeEstimate(
@@ -191,13 +191,13 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
 
 
 def _timing_s(
-    config: Config, rows: int, contexts: Sequence[int], target_s: Seconds, draft_s: Seconds, are_lookups: bool
+    config: Config, rows: int, contexts: Sequence[int], target_s: Seconds, draft_s: Seconds, drafts_with_model: bool
 ) -> tuple[float, float]:
     """(least, most) seconds of the timing of one batch size; untimed forwards between samples are counted."""
     grid, precision = config.grid, config.precision
     gamma_max = max(grid.gamma)
     drafting = [target_s(rows) + (gamma_max + 1) * draft_s(rows), target_s(rows) + draft_s(2 * rows)]
-    base = [2 * target_s(rows), *([gamma_max * target_s(rows)] if are_lookups else drafting)]
+    base = [2 * target_s(rows), *(drafting if drafts_with_model else [gamma_max * target_s(rows)])]
     verify = [target_s(rows * (gamma + 1)) + draft_s(rows) for gamma in grid.gamma]
     fewest = LEAST_SEARCHED if grid.is_searched else len(verify)
     samples = len(chains(config)) * len(contexts) * precision.block_samples

@@ -15,7 +15,6 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import short_hash
-from specgauge.configs.pairs import NgramDraft
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
 
 def plan_cells(config: Config) -> tuple[Cell, ...]:
     """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first."""
-    drafts = {pair.name: pair.draft for pair in config.pairs}
+    pairs = {pair.name: pair for pair in config.pairs}
     points = [point for point in config.points() if config.is_measured(point)]
     return tuple(
         Cell(
@@ -72,7 +71,7 @@ def plan_cells(config: Config) -> tuple[Cell, ...]:
             chain=chain,
             batch_size=point.batch_size,
             context=point.context,
-            catches_up=not isinstance(drafts[pair], NgramDraft),
+            catches_up=pairs[pair].drafts_with_model,
         )
         for pair, own in groupby(points, key=lambda point: point.pair)
         for chain, point in product(chains(config), tuple(own))

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -93,18 +94,12 @@ def module_of(path: Path) -> str:
 
 def import_circle(imports: Mapping[str, set[str]]) -> list[str]:
     """Modules that import one another in turn, the first again at the end; empty where there is no such circle."""
-    left = {module: set(found) & set(imports) - {module} for module, found in imports.items()}
-    while ends := [module for module, found in left.items() if not found]:
-        for module in ends:
-            del left[module]
-        for found in left.values():
-            found.difference_update(ends)
-    walk: list[str] = []
-    module = min(left, default="")
-    while module and module not in walk:
-        walk.append(module)
-        module = min(left[module])
-    return [*walk[walk.index(module) :], module] if module else []
+    own = {module: found & imports.keys() - {module} for module, found in imports.items()}
+    try:
+        TopologicalSorter(own).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def tracked_files() -> list[str]:

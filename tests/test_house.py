@@ -99,9 +99,7 @@ def test_no_import_circle() -> None:
     assert not import_circle({module_of(path): {found.module for found in imports_of(path)} for path in FILES})
 
 
-def test_the_model_is_pure_functions() -> None:
-    """No parsing of text, no files, no printing, no drawing."""
-    assert not wrong_imports(["model"], lambda found: package_of(found) in IMPURE)
+def test_the_model_calls_nothing_that_reads_or_writes() -> None:
     calls = [
         (path, node.lineno, name)
         for path in FILES
@@ -113,20 +111,6 @@ def test_the_model_is_pure_functions() -> None:
     assert not [f"{path.relative_to(ROOT)}:{line} calls {name}" for path, line, name in calls if name in IMPURE_CALLS]
 
 
-def test_imports_are_absolute_and_go_through_the_package() -> None:
-    everywhere = [*FOLDERS, None]
-    assert not wrong_imports(everywhere, lambda found: found.module.startswith(".") or package_of(found) in FOLDERS)
-
-
-def test_only_bench_knows_torch() -> None:
-    others = [*(set(FOLDERS) - {"bench"}), None]
-    assert not wrong_imports(others, lambda found: package_of(found) in ONLY_IN_BENCH)
-
-
-def test_sweeps_import_bench_late() -> None:
-    assert not wrong_imports(["sweeps"], lambda found: own_folder(found.module) == "bench" and found.at_import)
-
-
 @cache
 def reaches_bench(module: str) -> bool:
     """Whether a module of sweeps imports bench anywhere, or a module of sweeps that does."""
@@ -136,16 +120,28 @@ def reaches_bench(module: str) -> bool:
     return any(own_folder(name) == "bench" or (own_folder(name) == "sweeps" and reaches_bench(name)) for name in found)
 
 
-def test_reports_use_the_part_of_sweeps_that_reads() -> None:
-    def is_wrong(found: Import) -> bool:
-        return own_folder(found.module) == "sweeps" and reaches_bench(found.module)
+WRONG_IMPORTS: dict[str, tuple[Collection[str | None], Callable[[Import], bool]]] = {
+    "the model parses, reads, prints and draws nothing": (["model"], lambda one: package_of(one) in IMPURE),
+    "imports are absolute and go through the package": (
+        [*FOLDERS, None],
+        lambda one: one.module.startswith(".") or package_of(one) in FOLDERS,
+    ),
+    "only bench imports torch": ([*(set(FOLDERS) - {"bench"}), None], lambda one: package_of(one) in ONLY_IN_BENCH),
+    "sweeps import bench late": (["sweeps"], lambda one: own_folder(one.module) == "bench" and one.at_import),
+    "reports use the part of sweeps that reads": (
+        ["reports"],
+        lambda one: own_folder(one.module) == "sweeps" and reaches_bench(one.module),
+    ),
+    "the model and the configs load large libraries late": (
+        ["model", "configs"],
+        lambda one: one.at_import and package_of(one) in LATE,
+    ),
+}
 
-    assert not wrong_imports(["reports"], is_wrong)
 
-
-def test_the_model_and_the_configs_load_large_libraries_late() -> None:
-    folders = ["model", "configs"]
-    assert not wrong_imports(folders, lambda found: found.at_import and package_of(found) in LATE)
+@pytest.mark.parametrize("rule", WRONG_IMPORTS)
+def test_the_rules_of_imports(rule: str) -> None:
+    assert not wrong_imports(*WRONG_IMPORTS[rule])
 
 
 LIGHT_FILES = (

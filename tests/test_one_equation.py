@@ -79,13 +79,12 @@ class Commands:
         (row,) = self.json("plan", *PLAN)["rows"]
         return [entry["speedup"] for entry in (row, *row["by_gamma"])]
 
-    def recommend(self) -> list[float]:
-        (entry,) = self.json("recommend", str(self.first.path))["recommendations"]
+    def recommend(self, *options: str) -> list[float]:
+        (entry,) = self.json("recommend", str(self.first.path), *options)["recommendations"]
         return [entry["speedup"]["value"], entry["speedup"]["low"]]
 
     def limited(self) -> list[float]:
-        (entry,) = self.json("recommend", str(self.first.path), "--max-itl", "3600s")["recommendations"]
-        return [entry["speedup"]["value"], entry["speedup"]["low"]]
+        return self.recommend("--max-itl", "3600s")
 
     def compare(self) -> list[float]:
         (cell,) = self.json("compare", str(self.first.path), str(self.second.path))["cells"]

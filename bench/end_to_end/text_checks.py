@@ -180,7 +180,7 @@ def expected_counts(
     for index, key in enumerate(keys):
         row = rows.get(numbers[key])
         if row is not None:
-            of_draft = np.arange(0 if pair.ngram is not None else padded.lengths[row])
+            of_draft = np.arange(padded.lengths[row] if pair.drafts_with_model else 0)
             tops, entropies = (padded.columns[name][row, of_draft].tolist() for name in _SIGNALS)
             found[index] = ExpectedCounts(
                 rounds=tuple(result.rounds[row].tolist()),

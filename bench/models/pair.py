@@ -113,6 +113,11 @@ class LoadedPair:
         return self.draft
 
     @property
+    def drafts_with_model(self) -> bool:
+        """Whether a model drafts; lookups need none."""
+        return self.draft is not None
+
+    @property
     def models(self) -> tuple[LoadedModel, ...]:
         """The target, and the draft where it is a model."""
         return (self.target,) if self.draft is None else (self.target, self.draft)

@@ -51,7 +51,7 @@ class AdaptiveCellTimer(CellTimer):
     def __post_init__(self) -> None:
         """Lookups have nothing to catch up with."""
         super().__post_init__()
-        self.catches_up = self.pair.ngram is None
+        self.catches_up = self.pair.drafts_with_model
 
     def settings(self, cell: TimingCell) -> SearchSettings:
         """What the search of a cell looks for."""

@@ -73,9 +73,11 @@ class CellTimer:
 
     def __post_init__(self) -> None:
         """Derive the arms and what ends a cell."""
-        looks_up = self.pair.ngram is not None
-        self.arms = arm_names(self.gammas, catches_up=not looks_up)
-        self.stopping = StoppingRule(arms=self.arms, precision=self.precision, journal=self.journal, looks_up=looks_up)
+        catches_up = self.pair.drafts_with_model
+        self.arms = arm_names(self.gammas, catches_up=catches_up)
+        self.stopping = StoppingRule(
+            arms=self.arms, precision=self.precision, journal=self.journal, looks_up=not catches_up
+        )
 
     def measure_block(self, bench: Workbench, state: CellState, arms: Sequence[str], block: int) -> None:
         """Take one block of samples of several arms of a cell, interleaved, and record it.

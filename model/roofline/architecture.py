@@ -23,6 +23,8 @@ from typing import Any
 from specgauge.model.roofline.families import FAMILIES, REFUSED, Experts, Family, Switch
 
 _ABSENT = object()
+_LARGEST_COUNT, _MOST_LAYERS = 2**40, 10_000
+"""Beyond what any model has; products of counts keep to what a float holds, and a tuple has room for every layer."""
 _EXPERT_COUNTS = ("experts", "experts_per_token", "expert_parameters", "shared_parameters", "router_parameters")
 
 
@@ -115,20 +117,20 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
         carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
         config = {**{key: config[key] for key in carried if key in config}, **inner}
     model_type = config.get("model_type")
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         close = difflib.get_close_matches(str(model_type).lower(), list(FAMILIES), n=1, cutoff=0.5)
         raise ValueError(
             f"{name}: field 'model_type': expected one of {', '.join(sorted(FAMILIES))}, got "
             f"{'nothing' if model_type is None else repr(model_type)}{f' (nearest: {close[0]!r})' if close else ''}"
         )
-    family = FAMILIES[str(model_type)]
+    family = FAMILIES[model_type]
     for key, reason in REFUSED.items():
         if config.get(key) is not None:
             raise ValueError(f"{name}: field {key!r} means {reason}, which the roofline does not count")
     for key, value in family.must_be.items():
         if config.get(key, value) != value:
             raise ValueError(f"{name}: field {key!r}: expected {value!r} for {model_type}, got {config[key]!r}")
-    return _Reader(config, family, name, str(model_type)).architecture()
+    return _Reader(config, family, name, model_type).architecture()
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class _Reader:
 
     def architecture(self) -> Architecture:
         family = self.family
-        layers = self.count("num_hidden_layers")
+        layers = self.count("num_hidden_layers", maximum=_MOST_LAYERS)
         hidden, heads = self.count("hidden_size"), self.count("num_attention_heads")
         kv_heads = self.count("num_key_value_heads", heads if family.kv_heads_optional else None)
         head_dim = self.head_dim(hidden, heads)
@@ -151,11 +153,20 @@ class _Reader:
                 f"{self.name}: field 'num_key_value_heads': expected a divisor of the {heads} attention heads, got "
                 f"{kv_heads}"
             )
-        self.check_projection(hidden)
+        projected = self.config.get("word_embed_proj_dim", hidden)
+        if projected not in (None, hidden):
+            raise ValueError(
+                f"{self.name}: field 'word_embed_proj_dim': expected the hidden size {hidden}, got {projected!r}"
+            )
         query_width, kv_width = heads * head_dim, kv_heads * head_dim
         sparse = self.sparse_layers(layers)
-        width = self.mlp_width(hidden, needed=sparse < layers)
+        factor = family.mlp_width_factor
+        width = self.count("intermediate_size", factor and factor * hidden) if sparse < layers else 0
         expert_vectors, experts = self.experts(hidden) if sparse else (0, dict.fromkeys(_EXPERT_COUNTS, 0))
+        dtype = self.config.get("dtype") or self.config.get("torch_dtype")
+        quantized = self.config.get("quantization_config")
+        if quantized and not isinstance(quantized, Mapping):
+            raise ValueError(f"{self.name}: field 'quantization_config': expected a mapping, got {quantized!r}")
         context_limit = self.count("max_position_embeddings", 0) or None
         if family.position_rows is not None and context_limit is None:
             raise self.missing("max_position_embeddings")
@@ -169,8 +180,8 @@ class _Reader:
             head_dim=head_dim,
             vocab_size=self.count("vocab_size"),
             context_limit=context_limit,
-            dtype=self.dtype(),
-            quantization=self.quantization(),
+            dtype=None if dtype is None else str(dtype).removeprefix("torch."),
+            quantization=str(quantized.get("quant_method", "unnamed")) if quantized else None,
             tied_embeddings=self.switch(Switch(key="tie_word_embeddings", default=family.tied_by_default)),
             windows=self.windows(layers),
             attention_parameters=2 * hidden * (query_width + kv_width),
@@ -183,7 +194,7 @@ class _Reader:
             else 0,
             vector_parameters=hidden * (2 if family.layer_norm else 1)
             + layers * self.attention_vectors(hidden, heads, query_width, kv_width, head_dim)
-            + (layers - sparse) * self.mlp_vectors(hidden, width)
+            + (layers - sparse) * ((self.matrices() - 1) * width + hidden) * self.switch(family.mlp_bias)
             + sparse * expert_vectors,
         )
 
@@ -197,15 +208,6 @@ class _Reader:
         biases = (query_width + 2 * kv_width) * self.switch(family.qkv_bias) + hidden * self.switch(family.output_bias)
         return norms + qk + biases + heads * family.sinks
 
-    def mlp_vectors(self, hidden: int, width: int) -> int:
-        return ((self.matrices() - 1) * width + hidden) * self.switch(self.family.mlp_bias)
-
-    def mlp_width(self, hidden: int, *, needed: bool) -> int:
-        if not needed:
-            return 0
-        factor = self.family.mlp_width_factor
-        return self.count("intermediate_size", None if factor is None else factor * hidden)
-
     def head_dim(self, hidden: int, heads: int) -> int:
         if not self.family.head_dim_optional:
             return self.count("head_dim")
@@ -217,13 +219,6 @@ class _Reader:
             )
         return given or hidden // heads
 
-    def check_projection(self, hidden: int) -> None:
-        width = self.config.get("word_embed_proj_dim")
-        if width is not None and width != hidden:
-            raise ValueError(
-                f"{self.name}: field 'word_embed_proj_dim': expected the hidden size {hidden}, got {width!r}"
-            )
-
     def sparse_layers(self, layers: int) -> int:
         rule = self.family.experts
         if rule is None:
@@ -231,7 +226,9 @@ class _Reader:
         if not rule.sparse_step:
             return layers
         step = self.count("decoder_sparse_step", 1)
-        dense = set(self.config.get("mlp_only_layers") or [])
+        dense = self.config.get("mlp_only_layers") or []
+        if not isinstance(dense, (list, tuple)):
+            raise ValueError(f"{self.name}: field 'mlp_only_layers': expected a list of layers, got {dense!r}")
         return sum(1 for layer in range(layers) if layer not in dense and (layer + 1) % step == 0)
 
     def experts(self, hidden: int) -> tuple[int, dict[str, int]]:
@@ -286,15 +283,7 @@ class _Reader:
         window = self.count("sliding_window") if "sliding_attention" in kinds else None
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
-    def dtype(self) -> str | None:
-        value = self.config.get("dtype") or self.config.get("torch_dtype")
-        return None if value is None else str(value).removeprefix("torch.")
-
-    def quantization(self) -> str | None:
-        given = self.config.get("quantization_config")
-        return None if not given else str(given.get("quant_method", "unnamed"))
-
-    def count(self, field: str, default: int | None = None, *, minimum: int = 1) -> int:
+    def count(self, field: str, default: int | None = None, *, minimum: int = 1, maximum: int = _LARGEST_COUNT) -> int:
         """A whole number under `field` (or the family's key for it); `default` where absent or null."""
         key = self.family.keys.get(field, field)
         value = self.config.get(key, _ABSENT)
@@ -304,6 +293,8 @@ class _Reader:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise ValueError(f"{self.name}: field {key!r}: expected an integer of at least {minimum}, got {value!r}")
+        if value > maximum:
+            raise ValueError(f"{self.name}: field {key!r}: expected an integer of at most {maximum}, got {value!r}")
         return value
 
     def switch(self, switch: Switch) -> bool:

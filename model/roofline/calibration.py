@@ -49,13 +49,8 @@ class MeasuredSteps:
 
     def take(self, chosen: BoolArray) -> MeasuredSteps:
         """The steps where `chosen` is true."""
-        return replace(
-            self,
-            batch_size=self.batch_size[chosen],
-            context=self.context[chosen],
-            tokens=self.tokens[chosen],
-            time_s=self.time_s[chosen],
-        )
+        columns: dict[str, Any] = {name: values[chosen] for name, values in vars(self).items() if name != "deployment"}
+        return replace(self, **columns)
 
     def axis(self, name: Axis) -> IntArray:
         """The column to hold out by."""

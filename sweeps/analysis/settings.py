@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.pairs import NgramDraft
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Setting
@@ -112,7 +111,7 @@ def _settings_of_pair(
     texts = None if frame is None else recorded_texts(frame)
     starting = {} if frame is None else _starting_at(frame, config.grid.context)
     settings = settings_of(sampling)
-    greedy = settings if isinstance(pair.draft, NgramDraft) else replace(settings, temperature=0.0)
+    greedy = replace(settings, temperature=0.0) if pair.drafts_with_model else settings
     drafts = {"same": settings, "greedy": greedy}  # a lookup draws nothing
     for draft_sampling in config.draft_sampling:
         for rule in config.acceptance_rule:

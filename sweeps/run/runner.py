@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,14 +37,13 @@ def run(
     *,
     out: Path,
     fresh: bool = False,
-    progress: Progress | None = None,
     report: Callable[[Path], Path] | None = None,
     apart: bool = False,
 ) -> int:
     """Run `config` in the directory `out`; returns the exit code: 0 done, 1 something failed, 2 a pair cannot be run.
 
-    `progress` defaults to bars or lines on stderr; `report` writes the report of a run directory and returns its path;
-    `apart` measures every pair in a process of its own, so that none takes the others along when it dies.
+    `report` writes the report of a run directory and returns its path; `apart` measures every pair in a process of its
+    own, so that none takes the others along when it dies.
 
     Raises:
         ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair.
@@ -60,9 +58,8 @@ def run(
     check_contexts(config, read_sizes(config))
     remarks: list[str] = []
     prompts = read_prompts(config.workload, remarks.append)
-    with ExitStack() as stack:
-        outcomes = _measure_apart(config, out, fresh, remarks, deadline) if apart else None
-        shown = stack.enter_context(progress_to(sys.stderr)) if progress is None else progress
+    outcomes = _measure_apart(config, out, fresh, remarks, deadline) if apart else None
+    with progress_to(sys.stderr) as shown:
         if outcomes is None:
             outcomes = _measure_here(config, out, fresh, prompts, remarks, shown, deadline)
         if not (out / ENVIRONMENT).is_file():

@@ -116,7 +116,12 @@ class PairPrompts:
     def _keep(self, encoded: Sequence[Sequence[int]]) -> None:
         """Write text and token ids, one strict-JSON line a prompt; other pairs' lines stay."""
         path = self.run.path / PROMPTS
-        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        try:
+            old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: not UTF-8 text (byte {error.start}); delete it to have it written anew"
+            ) from error
         others = [line for line in old.splitlines() if f'"pair":{canonical_json(self.pair)}' not in line]
         lines = []
         for number, tokens in enumerate(encoded):

@@ -278,9 +278,10 @@ class _Bench:
 
     def policies(self, half: int) -> dict[str, RoundPolicy]:
         """The policy of each adaptive arm for the prompts of one half."""
-        names = {arm: name for arm in self.arms if (name := Arm.parse(arm).policy) is not None}
-        assert self.tuned is not None or not names
-        return {} if self.tuned is None else {arm: self.tuned.halves[half].policies[names[arm]] for arm in names}
+        if self.tuned is None:
+            return {}
+        own = self.tuned.halves[half].policies
+        return {arm: own[name] for arm in self.arms if (name := Arm.parse(arm).policy) is not None}
 
 
 class Validation:

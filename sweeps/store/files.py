@@ -26,7 +26,10 @@ def storage_error(path: Path, error: OSError) -> StorageError:
             f"{path}: cannot write, {os.strerror(error.errno or 0)}: what was measured before is kept; "
             f"free some space (or raise the limit) and run the same command again, it is resumed from here"
         )
-    return StorageError(f"{path}: cannot write, {error.strerror or error}: what was measured before is kept")
+    return StorageError(
+        f"{path}: cannot write, {error.strerror or error}: what was measured before is kept; put that right and run "
+        "the same command again, it is resumed from here"
+    )
 
 
 def sync_folder(folder: Path) -> None:

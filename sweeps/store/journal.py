@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.store.files import storage_error
-from specgauge.sweeps.store.rows import json_line, read_jsonl, row_of
+from specgauge.sweeps.store.rows import START_ANEW, json_line, read_jsonl, row_of
 from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 _AGAIN = "delete that line to measure it again, or start anew with --fresh"
@@ -40,7 +40,7 @@ def read_journal(path: Path) -> JournalContent:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"{path}: cannot read the journal: {error.strerror or error}") from error
+        raise ValueError(f"{path}: cannot read the journal: {error.strerror or error}; {START_ANEW}") from error
     whole_bytes = content.rfind(b"\n") + 1
     lines = read_jsonl(path, JournalLine, content[:whole_bytes], _AGAIN)
     return JournalContent(lines=lines, whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes)

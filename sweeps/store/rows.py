@@ -19,6 +19,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specgauge.configs.canonical import canonical_json, strict_loads
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
-from specgauge.sweeps.store.schema import SCHEMA
+from specgauge.sweeps.store.schema import LIMITS, SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +40,8 @@ START_ANEW = "start anew with --fresh"
 _KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 _EXPECTED = {
     "missing": "a value", "int_type": "a whole number", "float_type": "a number", "finite_number": "a finite number",
-    "bool_type": "True or False", "string_type": "text", "greater_than": "a number above {gt}",
-    "greater_than_equal": "a number of at least {ge}", "less_than_equal": "a number of at most {le}",
+    "bool_type": "True or False", "string_type": "text", "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}", "less_than_equal": "a number of at most {le:g}",
     "literal_error": "{expected}", "tuple_type": "a list", "dict_type": "a mapping", "dataclass_type": "a mapping",
     "too_short": "at least {min_length} entry", "too_long": "at most {max_length} entries", "expected": "{what}",
 }  # fmt: skip
@@ -53,7 +54,7 @@ class Column(NamedTuple):
     kind: Any
     """int, float, bool, str, or what is no scalar."""
     bounds: Mapping[str, float]
-    """`ge`, `gt`, `le`, where it has them."""
+    """`ge`, `gt`, `le`, where it has them; not those of `LIMITS`."""
     may_lack: bool
     """Whether None is a value of it."""
     is_required: bool
@@ -85,7 +86,12 @@ def _column(one: Field[Any], hint: Any) -> Column:
     notes = [note for info in getattr(hint, "__metadata__", ()) for note in getattr(info, "metadata", ())]
     return Column(
         kind=get_args(hint)[0] if hasattr(hint, "__metadata__") else hint,
-        bounds={end: getattr(note, end) for end in ("gt", "ge", "le") for note in notes if hasattr(note, end)},
+        bounds={
+            end: getattr(note, end)
+            for end in ("gt", "ge", "le")
+            for note in notes
+            if hasattr(note, end) and getattr(note, end) not in LIMITS
+        },
         may_lack=len(options) > 1,
         is_required=one.default is MISSING and one.default_factory is MISSING,
     )
@@ -116,7 +122,8 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
         return f", {name}: expected {f'the field {near[0]!r}' if near else 'no such field'}, got {place[-1]!r}"
     if kind == "value_error":
         return f", {name}: {context['error']}"
-    column = known.get(str(place[0])) if len(place) == 1 and kind not in ("expected", "finite_number") else None
+    is_told = kind in ("expected", "finite_number") or any(context.get(end) in LIMITS for end in ("ge", "le"))
+    column = known.get(str(place[0])) if len(place) == 1 and not is_told else None
     wanted = column.expected if column is not None else ""
     if not wanted:
         wanted = (
@@ -131,8 +138,24 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
 
 def short(value: Any) -> str:
     """A value for a line of text."""
-    text = repr(value)
+    try:
+        text = _brief(value)
+    except ValueError:  # a whole number that Python does not turn into text
+        text = "a number of thousands of digits"
     return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _brief(value: Any, depth: int = 4) -> str:
+    """Like `repr`, but done in no time with what YAML's aliases make of a few lines."""
+    if not isinstance(value, (dict, list, tuple)):
+        return repr(value)
+    if not depth:
+        return "…"
+    entries = islice(value.items() if isinstance(value, dict) else value, 40)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_brief(inner, depth - 1)}' for key, inner in entries)}}}"
+    inside = ", ".join(_brief(inner, depth - 1) for inner in entries)
+    return f"[{inside}]" if isinstance(value, list) else f"({inside})"
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:
@@ -140,12 +163,12 @@ def check_release(content: Mapping[Any, Any], where: object) -> None:
     found = content.get("schema", SCHEMA)
     if found != SCHEMA:
         raise ValueError(
-            f"{where}: expected schema {SCHEMA} of this release, got {found!r} of another; read it with that "
+            f"{where}: expected schema {SCHEMA} of this release, got {short(found)} of another; read it with that "
             "release, or start anew with --fresh"
         )
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, remedy: str = RUN_AGAIN) -> str:
     """The UTF-8 text of a run's file.
 
     Raises:
@@ -156,11 +179,11 @@ def read_text(path: Path) -> str:
     except FileNotFoundError as error:
         raise ValueError(f"{path}: missing; make it with `specgauge run`") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {RUN_AGAIN}") from error
+        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {remedy}") from error
     except OSError as error:
-        raise ValueError(f"{path}: cannot read it: {error.strerror or error}") from error
+        raise ValueError(f"{path}: cannot read it: {error.strerror or error}; {remedy}") from error
     if not text.strip():
-        raise ValueError(f"{path}: empty; {RUN_AGAIN}")
+        raise ValueError(f"{path}: empty; {remedy}")
     return text
 
 
@@ -172,10 +195,11 @@ def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
     """
     import yaml
 
-    text, kind = read_text(path), "JSON" if path.suffix == ".json" else "YAML"
+    text, kind = read_text(path, remedy), "JSON" if path.suffix == ".json" else "YAML"
     try:
         content = strict_loads(text) if kind == "JSON" else yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        # PyYAML lets a KeyError or IndexError of a tag such as !!bool x through
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{path}: truncated or not {kind}: {what}; {remedy}") from error
     if not isinstance(content, dict):
@@ -308,26 +332,21 @@ def _value(column: Column, field: str) -> Any:
         return None
     if column.kind is bool:
         return {"True": True, "False": False}.get(field, field)
-    if column.kind in (int, float) and "_" not in field:
+    if column.kind in (int, float) and field.isascii() and "_" not in field:
         with suppress(ValueError):
             return int(field) if column.kind is int else float(field)
     return field
 
 
-def csv_text(row_type: type[Any], rows: Iterable[Any]) -> str:
-    """Rows, as mappings or typed, as CSV; unknown is empty."""
+def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
+    """Write rows, as mappings or typed; unknown is empty. StorageError where the disk refuses."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns(row_type), restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
         values = vars(row) if is_dataclass(row) else row
         writer.writerow({name: "" if value is None else value for name, value in values.items()})
-    return buffer.getvalue()
-
-
-def write_csv(path: Path, row_type: type[Any], rows: Iterable[Any]) -> None:
-    """Write rows; StorageError where the disk refuses."""
-    write_text_atomically(path, csv_text(row_type, rows))
+    write_text_atomically(path, buffer.getvalue())
 
 
 def frame_of(row_type: type[Any], rows: Sequence[Any]) -> pd.DataFrame:

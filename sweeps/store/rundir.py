@@ -8,7 +8,7 @@ runs/<name>/
   rollouts.parquet                                         (where `acceptance.rollouts` asks for them)
 
 run = Run.open(Path("runs/quickstart"))
-run.config, run.environment, run.journal(), run.acceptance(), run.predictions(), run.recommendations(), run.warnings
+run.config, run.environment, run.journal(), run.acceptance_of("p", "greedy"), run.predictions(), run.warnings
 run.rows(PredictionRow), run.rows(ValidationRow), run.rows(RecommendationRow), run.rows(WarningRow)     # typed
 """
 
@@ -118,26 +118,6 @@ class Run:
             raise ValueError(f"{path}: holds no position; {MEASURE_AGAIN}")
         return frame
 
-    def acceptance(self) -> pd.DataFrame:
-        """All recorded positions, with the columns `pair` and `sampling` in front.
-
-        Raises:
-            ValueError: nothing is recorded yet, or a file is damaged or foreign.
-        """
-        import pandas as pd
-
-        frames = []
-        for pair in self.config.pairs:
-            for sampling in self.config.sampling:
-                if self.has_acceptance(pair.name, sampling.name):
-                    frame = self.acceptance_of(pair.name, sampling.name)
-                    frame.insert(0, "sampling", sampling.name)
-                    frame.insert(0, "pair", pair.name)
-                    frames.append(frame)
-        if not frames:
-            raise ValueError(f"{self.path / ACCEPTANCE}: no acceptance recorded yet; finish it with `specgauge run`")
-        return pd.concat(frames, ignore_index=True)
-
     def rows(self, row_type: type[Row]) -> tuple[Row, ...]:
         """The rows of the file that the row type is of; none of validation.csv where nothing was decoded.
 
@@ -167,10 +147,6 @@ class Run:
     def validation(self) -> tuple[dict[str, Any], ...]:
         """The rows of validation.csv, one for every γ decoded in a cell; empty where nothing was decoded."""
         return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is not None)
-
-    def validated_policies(self) -> tuple[dict[str, Any], ...]:
-        """Its rows of adaptive policies, one for every policy decoded in a cell."""
-        return tuple(plain(row) for row in self.rows(ValidationRow) if row.gamma is None)
 
     @property
     def warnings(self) -> tuple[dict[str, Any], ...]:

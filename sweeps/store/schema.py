@@ -11,7 +11,8 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,7 +21,8 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
-from specgauge.model.arms import BASELINES, Arm
+from specgauge.model.arms import TIMED, Arm, arm_forms
+from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import RoundPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
 from specgauge.model.settings import Point, Setting
@@ -28,14 +30,19 @@ from specgauge.model.settings import Point, Setting
 SCHEMA = 1
 """The release of the file formats; a file of another one is refused."""
 
+LARGEST_NUMBER = 1e30
+"""Nothing measured is beyond it, and what is reckoned or drawn from larger numbers overflows."""
+LIMITS = frozenset({LARGEST_WHOLE, -LARGEST_WHOLE, LARGEST_NUMBER, -LARGEST_NUMBER})
+"""Bounds that every number has, which is told of one that is beyond them alone."""
+
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Integer = Annotated[int, Field(strict=True)]
-Whole = Annotated[int, Field(strict=True, ge=0)]
-Count = Annotated[int, Field(strict=True, ge=1)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
-Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+Integer = Annotated[int, Field(strict=True, ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_WHOLE)]
+Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST_WHOLE)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=LARGEST_NUMBER)]
+Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=LARGEST_NUMBER)]
 Probability = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)]
 
 EXACT = ConfigDict(extra="forbid")
@@ -66,31 +73,16 @@ def _axes(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
-def _arm_of(kinds: frozenset[str], what: str) -> Callable[[str], str]:
-    def checked(arm: str) -> str:
-        try:
-            is_one = Arm.parse(arm).kind in kinds
-        except ValueError:
-            is_one = False
-        if not is_one:
-            raise expected(what)
-        return arm
-
-    return checked
+def check_arm(arm: str, kinds: Mapping[str, str] = TIMED) -> str:
+    """The text of an arm of one of the kinds; an error for any other."""
+    with suppress(ValueError):
+        if Arm.parse(arm).kind in kinds:
+            return arm
+    raise expected(arm_forms(kinds))
 
 
-timed_arm = _arm_of(
-    frozenset({"decode", "draft", "draft_catch_up", "verify", "prefill_target", "prefill_draft"}),
-    "decode, draft, draft_catch_up, verify:<gamma>, prefill_target or prefill_draft",
-)
-"""The text of an arm that is timed; an error for any other."""
-decoded_arm = _arm_of(
-    frozenset({*BASELINES, "speculate", "adaptive"}), f"{', '.join(BASELINES)}, speculate:<gamma> or adaptive:<policy>"
-)
-"""The text of an arm that is decoded end to end; an error for any other."""
-
-
-Samples = tuple[Annotated[tuple[NotNegative, ...], Field(min_length=1)], ...]
+Mark = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=SHORTEST_S, le=LONGEST_S)]
+Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
@@ -105,7 +97,7 @@ class JournalLine:
     config: Text
     cell: Text
     axes: Annotated[dict[str, Any], AfterValidator(_axes)]
-    arm: Annotated[str, Field(strict=True), AfterValidator(timed_arm)]
+    arm: Annotated[str, Field(strict=True), AfterValidator(check_arm)]
     block: Whole
     status: Status
     reason: Text | None = None
@@ -118,9 +110,11 @@ class JournalLine:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a cell that is not the hash of its axes."""
+        """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
         if self.cell != short_hash(self.axes):
             raise expected(f"the cell {short_hash(self.axes)!r}, the hash of its axes")
+        if self.arm != "draft" and any(len(sample) > 1 for sample in self.samples_s):
+            raise expected(f"one mark in every sample of {self.arm!r}")
 
     @property
     def key(self) -> Key:

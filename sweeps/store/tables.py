@@ -15,6 +15,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from specgauge.model.arms import DECODED
 from specgauge.sweeps.store.rows import (
     START_ANEW,
     arrow_schema,
@@ -32,7 +33,7 @@ from specgauge.sweeps.store.schema import (
     RolloutRow,
     RoundRow,
     TunedCell,
-    decoded_arm,
+    check_arm,
 )
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     for name, table in ((REQUESTS, requests), (ROUNDS, rounds)):
         for arm in table.column("arm").unique().to_pylist():
             try:
-                decoded_arm(arm)
+                check_arm(arm, DECODED)
             except ValueError as error:
                 raise ValueError(
                     f"{path / name}, column arm: expected {error}, got {arm!r}; {_DECODE_AGAIN}"

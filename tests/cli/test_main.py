@@ -135,7 +135,7 @@ def test_recommend_answers_in_words_and_as_json(command: Run) -> None:
     code, out, err = command("recommend", "runs/quickstart")
     assert (code, err) == (0, "")
     assert out.count("batch size 4, context 256: ") == 2
-    where = ["--pair", "embedded", "--sampling", "greedy", "--batch-size", "4", "--context", "256"]
+    where = ["--pair", "p", "--sampling", "greedy", "--batch-size", "4", "--context", "256"]
     code, out, err = command("recommend", "runs/quickstart", *where, "--max-itl", "50ms", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)

@@ -1,5 +1,6 @@
 """What people write, read: durations, lists, ranges, acceptance, and rows of CSV files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,22 +27,31 @@ ACCEPTANCE = ("alpha", "rates", "conditional_rates", "counts", "histogram", "tok
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
+    ("parse", "text", "value"),
     [
-        ("19.05ms", 0.01905),
-        ("0.5 s", 0.5),
-        ("120us", 0.00012),
-        ("120µs", 0.00012),
-        ("120 μs", 0.00012),
-        ("80ns", 8e-8),
-        ("1.5", 1.5),
-        (" 2e-3 ", 0.002),
-        (".5ms", 0.0005),
-        ("0", 0.0),
+        (parse_duration_s, "19.05ms", 0.01905),
+        (parse_duration_s, "0.5 s", 0.5),
+        (parse_duration_s, "120us", 0.00012),
+        (parse_duration_s, "120µs", 0.00012),
+        (parse_duration_s, "120 μs", 0.00012),
+        (parse_duration_s, "80ns", 8e-8),
+        (parse_duration_s, "1.5", 1.5),
+        (parse_duration_s, " 2e-3 ", 0.002),
+        (parse_duration_s, ".5ms", 0.0005),
+        (parse_duration_s, "0", 0.0),
+        (parse_durations_s, "1ms, 2 s,3", [0.001, 2.0, 3.0]),
+        (parse_numbers, ".2, .4,-1e1", [0.2, 0.4, -10.0]),
+        (parse_counts, "3, 0,12,8k", [3, 0, 12, 8192]),
+        (parse_gammas, "4", [4]),
+        (parse_gammas, "1,2,4", [1, 2, 4]),
+        (parse_gammas, "1:4", [1, 2, 3, 4]),
+        (parse_gammas, "1:8:3", [1, 4, 7]),
+        (parse_gammas, "5:5", [5]),
+        (parse_gammas, "1:1000", [*range(1, 1001)]),
     ],
 )
-def test_durations(text: str, seconds: float) -> None:
-    assert parse_duration_s(text) == seconds
+def test_values_are_read(parse: Callable[[str], object], text: str, value: object) -> None:
+    assert parse(text) == value
 
 
 @given(st.floats(0, 1e6))
@@ -54,27 +64,6 @@ def test_a_duration_below_0_is_read_where_it_may_be_one() -> None:
     assert parse_duration_s("-0.3ms", signed=True) == -0.0003
     with pytest.raises(ValueError, match=r"^--t-draft: expected a time of at least 0, got '-0\.3ms'"):
         parse_duration_s("-0.3ms", "--t-draft")
-
-
-def test_lists() -> None:
-    assert parse_durations_s("1ms, 2 s,3") == [0.001, 2.0, 3.0]
-    assert parse_numbers(".2, .4,-1e1") == [0.2, 0.4, -10.0]
-    assert parse_counts("3, 0,12,8k") == [3, 0, 12, 8192]
-
-
-@pytest.mark.parametrize(
-    ("text", "gammas"),
-    [
-        ("4", [4]),
-        ("1,2,4", [1, 2, 4]),
-        ("1:4", [1, 2, 3, 4]),
-        ("1:8:3", [1, 4, 7]),
-        ("5:5", [5]),
-        ("1:1000", [*range(1, 1001)]),
-    ],
-)
-def test_gammas(text: str, gammas: list[int]) -> None:
-    assert parse_gammas(text) == gammas
 
 
 def given_by(name: str, value: Any, gamma: str | None = None) -> Any:

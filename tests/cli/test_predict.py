@@ -147,6 +147,22 @@ def test_rows_of_a_table(document: Document) -> None:
     assert (found["errors"]["rows"], found["fit"]) == (2, None)
 
 
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("A,2,5e-324,.5,1,2,", "line 2, t_decode_s: expected a number of at least 1e-30 and up to 1e+12, got 5e-324"),
+        ("A,2,1,.5,1,2,1e-308", "line 2, speedup_measured: expected a number of at least 1e-06 and up to 1e+06,"),
+        ("A,2,1,.5,1,2,1e308", "line 2, speedup_measured: expected a number of at least 1e-06 and up to 1e+06,"),
+        ("A,2,1,.5,1,٣,", "line 2, tokens_per_round: expected a number of at least 1, or nothing, got '٣'"),
+    ],
+)
+def test_numbers_of_a_table_that_nothing_measures(command: Run, row: str, expected: str) -> None:
+    Path("cases.csv").write_text(f"{HEADER}{row}\n", encoding="utf-8")
+    code, out, err = command("predict", "--table", "cases.csv", "--fit-overhead", "gpu")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"cases.csv, {expected}" in err
+
+
 def test_a_table_with_steps_rates_overhead_and_catch_up(document: Document) -> None:
     text = (
         "gamma,t_decode_s,t_draft_s,t_verify_s,acceptance_rate,t_overhead_s,t_draft_catch_up_s,batch_size\n"

@@ -1,11 +1,8 @@
 import math
 
 import pytest
-from pydantic import BaseModel, ValidationError
 
-from specgauge.configs.errors import explain, nearest, shown
-from specgauge.configs.fields import Contexts, Seconds
-from specgauge.configs.hardware import Peaks
+from specgauge.configs.errors import nearest, shown
 
 
 @pytest.mark.parametrize(
@@ -18,26 +15,6 @@ from specgauge.configs.hardware import Peaks
 )
 def test_values_are_shown_as_a_person_wrote_them(values: tuple[object, ...], texts: list[str]) -> None:
     assert [shown(value) for value in values] == texts
-
-
-class Shown(BaseModel):
-    one: Seconds | None
-    axis: Contexts
-    flags: tuple[bool, ...]
-    peaks: Peaks
-    text: str
-
-
-def test_what_is_expected_is_read_off_the_json_schema() -> None:
-    with pytest.raises(ValidationError) as caught:
-        Shown.model_validate({"one": 0, "axis": "x", "peaks": {"int8": {"value": 1}}, "text": 1})
-    assert [fault.words for fault in explain(caught.value, Shown, {"one": 0, "axis": "x", "peaks": {}, "text": 1})] == [
-        "one: expected a number above 0 seconds, or null, got 0",
-        "axis: expected an integer from 1 to 16777216, a list of these, or a range such as 1:8 or 1:8:2, got 'x'",
-        "missing key 'flags': expected a list, each true or false",
-        "missing key 'source' in peaks.int8: expected text",
-        "text: expected text, got 1; put it in quotes if it is meant as text",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -52,18 +52,25 @@ def test_it_accepts_what_ships_written_and_resolved(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"grid": {"gamma": 4}},
-        {"grid": {"gamma": [1, 2], "batch_size": "1:8:2", "context": {"from": 64, "to": 128, "step": 64}}},
-        {"draft_sampling": "same", "acceptance_rule": ["ratio", "match"]},
-        {"pairs": [{"name": "a", "target": "org/name", "draft": {"model": "org/small", "quantization": {"bits": 4}}}]},
-        {"precision": {"max_seconds": None}},
-        {"mode": ["eager", "compile"], "threads": [1, 2], "limits": {"memory": "8 GiB", "run_seconds": 60}},
-        {"pairs": [{"name": "a", "target": {"model": "o/m", "dtype": ["float32", "float16"]}, "draft": "o/s"}]},
+        {
+            "grid": {"gamma": [1, 2], "batch_size": "1:8:2", "context": {"from": 64, "to": 128, "step": 64}},
+            "pairs": [
+                {"name": "a", "target": "org/name", "draft": {"model": "org/small", "quantization": {"bits": 4}}},
+                {"name": "b", "target": {"model": "o/m", "dtype": ["float32", "float16"]}, "draft": "o/s"},
+            ],
+            "draft_sampling": "same",
+            "acceptance_rule": ["ratio", "match"],
+            "precision": {"max_seconds": None},
+        },
         {
             "grid": {
                 "batch_size": [1, 2],
+                "gamma": 4,
                 "exclude": [{"pair": "embedded", "batch_size": 2}, {"mode": ["eager"], "batch_size": 2}],
-            }
+            },
+            "mode": ["eager", "compile"],
+            "threads": [1, 2],
+            "limits": {"memory": "8 GiB", "run_seconds": 60},
         },
     ],
 )

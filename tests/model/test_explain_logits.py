@@ -65,6 +65,8 @@ def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
         explain_logits([2.0, 1.5, 1.0], chosen)
     with pytest.raises(ValueError, match="history: expected ids from 0 to 2, got token 3"):
         explain_logits([2.0, 1.5, 1.0], chosen, history=[3])
+    with pytest.raises(ValueError, match=r"history: expected ids from 0 .*got token 1000000000000000000000000000000"):
+        explain_logits([2.0, 1.5, 1.0], chosen, history=[10**30])
 
 
 def test_document_is_strict_json() -> None:

@@ -125,6 +125,12 @@ def test_repetition_penalty_once_per_token_by_sign_with_padding_and_foreign_ids_
     ]
 
 
+@pytest.mark.parametrize(("logits", "penalty"), [([1.0, 2.0], 1e-320), ([-10.0, -20.0], 1e308)])
+def test_a_repetition_penalty_that_overflows_is_refused(logits: list[float], penalty: float) -> None:
+    with pytest.raises(ValueError, match=r"^sampling\.repetition_penalty: found 1e.*, which overflows float64 logits;"):
+        processed_probs(logits, SamplingSettings(repetition_penalty=penalty), [0, 1])
+
+
 def test_masked_logits_stay_masked_and_dtype_is_kept() -> None:
     logits = np.array([0.0, -np.inf, 1.0], dtype=np.float32)
     for settings in (SamplingSettings(top_k=2), SamplingSettings(temperature=0.5, top_p=0.9, min_p=0.2)):

@@ -1,4 +1,4 @@
-"""A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, the text, and marks by class."""
+"""A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, the text; and tables as text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+
+from specgauge.reports.tables import Table
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 BLOCKS = {
@@ -97,3 +99,14 @@ def read_page(html: str) -> Page:
     assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image"} & set(page.tags)
     assert not re.search(r"url\(|@import|@font-face|expression\(|//", page.css)
     return page
+
+
+def table_text(table: Table | None) -> str:
+    """A line for the caption and the columns, for each heading and each row; chosen rows have a star."""
+    if table is None:
+        return "    none\n"
+    lines = [f"{table.caption} words {sorted(table.words)} wide {sorted(table.wide)}", " | ".join(table.columns)]
+    for group in table.groups:
+        assert all(len(row.cells) == len(table.columns) for row in group.rows)
+        lines += [group.heading, *(f"{'*' * row.chosen} {' | '.join(row.cells)}" for row in group.rows)]
+    return "".join(f"    {line}\n" for line in lines)

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.canonical import short_hash
-from specgauge.configs.loader import config_hash, config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rows import row_of, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import acceptance_file_name
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps.made import acceptance_frame
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
@@ -40,7 +39,7 @@ class Shape:
     """What a made-up run looks like; the defaults are a small version of the shipped quickstart."""
 
     name: str = "quickstart"
-    pairs: Sequence[str] = ("embedded",)
+    pairs: Sequence[str] = ("p",)
     alphas: Mapping[str, float] = field(default_factory=lambda: {"greedy": 0.82, "t1": 0.7})
     draft_sampling: Sequence[str] = ("same",)
     acceptance_rule: Sequence[str] = ("ratio",)
@@ -106,12 +105,11 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     """Write the run directory of `shape` and return it."""
     shape = shape or Shape()
     config = shape.config()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    with OpenRun.open(folder, config, fresh=False) as run:
+        for cell in plan_cells(config):
+            for record in _records(shape, cell.axes):
+                run.journal.append(record)
     (folder / "environment.json").write_text(json.dumps(shape.environment), encoding="utf-8")
-    lines = [line for cell in plan_cells(config) for line in _cell_lines(shape, config_hash(config), cell.axes)]
-    (folder / "cells.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    (folder / "acceptance").mkdir()
     for pair, (sampling, alpha) in itertools.product(shape.pairs, shape.alphas.items()):
         if shape.with_acceptance:
             frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
@@ -124,38 +122,22 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     return folder
 
 
-def _cell_lines(shape: Shape, config: str, axes: dict[str, Any]) -> list[dict[str, Any]]:
+def _records(shape: Shape, axes: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The journal of one cell."""
     batch_size, context = axes["batch_size"], axes["context"]
     costs = {"decode": [shape.decode_s(batch_size, context)]}
     costs["draft"] = [shape.draft_total_s(batch_size, context, k) for k in range(1, max(shape.gammas) + 1)]
     costs["draft_catch_up"] = [costs["draft"][0] + shape.catch_up_s(batch_size, context)]
     costs |= {f"verify:{gamma}": [shape.verify_s(batch_size, context, gamma)] for gamma in shape.gammas}
-    costs["prefill_target"] = [context * 1e-4]
-    costs["prefill_draft"] = [context * 3e-5]
+    costs |= {"prefill_target": [context * 1e-4], "prefill_draft": [context * 3e-5]}
     status, reason = shape.broken.get((batch_size, context), ("ok", None))
-    lines = []
-    for block in range(BLOCKS if status == "ok" else 1):
-        for arm, marks in costs.items():
-            samples = [[mark * (1 + share) for mark in marks] for share in SPREAD] if status == "ok" else []
-            lines.append(
-                {
-                    "schema": 1,
-                    "config": config,
-                    "cell": short_hash(axes),
-                    "axes": axes,
-                    "arm": arm,
-                    "block": block,
-                    "status": status,
-                    "reason": reason,
-                    "samples_s": samples,
-                    "first_call_s": 5 * marks[-1] if block == 0 and status == "ok" else None,
-                    "warmup_s": [],
-                    "device_s": sum(sample[-1] for sample in samples),
-                    "at": "2026-01-02T03:05:06+00:00",
-                    "notes": {},
-                }
-            )
-    return lines
+    is_timed = status == "ok"
+    for block, (arm, marks) in itertools.product(range(BLOCKS if is_timed else 1), costs.items()):
+        samples = [[mark * (1 + share) for mark in marks] for share in SPREAD] if is_timed else []
+        known = {"axes": axes, "arm": arm, "block": block, "status": status, "reason": reason, "samples_s": samples}
+        first_call_s = 5 * marks[-1] if block == 0 and is_timed else None
+        device_s = sum(sample[-1] for sample in samples)
+        yield known | {"first_call_s": first_call_s, "device_s": device_s, "at": "2026-01-02T03:05:06+00:00"}
 
 
 def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
@@ -182,38 +164,31 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
     batch_size, context = key["batch_size"], key["context"]
     rows: list[dict[str, Any]] = []
     for gamma in shape.gammas:
-        omega = float(tokens_per_round_iid(alpha, gamma))
-        t_round_s = float(
-            round_time_s(
-                t_draft_total_s=shape.draft_total_s(batch_size, context, gamma),
-                t_verify_s=shape.verify_s(batch_size, context, gamma),
-                t_draft_catch_up_s=shape.catch_up_s(batch_size, context),
-                full_acceptance=alpha**gamma,
-                batch_size=batch_size,
-                t_overhead_s=shape.overhead_s,
-            )
-        )
-        speedup = omega * shape.decode_s(batch_size, context) / t_round_s
+        omega, t_decode_s = float(tokens_per_round_iid(alpha, gamma)), shape.decode_s(batch_size, context)
+        costs: dict[str, Any] = {
+            "t_draft_total_s": shape.draft_total_s(batch_size, context, gamma),
+            "t_draft_catch_up_s": shape.catch_up_s(batch_size, context),
+            "t_verify_s": shape.verify_s(batch_size, context, gamma),
+            "t_overhead_s": shape.overhead_s,
+            "full_acceptance": alpha**gamma,
+        }
+        t_round_s = float(round_time_s(batch_size=batch_size, **costs))
+        gain = omega * t_decode_s / t_round_s
         rows.append(
-            key
-            | {
+            {
+                **(key | costs),
                 "gamma": gamma,
-                "t_decode_s": shape.decode_s(batch_size, context),
-                "t_draft_total_s": shape.draft_total_s(batch_size, context, gamma),
-                "t_draft_catch_up_s": shape.catch_up_s(batch_size, context),
-                "t_verify_s": shape.verify_s(batch_size, context, gamma),
-                "t_verify_mean_s": shape.verify_s(batch_size, context, gamma),
-                "t_overhead_s": shape.overhead_s,
+                "t_decode_s": t_decode_s,
+                "t_verify_mean_s": costs["t_verify_s"],
                 "t_round_s": t_round_s,
                 "tokens_per_round": omega,
                 "tokens_per_round_low": omega * (1 - shape.uncertainty / 2),
                 "tokens_per_round_high": omega * (1 + shape.uncertainty / 2),
                 "accepted_draft_tokens": omega - 1,
                 "drafts_per_round": gamma,
-                "speedup": speedup,
-                "speedup_low": speedup * (1 - shape.uncertainty),
-                "speedup_high": speedup * (1 + shape.uncertainty),
-                "full_acceptance": alpha**gamma,
+                "speedup": gain,
+                "speedup_low": gain * (1 - shape.uncertainty),
+                "speedup_high": gain * (1 + shape.uncertainty),
                 "cost_known": "measured",
                 "acceptance_known": "measured" if context >= 32 else "extrapolated",
                 "label": OPTIMISTIC if shape.overhead_s is None else "",

@@ -11,7 +11,7 @@ from specgauge.sweeps.store.schema import Interval, RecommendationRow
 from tests.reports.synthetic import Shape, predicted, recommended
 from tests.reports.validation_rows import a_record
 
-GREEDY = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 NO_CURVES: Curves = {}
 ENDS = ("value", "low", "high")
 PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from specgauge.model.settings import Point
 from specgauge.reports.figures import (
+    DASHED,
     HeatCell,
     ScatterPoint,
     break_even_lines,
@@ -59,7 +60,7 @@ def test_styles_go_round_and_dash_lines_once_the_colours_are_used_up() -> None:
     styles = list(series_styles([f"s{index}" for index in range(7)]).values())
     assert [style.marker for style in styles[:5]] == ["o", "s", "^", "D", "o"]
     assert len({style.colour for style in styles[:6]}) == 6
-    assert [style.dashed for style in styles] == [False] * 6 + [True]
+    assert [style.line == DASHED for style in styles] == [False] * 6 + [True]
     assert styles[6].role == styles[0].role
 
 
@@ -175,13 +176,6 @@ def test_cost_parts_are_stacked_to_the_round() -> None:
     # Ω(1) · T_decode = 1.7 · 10.064 ms
     assert points(axes, "dots s0")[0] == pytest.approx((1.0, 17.1088))
     assert hover["dots s0"][0] == "t1, γ = 1: plain decoding of the same tokens takes 17.1 ms"
-
-
-def test_a_known_overhead_is_a_part_of_its_own() -> None:
-    axes, hover = cost_axes([replace(curve()[1], t_overhead_s=0.002)])
-    (bar,) = found(axes, "bar overhead")
-    assert bar.get_height() == pytest.approx(2.0)
-    assert hover["bar overhead"][0].startswith("γ = 2, ε: 2.00 ms of")
 
 
 # -------------------------------------------------------------------------------------------------- acceptance

@@ -8,7 +8,8 @@ from specgauge.model.settings import Setting
 from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
 from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from tests.reports.synthetic import Shape, build_run
-from tests.reports.validation_rows import a_row, decode
+from tests.reports.validation_rows import decode
+from tests.sweeps.validation_rows import validation_row
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -84,7 +85,9 @@ def test_a_ring_is_where_the_answer_is_to_speculate(data: ReportData) -> None:
 
 def test_what_was_measured_is_drawn_and_told(data: ReportData, tmp_path: Path) -> None:
     assert MEASURED not in legend(data)
-    run = decode(build_run(tmp_path / "run", Shape(contexts=(64,), gammas=(1, 2, 3))), a_row(), a_row(gamma=3))
+    run = decode(
+        build_run(tmp_path / "run", Shape(contexts=(64,), gammas=(1, 2, 3))), validation_row(), validation_row(gamma=3)
+    )
     decoded = read_report_data(run)
     assert MEASURED in legend(decoded)
     markers = [line for axes in speedup_figure(decoded).axes for line in axes.lines if line.get_gid() == "measured s0"]

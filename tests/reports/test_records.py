@@ -9,7 +9,8 @@ from specgauge.model.settings import Point, Setting
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
 from tests.reports.synthetic import Shape, build_run, predicted
-from tests.reports.validation_rows import a_forced_record, a_record, a_row, decode
+from tests.reports.validation_rows import a_forced_record, a_record, decode
+from tests.sweeps.validation_rows import validation_row
 
 STOPPED = Shape(with_predictions=False)
 
@@ -23,11 +24,6 @@ def warn(run: Path, *warnings: dict[str, Any]) -> Path:
     answers["warnings"] = list(warnings)
     (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
     return run
-
-
-def test_a_clean_run_is_only_called_optimistic(tmp_path: Path) -> None:
-    found = found_in(read_report_data(build_run(tmp_path / "run", Shape(prompts=30, contexts=(64,)))))
-    assert list(found) == ["optimistic"]
 
 
 def test_a_measured_overhead_takes_the_label_away(tmp_path: Path) -> None:
@@ -71,7 +67,7 @@ def test_a_missing_acceptance_is_named_once(tmp_path: Path) -> None:
         return [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
 
     assert [message.rpartition("pair ")[2] for message in missing()] == [
-        "embedded and sampling greedy.", "embedded and sampling t1.",
+        "p and sampling greedy.", "p and sampling t1.",
     ]  # fmt: skip
     warn(run, {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"})
     assert missing() == ["No acceptance: no room."]
@@ -90,14 +86,14 @@ def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run")
     (run / "requests.parquet").write_bytes(b"anything")
     assert [gap.code for gap in read_report_data(run).gaps] == ["not_compared"]
-    assert [gap.code for gap in read_report_data(decode(run, a_row())).gaps] == []
+    assert [gap.code for gap in read_report_data(decode(run, validation_row())).gaps] == []
 
 
 def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> None:
     rows = predicted(Shape())[::-1]
     grouped = curves(rows)
     assert list(grouped) == [
-        Setting(pair="embedded", mode="eager", sampling=sampling, draft_sampling="same", acceptance_rule="ratio")
+        Setting(pair="p", mode="eager", sampling=sampling, draft_sampling="same", acceptance_rule="ratio")
         for sampling in ("t1", "greedy")
     ]
     points = grouped[rows[0].setting]

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain, plain_s
+from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.reports.synthetic import Shape, predicted
 from tests.sweeps.made import acceptance_frame
@@ -16,7 +16,7 @@ def curve(**changes: object) -> list[PredictionRow]:
 
 def test_acceptance_comes_from_the_recorded_positions() -> None:
     setting = curve()[0].setting
-    frames = {("embedded", "t1"): acceptance_frame(12, 40, 0.7)}
+    frames = {("p", "t1"): acceptance_frame(12, 40, 0.7)}
     (one,) = acceptance_curves(frames, [setting, replace(setting, mode="compile")], ONE.config())
     assert one.setting.mode == ""
     assert one.survival == pytest.approx([0.7**place for place in range(1, 7)])
@@ -29,7 +29,7 @@ def test_acceptance_comes_from_the_recorded_positions() -> None:
 def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_counted() -> None:
     frame = acceptance_frame(1, 40, 0.7)
     frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
-    (one,) = acceptance_curves({("embedded", "t1"): frame}, [curve()[0].setting], ONE.config())
+    (one,) = acceptance_curves({("p", "t1"): frame}, [curve()[0].setting], ONE.config())
     assert set(one.low) == {None}
     assert one.null_share == 0.25
 
@@ -39,16 +39,6 @@ def test_conditional_acceptance_is_the_ratio_of_neighbours() -> None:
     assert conditional([0.5, 0.0, 0.0]) == [0.5, 0.0, None]
     assert conditional([0.5, None, 0.1]) == [0.5, None, None]
     assert conditional([0.5, 0.625, 0.25]) == [0.5, 1.0, 0.4]
-
-
-def test_cost_bars_stack_to_the_round() -> None:
-    bars = cost_bars({"t1": curve()})
-    assert [bar.gamma for bar in bars] == [1, 2, 3, 4, 5, 6]
-    for bar, one in zip(bars, curve(), strict=True):
-        assert (bar.draft_s, bar.verify_s, bar.overhead_s) == (one.t_draft_total_s, one.t_verify_s, None)
-        assert bar.total_s == pytest.approx(one.t_round_s)
-    # Ω(1) · T_decode = 1.7 · 10.064 ms
-    assert plain_s(curve()[0]) == pytest.approx(1.7 * 0.010064)
 
 
 def test_the_rest_and_the_overhead_of_a_shared_bar_are_the_largest() -> None:

@@ -20,24 +20,25 @@ from specgauge.reports.validation import (
 )
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
-from tests.reports.pages import read_page
+from tests.reports.pages import read_page, table_text
 from tests.reports.synthetic import Shape, build_run
-from tests.reports.validation_rows import a_forced_row, a_policy, a_policy_row, a_record, a_row, decode
+from tests.reports.validation_rows import a_policy, a_record, decode
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
+from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 NO_REPLAY = ("best_fixed_gamma", "over_best_fixed", "over_best_fixed_low", "speedup_predicted", "error", "error_low")
 UNCOUNTED = dict.fromkeys(("rounds_standard_errors", "rounds_expected", "rounds_agree"))
 SECTIONS: dict[str, list[dict[str, Any]]] = {
     "three rows in two cells": [
-        a_row(error=0.1, cost_error=-0.03, speedup_whole=1.4),
-        a_row(gamma=3, error=-0.02, cost_error=0.01, speedup_whole=0.95, acceptance_error_low=0.01),
-        a_row(context=256, error=0.03, cost_error=0.02, rounds_agree=False, overhead_from="same context"),
+        validation_row(error=0.1, cost_error=-0.03, speedup_whole=1.4),
+        validation_row(gamma=3, error=-0.02, cost_error=0.01, speedup_whole=0.95, acceptance_error_low=0.01),
+        validation_row(context=256, error=0.03, cost_error=0.02, rounds_agree=False, overhead_from="same context"),
     ],
-    "one row": [a_row()],
-    "forced": [a_forced_row(), a_forced_row(gamma=3)],
-    "one of two forced, other contexts": [a_row(), a_forced_row(gamma=3, overhead_from="same context")],
-    "policies": [a_row(), a_policy_row(policy="heuristic", speedup_measured=1.2), a_policy_row()],
+    "one row": [validation_row()],
+    "forced": [forced_row(), forced_row(gamma=3)],
+    "one of two forced, other contexts": [validation_row(), forced_row(gamma=3, overhead_from="same context")],
+    "policies": [validation_row(), policy_row(policy="heuristic", speedup_measured=1.2), policy_row()],
 }
 TABLES: dict[str, Table | None] = {
     "rounds that chance hardly explains": validation_table(
@@ -58,16 +59,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_run(tmp_path_factory.mktemp("validation") / "run", shape)
 
 
-def table_text(table: Table | None) -> str:
-    if table is None:
-        return "    none\n"
-    lines = [f"{table.caption} words {sorted(table.words)} wide {sorted(table.wide)}", " | ".join(table.columns)]
-    for group in table.groups:
-        assert all(len(row.cells) == len(table.columns) for row in group.rows)
-        lines += [group.heading, *(f"{'*' * row.chosen} {' | '.join(row.cells)}" for row in group.rows)]
-    return "".join(f"    {line}\n" for line in lines)
-
-
 def section_text(section: Any) -> str:
     lines = [section.missing, section.found, section.forced, *(f"{what}: {words}" for what, words in section.facts)]
     lines += [f"{block.title}: {', '.join(panel.caption for panel in block.panels)}" for block in section.blocks]
@@ -84,7 +75,7 @@ def test_the_section_in_words(run: Path, snapshot: Callable[[str, str], None]) -
 
 
 def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
-    data = replace(read_report_data(decode(run, a_row())), validation=(), validation_summary=None)
+    data = replace(read_report_data(decode(run, validation_row())), validation=(), validation_summary=None)
     section = validation_section(data, ["greedy"])
     assert (section.missing, section.found, section.table, section.blocks) == (NOT_ASKED, "", None, ())
     assert "validate: {}" in NOT_ASKED
@@ -93,8 +84,8 @@ def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
 
 
 def test_policies_have_no_say_in_what_is_said_of_gammas(run: Path) -> None:
-    plain = read_report_data(decode(run, a_row()))
-    both = read_report_data(decode(run, a_row(), policies=[a_policy_row()]))
+    plain = read_report_data(decode(run, validation_row()))
+    both = read_report_data(decode(run, validation_row(), policies=[policy_row()]))
     assert (both.validation, both.validation_summary) == (plain.validation, plain.validation_summary)
     assert len(both.policies) == 1
 
@@ -128,7 +119,7 @@ def test_points_are_told_apart_by_sampling_and_batch_size() -> None:
 def test_pairs_have_blocks_and_many_batch_sizes_open_markers() -> None:
     rows = [a_record(), a_record(pair="other"), a_record(pair="other", sampling="t1")]
     blocks = scatter_blocks(rows, ["greedy", "t1"])
-    assert [(block.title, len(block.legend)) for block in blocks] == [("pair embedded", 4), ("pair other", 5)]
+    assert [(block.title, len(block.legend)) for block in blocks] == [("pair p", 4), ("pair other", 5)]
     (block,) = scatter_blocks([a_record(batch_size=size) for size in (1, 2, 4, 8, 16)], ["greedy"])
     assert block.panels[0].svg.count('class="open s0"') == 1
     assert [entry.glyph for entry in block.legend[1:6]] == ["●", "■", "▲", "◆", "○"]

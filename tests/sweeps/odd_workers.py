@@ -24,7 +24,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.store.checkpoint import Checkpoint
 from tests.sweeps import odd_workers
-from tests.sweeps.fake_bench import Decoding, FakeBench, install
+from tests.sweeps.fake_bench import FakeBench, install
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -75,20 +75,9 @@ def little_memory() -> None:
     setattr(PairRun, "_time", limited)  # noqa: B010
 
 
-def fake(bench: FakeBench | None = None) -> None:
+def fake() -> None:
     """Measure with the fake bench."""
-    install(bench or FakeBench())
-
-
-def fake_decoding_dies(point: str) -> None:
-    """Killed while it decodes at that batch size and context, such as 1x65."""
-    batch_size, context = map(int, point.split("x"))
-
-    def kill_there(decoding: Decoding) -> None:
-        if decoding.point == (batch_size, context):
-            kill()
-
-    fake(FakeBench(before_decoding=kill_there))
+    install(FakeBench())
 
 
 def full_disk() -> None:
@@ -112,7 +101,6 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
     "pause": lambda cell: at(cell, lambda: time.sleep(600)),
     "death": lambda cell: at(cell, kill),
     "fake": fake,
-    "fake decoding dies": fake_decoding_dies,
     "full disk": full_disk,
     "refuse": refuse,
 }

@@ -1,7 +1,5 @@
 """Plain text tables."""
 
-import pytest
-
 from specgauge.sweeps.text_table import cell_text, milliseconds, rounded, text_table
 
 
@@ -14,19 +12,7 @@ def test_numbers_stand_right_and_text_left() -> None:
     ]
 
 
-def test_nothing_in_a_cell_reaches_the_terminal_as_a_command() -> None:
-    assert cell_text("a\x1b[31m\n") == "a\\x1b[31m\\n"
-    assert cell_text(True) == "yes"
-    assert cell_text("[bold]x") == "[bold]x"
-
-
-def test_milliseconds_keep_the_unknown_unknown() -> None:
-    assert milliseconds(0.5) == 500.0
-    assert milliseconds(None) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(3.332e-17, "0.0"), (-2e-4, "0.0"), (-0.0126, "-0.013"), (5.3491, "5.349")]
-)
-def test_what_rounds_to_nothing_has_no_digits_and_no_sign(value: float, shown: str) -> None:
-    assert str(rounded(value)) == shown
+def test_cells_are_text_that_commands_nothing_and_zero_has_no_sign() -> None:
+    assert [cell_text(value) for value in ("a\x1b[31m\n", True, "[bold]x")] == ["a\\x1b[31m\\n", "yes", "[bold]x"]
+    assert (milliseconds(0.5), milliseconds(None)) == (500.0, None)
+    assert [str(rounded(value)) for value in (3.332e-17, -2e-4, -0.0126, 5.3491)] == ["0.0", "0.0", "-0.013", "5.349"]

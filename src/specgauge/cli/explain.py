@@ -41,21 +41,12 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def _table(names: Sequence[str], position: PositionDistribution) -> str:
-    headings = ["token", "target", "draft", "accept", "accepted", "surplus", "deficit", "residual"]
-    columns = (
-        position.target_probs,
-        position.draft_probs,
-        position.accept,
-        position.accepted,
-        position.surplus,
-        position.deficit,
-        position.residual,
-    )
-    rows = [[str(name), *(_rounded(values[v]) for values in columns)] for v, name in enumerate(names)]
+    columns = ("target_probs", "draft_probs", "accept", "accepted", "surplus", "deficit", "residual")
+    rows = [[str(name), *(_rounded(getattr(position, one)[v]) for one in columns)] for v, name in enumerate(names)]
     for v, row in enumerate(rows):
         if position.draft_probs[v] == 0:
             row[3] = None
-    return text_table(headings, rows)
+    return text_table(["token", *(one.removesuffix("_probs") for one in columns)], rows)
 
 
 def _path(name: str, position: PositionDistribution, v: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from specgauge.configs.errors import nearest
+from specgauge.configs.errors import did_you_mean
 from specgauge.model.acceptance.profiles import (
     AcceptanceProfile,
     profile_from_alpha,
@@ -39,12 +39,6 @@ DEFAULT_GAMMAS = "1:8"
 _MICRO_SIGNS = str.maketrans({"µ": "u", "μ": "u"})
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean …?`` where one of the known names is like `name`, else nothing."""
-    guess = nearest(name, known)
-    return f"; did you mean {guess!r}?" if guess else ""
 
 
 def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False) -> float:

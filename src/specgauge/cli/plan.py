@@ -8,7 +8,7 @@ part and the largest batch at every batch size and context; nothing is measured.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +17,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from specgauge.cli.parsing import did_you_mean, read_table
-from specgauge.configs.hardware import hardware_names, load_hardware, load_shape, shape_names
+from specgauge.cli.parsing import read_table
+from specgauge.configs.errors import did_you_mean
+from specgauge.configs.hardware import HARDWARE, SHAPES, load_hardware, load_shape
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import profile_from_alpha
 from specgauge.model.costs import CostSource
@@ -270,8 +271,8 @@ def _group(target: str, gpu: str, rows: Sequence[MeasuredRow], aliases: Mapping[
     match = re.fullmatch(r"(?:(\d+)x)?(.+)", gpu)
     assert match is not None
     machine = deployment(
-        aliases.get(target) or _shipped("target", target, shape_names()),
-        aliases.get(match[2]) or _shipped("gpu", match[2], hardware_names()),
+        aliases.get(target) or _shipped("target", target, SHAPES),
+        aliases.get(match[2]) or _shipped("gpu", match[2], HARDWARE),
         tensor_parallel=int(match[1] or 1),
         dtype=dtype,
     )
@@ -288,7 +289,7 @@ def _group(target: str, gpu: str, rows: Sequence[MeasuredRow], aliases: Mapping[
     return MeasuredGroup(target=target, gpu=gpu, rows=len(rows), steps=steps)
 
 
-def _shipped(column: str, name: str, known: Sequence[str]) -> str:
+def _shipped(column: str, name: str, known: Collection[str]) -> str:
     """The one shipped name that begins like `name`, or that `name` begins with, punctuation aside."""
     bare = re.sub(r"[^a-z0-9]", "", name.lower())
     bares = {re.sub(r"[^a-z0-9]", "", each): each for each in known}

@@ -21,8 +21,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.acceptance.profiles import OneAlpha
-from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, FloatArray, IntArray, positive_times_s, times_s
+from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, SHORTEST_S, FloatArray, IntArray, positive_times_s, times_s
 from specgauge.model.costs import RoundCosts, draft_kind
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
 from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
@@ -45,7 +44,7 @@ from specgauge.model.speedup import (
     with_overhead_s,
     within_limits,
 )
-from specgauge.sweeps.store.schema import OPEN, Count, Positive, expected
+from specgauge.sweeps.store.schema import OPEN, Count, expected
 from specgauge.sweeps.text_table import cell_text, milliseconds, text_table
 
 ASSUMED_FLAT = "assumed flat"
@@ -146,7 +145,7 @@ def predict_rows(
         "break_even_alpha": break_even_alpha(costs, batch_size=batch_size),
         "break_even_draft_total_s": break_even_draft_total_s(costs, accepted, batch_size=batch_size),
     }
-    source = acceptance.profile.source
+    source, fit = acceptance.profile.source, acceptance.profile.fit
     return {
         "rows": [
             {
@@ -163,7 +162,7 @@ def predict_rows(
             "source": source,
             "gamma_drafted": None if source == "alpha" else acceptance.profile.gamma_drafted,
         },
-        "one_alpha": _one_alpha(acceptance.profile.fit),
+        "one_alpha": fit and {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict},
         "label": OPTIMISTIC if costs.is_optimistic else None,
         "max_itl_s": max_itl_s,
         "wanted_speedup": wanted_speedup,
@@ -211,12 +210,8 @@ def _at(gamma: int, accepted: Acceptance, given: GivenCosts, batch_size: int, wa
     }
 
 
-def _one_alpha(fit: OneAlpha | None) -> dict[str, Any] | None:
-    return None if fit is None else {**vars(fit), "misleads": fit.misleads, "verdict": fit.verdict}
-
-
 _Time = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
-_TimeAbove0 = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
+_TimeAbove0 = Annotated[float, Field(strict=True, ge=SHORTEST_S, le=LONGEST_S)]
 
 
 @pydantic_dataclass(frozen=True, kw_only=True, config=OPEN)
@@ -236,7 +231,7 @@ class TableRow:
     """epsilon; below 0, as a fit may find it, a round still takes its verification at least."""
     t_draft_catch_up_s: _Time | None = None
     batch_size: Count | None = None
-    speedup_measured: Positive | None = None
+    speedup_measured: Annotated[float, Field(strict=True, ge=1e-6, le=1e6)] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a row without a cost or acceptance, with two, or with more tokens than a chain of drafts commits."""

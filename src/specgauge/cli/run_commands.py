@@ -115,7 +115,7 @@ def replay(
         batch_size=batch_size,
         context=context,
         replicates=replicates,
-        progress=lambda place: print(f"replaying {place}", file=sys.stderr),
+        progress=lambda cell: print(f"replaying {cell}", file=sys.stderr),
     )
     print(replays_json(replays) if as_json else replays_text(replays))
 

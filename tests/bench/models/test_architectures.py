@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from specgauge.configs.hardware import load_shape, shape_names
+from specgauge.configs.hardware import SHAPES, load_shape
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.families import FAMILIES
 
@@ -69,7 +69,7 @@ def test_every_family_counts_what_transformers_builds(family: str) -> None:
         assert ours.windows == expected
 
 
-@pytest.mark.parametrize("name", shape_names())
+@pytest.mark.parametrize("name", SHAPES)
 def test_every_shipped_shape_counts_what_transformers_builds(name: str) -> None:
     config = load_shape(name)
     assert architecture_from_config(config, name=name).parameters == transformers_model(config).num_parameters()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.configs.hardware import load_shape, shape_names
+from specgauge.configs.hardware import SHAPES, load_shape
 from specgauge.model.roofline.architecture import architecture_from_config
-from tests.model.roofline_cases import shape, tiny_config
+from tests.model.roofline_cases import shape, tiny, tiny_config
 
 PUBLISHED_PARAMETERS = {
     "gemma-2-9b": 9_241_705_984,
@@ -25,6 +25,8 @@ PUBLISHED_PARAMETERS = {
     "smollm2-135m": 134_515_008,
     "tinyllama-1.1b": 1_100_048_384,
 }
+QWEN2 = {"model_type": "qwen2", "sliding_window": 3, "use_sliding_window": True}
+OPT = {"model_type": "opt", "ffn_dim": 16, "max_position_embeddings": 9}
 
 
 def tiny4(**changes: Any) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def tiny4(**changes: Any) -> dict[str, Any]:
 
 
 def test_every_shipped_shape_has_its_published_number_of_parameters() -> None:
-    assert {name: shape(name).parameters for name in shape_names()} == PUBLISHED_PARAMETERS
+    assert {name: shape(name).parameters for name in SHAPES} == PUBLISHED_PARAMETERS
 
 
 def test_llama_2_7b_by_hand() -> None:
@@ -65,23 +67,11 @@ def test_gemma_2_alternates_windows_and_ties_its_embeddings_without_saying_so() 
         ({"model_type": "mistral", "sliding_window": 3}, (3, 3, 3, 3)),
         ({"model_type": "mistral", "sliding_window": None}, (None,) * 4),
         ({"model_type": "qwen2", "sliding_window": 3, "max_window_layers": 1}, (None,) * 4),
-        (
-            {"model_type": "qwen2", "sliding_window": 3, "max_window_layers": 1, "use_sliding_window": True},
-            (None, 3, 3, 3),
-        ),
-        (
-            {"model_type": "qwen2", "sliding_window": 3, "max_window_layers": 0, "use_sliding_window": True},
-            (3, 3, 3, 3),
-        ),
+        ({**QWEN2, "max_window_layers": 1}, (None, 3, 3, 3)),
+        ({**QWEN2, "max_window_layers": 0}, (3, 3, 3, 3)),
         ({"model_type": "gemma3_text", "head_dim": 2, "sliding_window": 3, "sliding_window_pattern": 2}, (3, None) * 2),
         ({"model_type": "gemma3_text", "head_dim": 2, "sliding_window": 3}, (3, 3, 3, 3)),
-        (
-            {
-                "sliding_window": 5,
-                "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
-            },
-            (None, 5, None, 5),
-        ),
+        ({"sliding_window": 5, "layer_types": ["full_attention", "sliding_attention"] * 2}, (None, 5, None, 5)),
         ({"sliding_window": 5}, (None,) * 4),
     ],
 )
@@ -90,17 +80,9 @@ def test_windows_by_family(changes: dict[str, Any], windows: tuple[int | None, .
 
 
 def test_some_layers_of_a_mixture_can_be_dense() -> None:
-    model = architecture_from_config(
-        tiny4(
-            model_type="qwen3_moe",
-            num_experts=6,
-            num_experts_per_tok=2,
-            moe_intermediate_size=5,
-            decoder_sparse_step=2,
-            mlp_only_layers=[3],
-        ),
-        name="m",
-    )
+    sizes = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 5}
+    config = tiny4(model_type="qwen3_moe", decoder_sparse_step=2, mlp_only_layers=[3], **sizes)
+    model = architecture_from_config(config, name="m")
     assert (model.dense_layers, model.sparse_layers) == (3, 1)
     assert model.expert_parameters == 3 * 8 * 5
 
@@ -116,7 +98,16 @@ def test_a_text_config_inside_an_image_model_is_read() -> None:
     [
         (tiny4(model_type="lama"), "model_type"),
         (tiny4(model_type="absent"), "model_type"),
+        (tiny4(model_type=["llama"]), "model_type"),
         (tiny4(num_hidden_layers="absent"), "num_hidden_layers"),
+        (tiny4(num_hidden_layers=10_001), "num_hidden_layers"),
+        (tiny4(hidden_size=10**400), "hidden_size"),
+        (tiny4(vocab_size=10**30), "vocab_size"),
+        (tiny4(quantization_config="fp8"), "quantization_config"),
+        (
+            tiny4(model_type="qwen3_moe", head_dim=2, num_experts=2, num_experts_per_tok=1, mlp_only_layers=3),
+            "mlp_only_layers",
+        ),
         ({"model_type": "gpt2", "n_layer": 2}, "n_embd"),
         (tiny4(hidden_size=0), "hidden_size"),
         (tiny4(hidden_size="8"), "hidden_size"),
@@ -129,11 +120,8 @@ def test_a_text_config_inside_an_image_model_is_read() -> None:
         (tiny4(kv_lora_rank=512), "kv_lora_rank"),
         (tiny4(model_type="mixtral", num_local_experts=2, num_experts_per_tok=3), "num_experts_per_tok"),
         (tiny4(model_type="qwen3"), "head_dim"),
-        (tiny4(model_type="opt", ffn_dim=16, max_position_embeddings=9, word_embed_proj_dim=4), "word_embed_proj_dim"),
-        (
-            tiny4(model_type="opt", ffn_dim=16, max_position_embeddings=9, do_layer_norm_before=False),
-            "do_layer_norm_before",
-        ),
+        (tiny4(**OPT, word_embed_proj_dim=4), "word_embed_proj_dim"),
+        (tiny4(**OPT, do_layer_norm_before=False), "do_layer_norm_before"),
     ],
 )
 def test_errors_name_the_field(config: Any, field: str) -> None:
@@ -162,19 +150,15 @@ def test_a_misspelt_family_names_the_nearest_and_a_list_is_no_config() -> None:
 def test_a_plain_llama_is_the_sum_of_its_matrices(
     layers: int, heads: int, groups: int, head_dim: int, hidden: int, width: int, vocabulary: int, tied: bool
 ) -> None:
-    model = architecture_from_config(
-        {
-            "model_type": "llama",
-            "num_hidden_layers": layers,
-            "hidden_size": hidden,
-            "num_attention_heads": heads * groups,
-            "num_key_value_heads": heads,
-            "head_dim": head_dim,
-            "intermediate_size": width,
-            "vocab_size": vocabulary,
-            "tie_word_embeddings": tied,
-        },
-        name="m",
+    model = tiny(
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads * groups,
+        num_key_value_heads=heads,
+        head_dim=head_dim,
+        intermediate_size=width,
+        vocab_size=vocabulary,
+        tie_word_embeddings=tied,
     )
     query, key = heads * groups * head_dim * hidden, heads * head_dim * hidden
     layer = 2 * query + 2 * key + 3 * hidden * width + 2 * hidden

@@ -214,7 +214,7 @@ def test_every_interval_of_a_ratio_is_above_0_holds_its_value_and_reads_back(
     write_blocks(path, {key(): batches}, (2,))
     keep_tuned(path, tuned(key(), {"heuristic": SCHEDULE}))
     predict_run(opened)
-    for row in (*opened.validation(), *opened.validated_policies()):
+    for row in opened.rows(ValidationRow):
         for name, least in (("speedup_measured", 0), ("over_best_fixed", 0), ("error", -1)):
-            low, value, high = (row[column] for column in (f"{name}_low", name, f"{name}_high"))
+            low, value, high = (getattr(row, column) for column in (f"{name}_low", name, f"{name}_high"))
             assert low is None or least < low <= value <= high

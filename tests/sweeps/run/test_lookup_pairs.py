@@ -34,6 +34,7 @@ from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.test_estimate import with_models
 from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
 POSITIONS = 17
@@ -81,7 +82,7 @@ def run(tmp_path: Path) -> Run:
     return made.write_run(tmp_path / "run", config(), {"greedy": lookup_frame()})
 
 
-def exact(value: float) -> Any:
+def exact(value: Any) -> Any:
     return pytest.approx(value, rel=1e-12)
 
 
@@ -91,19 +92,15 @@ def test_rounds_cost_what_their_drafts_do(run: Run, batch_size: int) -> None:
     verify_s = {1: 9 / 8, 2: 19 / 16}[batch_size]
     assert [row["gamma"] for row in rows] == [1, 2, 3]
     for row in rows:
-        assert (row["status"], row["reason"]) == ("ok", "")
-        assert row["tokens_per_round"] == exact(1.5)
-        assert row["accepted_draft_tokens"] == exact(0.5)
-        assert row["drafts_per_round"] == exact(row["gamma"] / 2)
-        assert row["full_acceptance"] == exact(0.5 if row["gamma"] == 1 else 0.0)
-        assert row["t_draft_total_s"] == row["gamma"] / 8
-        assert row["t_draft_catch_up_s"] == 0.0
-        assert row["t_verify_s"] == 1.25
-        assert row["t_verify_mean_s"] == exact(verify_s)
-        assert row["t_round_s"] == exact(row["gamma"] / 8 + verify_s)
-        assert row["speedup"] == exact(1.5 / (row["gamma"] / 8 + verify_s))
-        assert row["speedup_low"] == exact(row["speedup"])
-        assert row["cost_known"] == "measured"
+        draft_s = row["gamma"] / 8
+        assert (row["status"], row["reason"], row["cost_known"]) == ("ok", "", "measured")
+        assert [row[f"t_{name}_s"] for name in ("draft_total", "draft_catch_up", "verify")] == [draft_s, 0.0, 1.25]
+        expected = {
+            "tokens_per_round": 1.5, "accepted_draft_tokens": 0.5, "drafts_per_round": row["gamma"] / 2,
+            "full_acceptance": 0.5 if row["gamma"] == 1 else 0.0, "t_verify_mean_s": verify_s,
+            "t_round_s": draft_s + verify_s, "speedup": 1.5 / (draft_s + verify_s), "speedup_low": row["speedup"],
+        }  # fmt: skip
+        assert {name: row[name] for name in expected} == exact(expected)
 
 
 def test_it_is_recommended_and_nothing_is_missing(run: Run) -> None:
@@ -155,21 +152,11 @@ def test_lookups_of_another_chain_are_noticed() -> None:
     assert check(frame) == (-1.0, False)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}\n' * 20)
-    return made.model_folder(tmp_path / "model", SHAPE, TENSORS)
-
-
-def described(folder: Path, draft: Any) -> Config:
-    prompts = {"prompts": str(folder.parent / "prompts.jsonl"), "max_new_tokens": 16}
-    return config(pairs=[{"name": "p", "target": str(folder), "draft": draft}], workload=prompts)
-
-
-def test_what_drafts_without_a_model_of_its_own_needs_little(folder: Path) -> None:
+def test_what_drafts_without_a_model_of_its_own_needs_little(tmp_path: Path) -> None:
     """The first layers share the target's weights but for their cache; lookups need no memory and little time."""
+    folder, grid = made.model_folder(tmp_path / "model", SHAPE, TENSORS), config().grid
     drafts = {"layers": {"layers": 1}, "lookups": "ngram", "model": str(folder)}
-    asked = {name: described(folder, draft) for name, draft in drafts.items()}
+    asked = {name: with_models(folder, draft, grid=grid) for name, draft in drafts.items()}
     sizes = {name: read_sizes(one)["p"] for name, one in asked.items()}
     weights, layer = 4224 * 4, 2 * 2 * 8 * 68 * 2 * 4
     # keys and values of a layer: 2 · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 4 bytes
@@ -182,7 +169,7 @@ def test_what_drafts_without_a_model_of_its_own_needs_little(folder: Path) -> No
     seconds = {name: one and one.acceptance_s for name, one in times.items()}
     assert 0 < (seconds["lookups"] or 0) < (seconds["model"] or 0)
     with pytest.raises(ValueError, match=r"pair 'p': draft layers: expected 1 to 1 of the target's 2, got 2"):
-        read_sizes(described(folder, {"layers": 2}))
+        read_sizes(with_models(folder, {"layers": 2}))
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,21 @@ from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.validation import FEW_PROMPTS, NO_COSTS, PolicyTuner
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import ValidationRow
 from specgauge.sweeps.store.tables import read_tuned
 from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.made import acceptance_frame
-from tests.sweeps.run.test_validation import interrupted, use
+from tests.sweeps.run.test_validation import interrupted
 
 ARMS = ["plain", "loop", "generate", "speculate:2", "adaptive:heuristic", "adaptive:goodput"]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = use(FakeBench(), monkeypatch)
-    fake.overhead_s, fake.look_s = 0.125, 0.5
-    return fake
+def bench(bench: FakeBench) -> FakeBench:
+    bench.overhead_s, bench.look_s = 0.125, 0.5
+    return bench
 
 
 def config(batch_size: int = 1, **verify: Any) -> Config:
@@ -56,12 +56,11 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
         assert sorted(one.arm for one in block) == sorted(ARMS)
         policies = {one.arm: one.policy for one in block if one.policy is not None}
         assert policies == {f"adaptive:{name}": policy for name, policy in half.policies.items()}
-    rows = Run.open(path).validated_policies()
-    assert [(row["policy"], row["blocks"], row["best_fixed_gamma"], row["t_look_s"]) for row in rows] == [
-        ("goodput", 4, 2, 0.5), ("heuristic", 4, 2, 0.5),
+    rows = Run.open(path).rows(ValidationRow)
+    assert [(row.gamma, row.policy, row.blocks, row.best_fixed_gamma, row.t_look_s) for row in rows] == [
+        (2, None, 4, None, None), (None, "goodput", 4, 2, 0.5), (None, "heuristic", 4, 2, 0.5),
     ]  # fmt: skip
-    assert [row["gamma"] for row in Run.open(path).validation()] == [2]
-    assert all(row["speedup_predicted"] is not None for row in rows)
+    assert all(row.speedup_predicted is not None for row in rows)
 
 
 def test_an_interrupted_run_is_resumed_under_the_very_same_policies(tmp_path: Path, bench: FakeBench) -> None:
@@ -88,9 +87,9 @@ def test_what_cannot_be_tuned_is_left_out_and_told(
     run = Run.open(tmp_path / "run")
     (warning,) = (one["message"] for one in run.warnings if one["code"] == "policy_left_out")
     assert warning.startswith("pair p: goodput left out of 1 cell, first sampling greedy, batch size 1, context 64: ")
-    (row,) = run.validated_policies()
-    assert (row["policy"], row["speedup_predicted"]) == ("heuristic", None)
-    assert row["speedup_measured"] is not None
+    _, row = run.rows(ValidationRow)
+    assert (row.policy, row.speedup_predicted) == ("heuristic", None)
+    assert row.speedup_measured is not None
     assert "Traceback" not in capsys.readouterr().err
 
 

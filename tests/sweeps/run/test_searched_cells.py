@@ -159,10 +159,8 @@ def measure(
 
 
 def test_every_cell_is_searched_with_its_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome, calls, _ = measure(tmp_path, monkeypatch, FakeBench(), grid=SEARCHED)
-    assert outcome == PairOutcome()
-    (questions,) = calls
-    assert len(questions) == 2
+    outcome, (questions,), _ = measure(tmp_path, monkeypatch, FakeBench(), grid=SEARCHED)
+    assert (outcome, len(questions)) == (PairOutcome(), 2)
     for (question,) in questions.values():
         assert question.label == ""
         assert question.acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])

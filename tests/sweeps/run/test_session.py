@@ -55,11 +55,10 @@ class Clock:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    fake = FakeBench().take_over(monkeypatch)
+def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: SIZES for pair in config.pairs})
     monkeypatch.setattr(session, "read_pair_sizes", lambda pair: SIZES)
-    return fake
+    return bench
 
 
 def measure(path: Path, config: Config, deadline: Deadline | None = None) -> PairOutcome:
@@ -88,6 +87,14 @@ def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(
     assert [(line["prompt"], line["text"], line["tokens"]) for line in lines] == [
         (number, f"text {number % 2}", tokens) for number, tokens in enumerate(encoded)
     ]
+
+
+def test_prompts_that_are_no_text_are_told_by_their_file(tmp_path: Path, bench: FakeBench) -> None:
+    with made.begin(tmp_path) as run:
+        (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe")
+        prompts = PairPrompts(run, "p", sys.modules["specgauge.bench.prompts"].__dict__["read_prompts"](None))
+        with pytest.raises(ValueError, match=r"/prompts\.jsonl: not UTF-8 text \(byte 0\); delete it to have it"):
+            prompts.encoded(None)
 
 
 def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(

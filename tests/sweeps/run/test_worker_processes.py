@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from specgauge.configs.loader import config_to_yaml
-from specgauge.configs.schema import Config
-from specgauge.sweeps.run import runner, worker
+from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.tables import read_decoded
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
 from tests.sweeps.apart import (
     CONFIG,
     FIRST,
-    KILLED,
     PATIENCE_S,
     SECOND,
     by_cell,
@@ -38,8 +33,7 @@ from tests.sweeps.apart import (
     wait_for,
     worker_of,
 )  # fmt: skip
-from tests.sweeps.fake_bench import Decoding, FakeBench
-from tests.sweeps.run.test_worker import DECODED, DECODING, FATAL, marked
+from tests.sweeps.fake_bench import FakeBench
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,46 +43,6 @@ def paths() -> Iterator[None]:
         patched.setenv("PYTHONPATH", odd_workers.PATHS)
         patched.setenv("OMP_NUM_THREADS", "1")
         yield
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    """In this process, for the run that is resumed."""
-    return FakeBench().take_over(monkeypatch)
-
-
-def run_apart(path: Path, config: Config, *accidents: str) -> tuple[int, Path, str]:
-    """The exit code, the run and what it answered."""
-    out = io.StringIO()
-    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(io.StringIO()):
-        patched.setattr(worker, "WORK", odd_workers.with_accidents(*accidents))
-        return runner.run(config, out=path, apart=True), path, out.getvalue()
-
-
-def test_of_four_cells_it_is_killed_decoding_one(tmp_path: Path, bench: FakeBench) -> None:
-    code, path, out = run_apart(tmp_path / "run", DECODED, "fake decoding dies in 1x65")
-    assert code == 1
-    points = Counter((row["batch_size"], row["context"], row["blocks"]) for row in Run.open(path).validation())
-    assert points == {(1, 64, 2): 1, (2, 64, 1): 1, (2, 65, 1): 1}
-    assert {row["status"] for row in Run.open(path).predictions().to_dict("records")} == {"ok"}
-    assert not (path / MARK).exists()
-    (message,) = [one["message"] for one in Run.open(path).warnings if one["code"] == "not_decoded"]
-    assert message.endswith(f"first {FATAL}: killed: {KILLED}")
-    assert message in out
-
-    seen = set()
-
-    def look(decoding: Decoding) -> None:
-        assert marked(path) == {"stage": f"decoding end to end, {FATAL}", "part": DECODING}
-        seen.add(decoding.point)
-
-    bench.before_decoding = look
-    assert work(path, "p", [DECODING]) == PairOutcome()
-    assert bench.decoded == []
-    assert work(path, "p") == PairOutcome()
-    assert seen == {(1, 65)}
-    requests, _ = read_decoded(path)
-    assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
 
 
 @dataclass(frozen=True, kw_only=True)

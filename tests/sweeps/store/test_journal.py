@@ -1,10 +1,6 @@
 import json
 import math
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +77,7 @@ def other(**changes: Any) -> bytes:
 
 DAMAGES = [
     b'{"schema": 1, "conf', b"\xff\xfe", b"", b"\x00\x00", b"[1]", b"{}", other(samples_s=[[math.nan]]),
+    other(samples_s=[[0.0]]), other(samples_s=[[1e308]]), other(samples_s=[[1.0, 2.0]]),
     other(samples_s=[["1"]]), other(samples_s=[[]]), other(samples_s=[1.0]), other(samples_s="1"),
     other(samples_s=[[None]]), other(first_call_s=-1.0), other(first_call_s=True), other(status="fine"),
     other(arm="verify:0"), other(arm=3), other(block=True), other(block=-1), other(reason=3), other(notes=[]),
@@ -125,44 +122,3 @@ def test_what_is_refused_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
         Journal.open(tmp_path, config=CONFIG)
     with pytest.raises(ValueError, match="cannot read the journal: No such file"):
         read_journal(tmp_path / "absent")
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from specgauge.sweeps.store.journal import Journal
-from tests.sweeps.store.test_journal import CELL, CONFIG, record
-with Journal.open(Path(sys.argv[1]), config=CONFIG) as journal:
-    for block in range(10**6):
-        if not journal.done(CELL, "decode", block):
-            journal.append(record(block))
-        print(block, flush=True)
-"""
-
-
-def start(program: str, path: Path) -> "subprocess.Popen[str]":
-    root = Path(__file__).parents[3]
-    return subprocess.Popen(
-        [sys.executable, "-c", program, str(path)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'src'}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_kill_9_keeps_every_block_that_was_reported_done(tmp_path: Path) -> None:
-    path = tmp_path / "cells.jsonl"
-    with start(KILLED, path) as process:
-        assert process.stdout is not None
-        for _ in range(5):
-            reported = int(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    with Journal.open(path, config=CONFIG) as journal:
-        blocks = [line.block for line in journal.lines]
-        assert blocks == list(range(len(blocks)))
-        assert len(blocks) > reported
-        resumed = [block for block in range(len(blocks) + 2) if not journal.done(CELL, "decode", block)]
-    assert resumed == [len(blocks), len(blocks) + 1]

@@ -23,7 +23,6 @@ from specgauge.sweeps.store.schema import (
     RecommendationRow,
     RolloutKey,
     ValidationRow,
-    WarningRow,
 )
 from specgauge.sweeps.store.tables import add_rollouts, keep_tuned, read_decoded, read_rollouts, read_tuned
 from tests.sweeps import made
@@ -85,7 +84,7 @@ def test_csv_rows_come_back_exactly(path: Path) -> None:
     write_csv(path / "validation.csv", ValidationRow, rows)
     run = Run.open(path)
     assert tuple(plain(row) for row in run.rows(ValidationRow)) == rows
-    assert (run.validation(), run.validated_policies()) == (rows[:3], rows[3:])
+    assert run.validation() == rows[:3]
     typed = read_csv(path / "validation.csv", ValidationRow)
     write_csv(path / "again.csv", ValidationRow, typed)
     assert (path / "again.csv").read_bytes() == (path / "validation.csv").read_bytes()
@@ -116,29 +115,62 @@ def test_columns_of_nobody_are_passed_over_and_status_may_be_missing(path: Path)
 
 def test_recommendations_and_warnings(path: Path) -> None:
     run = Run.open(path)
-    assert run.recommendations() == (recommendation(),)
-    assert run.warnings == (WARNING,)
+    assert (run.recommendations(), run.warnings) == ((recommendation(),), (WARNING,))
     (row,) = run.rows(RecommendationRow)
     assert (row.decision, row.speedup, row.best_gamma) == ("undecided", Interval(value=1.5, low=None, high=None), None)
-    assert run.rows(WarningRow)[0].code == "x"
 
 
-def test_acceptance_comes_back_with_pair_and_sampling(path: Path) -> None:
+def test_acceptance_comes_back_with_the_columns_it_has(path: Path) -> None:
     frame = made.acceptance_frame(1, 2).assign(target_prob=np.float32(0.1), draft_argmax=[np.nan, 3.0], mine=1)
     frame.to_parquet(path / ACCEPTANCE)
-    found = Run.open(path).acceptance()
+    found = Run.open(path).acceptance_of("p", "greedy")
     lookups = {"proposed_length", "match_length", "lookup_match", "rejected_target_prob"}
-    assert list(found.columns) == [
-        "pair",
-        "sampling",
-        *(name for name in columns(AcceptanceRow) if name not in lookups),
-    ]
-    assert found["sampling"].tolist() == ["greedy"] * 2
+    assert list(found.columns) == [name for name in columns(AcceptanceRow) if name not in lookups]
     assert found["target_prob"].tolist() == [float(np.float32(0.1))] * 2
     assert found["draft_argmax"].isna().tolist() == [True, False]
-    (path / ACCEPTANCE).unlink()
-    with pytest.raises(ValueError, match="acceptance: no acceptance recorded yet; finish it with `specgauge run`"):
-        Run.open(path).acceptance()
+
+
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("!!bool x", "truncated or not YAML: 'x'"),
+        ('!!int ""', "truncated or not YAML: string index out of range"),
+        ("*a9", "recommendations[0], reason: expected text, got [[[["),  # a billion once its aliases are expanded
+        ("0x" + "f" * 5000, "recommendations[0], reason: expected text, got a number of thousands of digits"),
+    ],
+)
+def test_yaml_that_breaks_its_parser_or_expands_without_end(path: Path, reason: str, line: str) -> None:
+    entries = json.dumps([recommendation(reason="REASON")]).replace('"REASON"', reason)
+    (path / "recommendation.yaml").write_text(f"{BOMB}recommendations: {entries}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^[^\n]{1,500}$") as error:
+        Run.open(path).recommendations()
+    assert line in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("gamma", "9" * 400, "a number of at most 9.0072e+15, got 9999"),
+        ("batch_size", 10**30, "a number of at most 9.0072e+15, got 1000000000000000000000000000000;"),
+        ("t_decode_s", 1e308, "a number of at most 1e+30, got 1e+308;"),
+        ("speedup", -1e308, "a number of at least -1e+30, got -1e+308;"),
+        ("speedup", "fast", "a number, or nothing, got 'fast';"),
+    ],
+)
+def test_numbers_that_overflow_what_is_reckoned_from_them(path: Path, field: str, value: Any, expected: str) -> None:
+    write_csv(path / "predictions.csv", PredictionRow, [prediction(**{field: value})])
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
+        Run.open(path).predictions()
+    assert f"predictions.csv, line 2, {field}: expected {expected}" in str(error.value)
+
+
+def test_digits_of_another_script_are_no_number(path: Path) -> None:
+    write_csv(path / "predictions.csv", PredictionRow, [prediction(gamma="٣")])
+    with pytest.raises(ValueError, match="line 2, gamma: expected a whole number of at least 1, got '٣'"):
+        Run.open(path).predictions()
 
 
 def test_prompts_are_rows_too() -> None:
