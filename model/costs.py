@@ -287,16 +287,16 @@ class _Points:
         """(M,) measured gammas of (B, S, K) values, and seconds and `Provenance` of each at every point, (M, N)."""
         columns = np.flatnonzero(np.isfinite(values).any(axis=(0, 1)))
         surfaces = [self.surface(name, values[..., m]) for m in (columns if columns.size else [0])]
-        seconds, trust = (np.stack([surface[part].ravel() for surface in surfaces]) for part in (0, 1))
-        return columns + 1, seconds, trust
+        nodes = np.stack([seconds.ravel() for seconds, _ in surfaces])
+        return np.asarray(columns + 1, dtype=np.int64), nodes, np.stack([origin.ravel() for _, origin in surfaces])
 
     def _on_lines(
         self, nodes: IntArray, values: FloatArray, trust: IntArray, drafts: IntArray
     ) -> tuple[FloatArray, IntArray]:
         """Seconds and `Provenance` of every gamma, (…, G), from (M, N) at (M,) gammas."""
         found = [_along(nodes, values, trust, np.full(self.batch.size, gamma)) for gamma in drafts]
-        seconds, origin = (np.stack([one[part].reshape(self.shape) for one in found], axis=-1) for part in (0, 1))
-        return seconds, origin
+        seconds = np.stack([value.reshape(self.shape) for value, _ in found], axis=-1)
+        return seconds, np.stack([origin.reshape(self.shape) for _, origin in found], axis=-1)
 
 
 def _along(nodes: IntArray, values: FloatArray, trust: IntArray, at: IntArray) -> tuple[FloatArray, IntArray]:

@@ -86,8 +86,7 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
         return None
     frame = read_rollouts(path)
     for name in RolloutKey._fields:
-        if name in frame:
-            frame = frame[frame[name] == getattr(setting.key, name)]
+        frame = frame[frame[name] == getattr(setting.key, name)]
     if frame.empty:
         return None
     whole = {name: frame[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}

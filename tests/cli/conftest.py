@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from specgauge.cli.errors import DEBUG_VARIABLE
 from specgauge.cli.main import main
+from specgauge.exits import DEBUG_VARIABLE
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]

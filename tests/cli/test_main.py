@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import specgauge
-from specgauge.cli.errors import DEBUG_VARIABLE, debug_wanted, tell
+from specgauge.cli.errors import debug_wanted, tell
 from specgauge.cli.main import main
 from specgauge.configs.loader import shipped_text
+from specgauge.exits import DEBUG_VARIABLE
 from tests.cli.conftest import Run
 from tests.reports.synthetic import build_run
 

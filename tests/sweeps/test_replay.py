@@ -73,6 +73,8 @@ def write_rollouts(path: Path, **changes: Any) -> pd.DataFrame:
         {
             "pair": ["p", "p", "p", "other"],
             "sampling": "greedy",
+            "draft_sampling": "same",
+            "acceptance_rule": "ratio",
             "prompt": [0, 0, 1, 1],
             "repetition": 0,
             "start": [2, 2, 5, 5],

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
+from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
 from specgauge.sweeps.plan import plan_cells
@@ -101,7 +102,7 @@ def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
 ) -> None:
     bench.load_error = {"p": RuntimeError("stop here")}
     config = made.config(grid=GRID, limits={"memory": 80 + 1104})
-    assert runner.run(config, out=tmp_path / "run") == runner.FAILED
+    assert runner.run(config, out=tmp_path / "run") == FAILED
     lines = Run.open(tmp_path / "run").journal()
     assert [line.axes["batch_size"] for line in lines] == [2] * (2 * len(ARMS)) + [1] * (2 * len(ARMS))
     assert {(line.status, line.reason) for line in lines[2 * len(ARMS) :]} == {
@@ -218,7 +219,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     """Every block takes a second; a pair has 96."""
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Deadline(seconds, now=lambda: float(len(bench.measured))))
     config = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 100})
-    assert runner.run(config, out=tmp_path / "run") == runner.DONE
+    assert runner.run(config, out=tmp_path / "run") == DONE
     assert len(bench.measured) == 100
     left_out = ["pair q: limits.run_seconds is spent, left out: blocks of timing"]
     assert warnings(tmp_path / "run", "out_of_time") == left_out
@@ -226,7 +227,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     assert left_out[0] in out
     assert "raise limits.run_seconds" in out
     longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 1e6})
-    assert runner.run(longer, out=tmp_path / "run") == runner.DONE
+    assert runner.run(longer, out=tmp_path / "run") == DONE
     assert len(bench.measured) == 2 * len(set(bench.measured)) == 2 * 96
     assert warnings(tmp_path / "run", "out_of_time") == []
 
@@ -234,7 +235,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(grid=GRID, limits={"memory": 79})
     assert measure(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
-    assert runner.run(config, out=tmp_path / "run") == runner.DONE
+    assert runner.run(config, out=tmp_path / "run") == DONE
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
     assert (bench.loaded, bench.recorded) == ([], [])
 
@@ -252,7 +253,7 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 
     monkeypatch.setattr(worker, "_start", start)
     monkeypatch.setattr(runner, "Deadline", lambda _: Deadline(seconds, now=lambda: now[0]))
-    assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == runner.DONE
+    assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == DONE
     assert started == told
     assert len(warnings(tmp_path / "run", "out_of_time")) == (0 if seconds else 2)
     assert bool(bench.loaded) == (seconds > 0)

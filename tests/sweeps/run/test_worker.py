@@ -19,6 +19,7 @@ import pytest
 from specgauge.cli.errors import tell
 from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
+from specgauge.exits import FAILED
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run import runner, worker
@@ -262,7 +263,7 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
         lambda run: (0, work(run, "writes", ["acceptance: greedy"])),
         lambda run: (0, work(run, "fine")),
     )
-    assert runner.run(three, out=path, apart=True) == runner.FAILED
+    assert runner.run(three, out=path, apart=True) == FAILED
     assert {(row["pair"], row["status"], row["reason"]) for row in Run.open(path).predictions().to_dict("records")} == {
         ("loads", "killed", f"{KILLED}, while loading loads"),
         ("writes", "unmeasured", f"killed: {SEGFAULT}, while writing texts, writes, greedy"),
