@@ -12,7 +12,7 @@ from specgauge.sweeps.store.rundir import Run
 from tests.model.roofline_cases import deployed
 from tests.reports.synthetic import Shape, build_run
 
-SETTING = Setting(pair="embedded", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
 def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:
