@@ -5,9 +5,8 @@
 
 Made by `AcceptanceProfile.at` (rates, counts, a histogram: `specgauge.model.acceptance.profiles`),
 `specgauge.model.sensitivity.acceptance_iid` (one alpha) and
-`specgauge.sweeps.analysis.cell_estimate.recorded_acceptance` (recorded texts).  With `specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
-
-G gammas; (…) any leading axes: none, or 1 + R with the estimate in row 0 and R bootstrap replicates after it.
+`specgauge.sweeps.analysis.cell_estimate.recorded_acceptance` (recorded texts).  With
+`specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
 """
 
 from __future__ import annotations
