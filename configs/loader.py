@@ -29,7 +29,7 @@ from specgauge.configs.errors import (
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.overrides import Written
 from specgauge.configs.schema import SPREAD, Config
-from specgauge.configs.variants import Spread, spread
+from specgauge.configs.variants import ExpandedPairs, spread
 from specgauge.configs.yaml_reader import dump_yaml, read_text
 
 _FOLDER = Path(__file__).parent
@@ -95,7 +95,7 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "specgauge configuration"}
 
 
-def _resolve_paths(config: Config, pairs: Spread, written: Written, folder: Path) -> tuple[Config, list[Fault]]:
+def _resolve_paths(config: Config, pairs: ExpandedPairs, written: Written, folder: Path) -> tuple[Config, list[Fault]]:
     """The configuration with paths made absolute, and a fault for each path that leads nowhere."""
     content = config.model_dump()
     absent: list[Fault] = []

@@ -45,7 +45,7 @@ _ANY = null_means("any")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class ExpandedPairs:
     """Written values with a pair for every variant."""
 
     value: Mapping[str, Any]
@@ -66,7 +66,7 @@ Choices = dict[tuple[str, ...], tuple[Any, ...]]
 """Values by the place in a pair of which every variant has one."""
 
 
-def spread(written: Mapping[str, Any]) -> Spread:
+def spread(written: Mapping[str, Any]) -> ExpandedPairs:
     """The written values with a pair for every variant; themselves where no list makes any.
 
     Lists with an error in them stay as they are, for the types of their fields to tell. ``mode`` and ``threads`` of the
@@ -74,7 +74,7 @@ def spread(written: Mapping[str, Any]) -> Spread:
     """
     pairs = written.get("pairs")
     if not isinstance(pairs, (list, tuple)):
-        return Spread(value=written, errors=[])
+        return ExpandedPairs(value=written, errors=[])
     common = {field: values for field in ("mode", "threads") if (values := _values(field, written.get(field)))}
     variants: list[Any] = []
     indices: list[int] = []
@@ -100,7 +100,7 @@ def spread(written: Mapping[str, Any]) -> Spread:
     value = {**written, **{field: values[0] for field, values in common.items()}, "pairs": variants}
     if names and isinstance(written.get("grid"), Mapping):
         value["grid"] = _with_variants_named(written["grid"], names)
-    return Spread(value=value, indices=tuple(indices), errors=errors)
+    return ExpandedPairs(value=value, indices=tuple(indices), errors=errors)
 
 
 def _plain(section: object) -> Mapping[str, Any]:

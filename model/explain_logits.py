@@ -22,7 +22,7 @@ from specgauge.model.sampling import (
     SamplingSettings,
     active_processors,
     chain_name,
-    disguised_greedy,
+    effectively_greedy,
     one_hot_argmax,
     processed_logits,
     softmax,
@@ -189,7 +189,7 @@ def _greedy(settings: SamplingSettings, probs: FloatArray, stages: Sequence[Stag
     if settings.temperature == 0:
         ties = f"; {tied} tokens tie at the top, the lowest id is taken" if tied > 1 else ""
         return True, f"temperature 0 is the convention for greedy: the argmax is taken, nothing is divided by 0{ties}"
-    reason = disguised_greedy(settings, probs)
+    reason = effectively_greedy(settings, probs)
     if reason is not None:
         return True, f"greedy in disguise: {reason}"
     narrow = [f"top_k {settings.top_k}"] if settings.top_k == 1 else []

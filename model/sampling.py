@@ -152,7 +152,7 @@ def one_hot_argmax(scores: NDArray[Any]) -> NDArray[Any]:
     return probs
 
 
-def disguised_greedy(settings: SamplingSettings, probs: ArrayLike) -> str | None:
+def effectively_greedy(settings: SamplingSettings, probs: ArrayLike) -> str | None:
     """Why a drawing setting always takes the argmax on these rows, in words; None when it does not.
 
     probs: (..., V), the model's probabilities before temperature and filters (after the repetition penalty, if there is

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.model.acceptance.recorded import alpha_judged, alpha_overlap
+from specgauge.model.acceptance.recorded import alpha_accepted, alpha_overlap
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
@@ -83,7 +83,7 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
         high=high,
         tokens_per_round=omega,
         alpha_overlap=alpha_overlap(texts.overlaps(setting)),
-        alpha_accepted=alpha_judged(rounds.accepted, rounds.tested),
+        alpha_accepted=alpha_accepted(rounds.accepted, rounds.tested),
         alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
         if omega is not None and 1 <= omega <= gamma + 1
         else None,

@@ -138,9 +138,9 @@ def _time_column(
 
 def _provenance(row: PredictionRow) -> str:
     """Where a row's numbers come from: measured, interpolated or extrapolated."""
-    if row.cost_known == row.acceptance_known:
-        return row.cost_known or UNKNOWN
-    return f"cost {row.cost_known or UNKNOWN}, acceptance {row.acceptance_known or UNKNOWN}"
+    if row.cost_provenance == row.acceptance_provenance:
+        return row.cost_provenance or UNKNOWN
+    return f"cost {row.cost_provenance or UNKNOWN}, acceptance {row.acceptance_provenance or UNKNOWN}"
 
 
 def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:

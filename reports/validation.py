@@ -128,8 +128,8 @@ def _facts(summary: ValidationSummary, rows: Sequence[ValidationRow]) -> Iterato
         yield "S predicted", f"{summary.speedup.text()}{_worst(rows, 'error')}"
     if summary.cost is not None:
         yield "cost error", f"S from the rounds counted {summary.cost.text()}{_worst(rows, 'cost_error')}"
-    if summary.acceptance_known:
-        holds = _of(summary.acceptance_agrees, summary.acceptance_known)
+    if summary.acceptance_provenance:
+        holds = _of(summary.acceptance_agrees, summary.acceptance_provenance)
         yield "acceptance error", f"its 95 % interval holds 0 in {holds}"
     if summary.rounds_known:
         agree = _of(summary.rounds_agree, summary.rounds_known)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
-from specgauge.model.search.candidates import CONFIDENCE, INDIFFERENCE
+from specgauge.model.search.candidates import CONFIDENCE, EQUIVALENCE_MARGIN
 from specgauge.sweeps.estimate import (
     check_contexts,
     interleaved_bytes,
@@ -110,7 +110,7 @@ def _search_lines(config: Config) -> list[str]:
         f"  search, after acceptance: γ = {min(config.grid.gamma)}; γ that could be best if they took no longer to "
         "verify than the largest timed",
         "    below them; the neighbours of the best; the best beside its strongest challenger, until none can be over "
-        f"{INDIFFERENCE:.0%} better at {CONFIDENCE:g}",
+        f"{EQUIVALENCE_MARGIN:.0%} better at {CONFIDENCE:g}",
     ]
     if len(config.grid.context) > 2 or len(config.grid.batch_size) > 2:
         lines.append("    cells between the smallest and largest are only checked where they keep to those around them")

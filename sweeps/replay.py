@@ -18,7 +18,7 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
 from specgauge.model.replay.rounds import ReplayCosts
-from specgauge.sweeps.analysis.analysed import AnalysedRun
+from specgauge.sweeps.analysis.analysed_run import AnalysedRun
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.recommend import refuse_what_is_not_there
@@ -45,7 +45,7 @@ class ReplayedCell:
     reason: str
     t_overhead_s: float | None
     """ε in the costs; None where no decoder has measured it, and every speed-up is optimistic."""
-    t_look_s: float | None = None
+    t_early_stop_check_s: float | None = None
     """What an early-stop check costs, in the costs; None where no policy was decoded, and checks are free."""
 
 
@@ -77,12 +77,18 @@ def replay_run(
         overhead_s = analysed.decoded.overhead_s(setting, cell)
         t_overhead_s = None if overhead_s is None else float(overhead_s[0])
         tuned_cell = tuned.get(setting.decoded_key(cell.cell))
-        t_look_s = None if tuned_cell is None else tuned_cell.t_look_s
-        costs = replay_costs(cell, t_overhead_s, t_look_s or 0.0)
+        t_early_stop_check_s = None if tuned_cell is None else tuned_cell.t_early_stop_check_s
+        costs = replay_costs(cell, t_overhead_s, t_early_stop_check_s or 0.0)
         result, reason = _replayed(run, setting, costs, cell.cell.context, replicates, makers)
         key = setting.columns(cell.cell)
         replayed.append(
-            ReplayedCell(key=key, result=result, reason=reason, t_overhead_s=t_overhead_s, t_look_s=t_look_s)
+            ReplayedCell(
+                key=key,
+                result=result,
+                reason=reason,
+                t_overhead_s=t_overhead_s,
+                t_early_stop_check_s=t_early_stop_check_s,
+            )
         )
     return replayed
 
@@ -126,7 +132,7 @@ def replays_text(replays: list[ReplayedCell]) -> str:
     ]
     if any(cell.result is not None and cell.t_overhead_s is None for cell in replays):
         notes.append(f"Every S is {OPTIMISTIC}.")
-    if any(cell.result is not None and cell.t_look_s is None for cell in replays):
+    if any(cell.result is not None and cell.t_early_stop_check_s is None for cell in replays):
         notes.append("What it costs to check a draft before the next is left out; a run with validate.policies has it.")
     if any(cell.result is not None and cell.result.off_path == "assumed" for cell in replays):
         notes.append(
@@ -185,7 +191,7 @@ def replays_json(replays: list[ReplayedCell]) -> str:
 
 def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     result = cell.result
-    costs = {"t_overhead_s": cell.t_overhead_s, "t_look_s": cell.t_look_s}
+    costs = {"t_overhead_s": cell.t_overhead_s, "t_early_stop_check_s": cell.t_early_stop_check_s}
     entry: dict[str, Any] = {**cell.key, **costs, "reason": cell.reason or None}
     if result is None:
         return entry | {"policies": None}

@@ -21,7 +21,7 @@ from specgauge.bench.decoding.plain import generate_plain, pad_right
 from specgauge.bench.embedded.train import corpus_files, encode, held_out_loss, read_texts
 from specgauge.bench.models.pair import EMBEDDED, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
-from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.clock import HostClock
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.schema import WorkloadConfig
@@ -34,7 +34,7 @@ SAMPLES = 60
 
 def step_costs_s(pair: LoadedPair, prompts: list[list[int]]) -> dict[str, float]:
     """Median seconds of one target step and one draft step, interleaved."""
-    bench = Workbench(pair, prompts, batch_size=1, max_context=64, gamma_max=1, seed=0)
+    bench = ArmRunner(pair, prompts, batch_size=1, max_context=64, gamma_max=1, seed=0)
     clock = HostClock()
     settings = SamplingSettings()
     samples: dict[str, list[float]] = {"decode": [], "draft": []}

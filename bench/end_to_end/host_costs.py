@@ -7,7 +7,7 @@
             that computes most.  Where lookups draft, a check is the policy's own time
 
     costs = measure_host_costs(decoder, prompts, gamma_max=6, max_new_tokens=64)
-    costs.t_look_s
+    costs.t_early_stop_check_s
 
 All times in seconds.  Shapes: B rows, G drafts.
 """
@@ -38,7 +38,7 @@ class HostCosts:
 
     t_overhead_s: float
     """ε."""
-    t_look_s: float
+    t_early_stop_check_s: float
     """One early-stop check."""
 
 
@@ -80,7 +80,7 @@ def measure_host_costs(
     whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,
-        t_look_s=_check_s(decoder, decoder.drafter, prompts, gamma_max)
+        t_early_stop_check_s=_check_s(decoder, decoder.drafter, prompts, gamma_max)
         if isinstance(decoder.drafter, ModelDrafter)
         else _asking_s(decoder.clock, len(prompts), gamma_max),
     )
@@ -128,5 +128,5 @@ def _never_stops(gamma: int) -> GammaChoice:
     """The stopping rule, with drafts that cost nothing."""
     forecast = by_confidence([0.0, 1.0], [0.0, 1.0], 0.5)
     return RenewalStoppingPolicy(
-        forecast=forecast, t_round_s=(1.0,) * (gamma + 1), token_worth_s=1.0, fewest=gamma
+        forecast=forecast, t_round_s=(1.0,) * (gamma + 1), seconds_saved_per_token=1.0, fewest=gamma
     ).begin()

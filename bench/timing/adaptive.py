@@ -21,13 +21,13 @@ import numpy as np
 
 from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.models.static_graphs import Compilation
-from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.bench.timing.cell_timer import CellState, CellTimer
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.arms import PREFILL_ARMS, round_arms, verify_arm
 from specgauge.model.costs import RoundCosts
-from specgauge.model.search.candidates import SearchQuestion, SearchSettings
+from specgauge.model.search.candidates import SearchObjective, SearchSettings
 from specgauge.model.search.levels import ArmLevels, BlockSummary, summarise_block
 from specgauge.model.search.search import SEARCH_NOTE, Step, expected_levels, next_step, searched_costs
 from specgauge.model.settings import Point
@@ -39,7 +39,7 @@ class AdaptiveCellTimer(CellTimer):
 
     cells: Sequence[TimingCell]
     """All that this timer will measure."""
-    questions: Mapping[str, Sequence[SearchQuestion]]
+    questions: Mapping[str, Sequence[SearchObjective]]
     """Those of each cell by its id, at least one."""
     catches_up: bool = field(init=False)
     _summaries: dict[tuple[str, str, int], BlockSummary] = field(init=False, default_factory=dict)
@@ -159,7 +159,7 @@ class AdaptiveCellTimer(CellTimer):
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
         """Search all cells of one batch size, their steps interleaved; returns when each is done."""
         states = [CellState(cell=cell) for cell in cells]
-        bench: Workbench | None = None
+        bench: ArmRunner | None = None
         for wave in _waves(states):
             pending = [state for state in wave if not self.finished(state)]
             if pending and bench is None:
@@ -174,7 +174,7 @@ class AdaptiveCellTimer(CellTimer):
                 self._remember(state)
 
     def _take_step(
-        self, bench: Workbench, state: CellState, states: Sequence[CellState], order: np.random.Generator
+        self, bench: ArmRunner, state: CellState, states: Sequence[CellState], order: np.random.Generator
     ) -> None:
         """One block of each arm that a cell's search asks for; none once it is given up or time is spent."""
         if state.given_up:

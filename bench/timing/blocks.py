@@ -6,7 +6,7 @@
 A block without samples says why there are none: its status and its reason.  A `StoppingRule` says when the blocks of a
 cell are enough: every median is known well, or the seconds for more are spent.
 
-    stopping = StoppingRule(arms=arm_names([1, 2, 3]), precision=precision, journal=journal, looks_up=False)
+    stopping = StoppingRule(arms=arm_names([1, 2, 3]), precision=precision, journal=journal, drafts_by_lookup=False)
     stopping.converged(cell) or stopping.out_of_budget([cell], precision.max_cell_seconds)
 
 All of it follows from the journal. A cell is not out of budget before the least blocks of every arm are there.
@@ -88,7 +88,7 @@ class StoppingRule:
     arms: Sequence[str]
     precision: PrecisionConfig
     journal: BlockJournal
-    looks_up: bool
+    drafts_by_lookup: bool
     """Whether drafts are looked up in the text, instead of a model writing them."""
 
     def converged(self, cell: TimingCell) -> bool:
@@ -106,7 +106,7 @@ class StoppingRule:
 
     def _round_s(self, cell: TimingCell, arm: str) -> float | None:
         """What an arm is compared with: its own median (None), but T_decode for lookups, microseconds of a round."""
-        if arm != "draft" or not self.looks_up:
+        if arm != "draft" or not self.drafts_by_lookup:
             return None
         return float(np.median(_samples(self.journal.blocks(cell.cell_id, "decode"))))
 

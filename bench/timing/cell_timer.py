@@ -28,7 +28,7 @@ from specgauge.bench.cache.cache import capacity_bucket
 from specgauge.bench.device import free_memory, is_out_of_memory, peak_memory_bytes
 from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.models.static_graphs import Compilation, compiled_so_far, no_compilation
-from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, Status, StoppingRule, TimingCell, first_line
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed, watched
 from specgauge.configs.schema import PrecisionConfig, check_context
@@ -76,10 +76,10 @@ class CellTimer:
         catches_up = self.pair.drafts_with_model
         self.arms = arm_names(self.gammas, catches_up=catches_up)
         self.stopping = StoppingRule(
-            arms=self.arms, precision=self.precision, journal=self.journal, looks_up=not catches_up
+            arms=self.arms, precision=self.precision, journal=self.journal, drafts_by_lookup=not catches_up
         )
 
-    def measure_block(self, bench: Workbench, state: CellState, arms: Sequence[str], block: int) -> None:
+    def measure_block(self, bench: ArmRunner, state: CellState, arms: Sequence[str], block: int) -> None:
         """Take one block of samples of several arms of a cell, interleaved, and record it.
 
         What slows the machine down for a moment thus slows them all down, and the ratio of two arms keeps its value.
@@ -104,7 +104,7 @@ class CellTimer:
                 if found.samples_s and (arm != state.sampled or len(found.samples_s) == whole):
                     self._record(bench, cell, arm, block, found)
 
-    def _warm_up(self, bench: Workbench, state: CellState, arm: str, taken: _Taken) -> None:
+    def _warm_up(self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken) -> None:
         """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""
         if arm in state.warm:
             return
@@ -119,13 +119,13 @@ class CellTimer:
         taken.compilation = compiled_so_far().since(before)
         state.warm.add(arm)
 
-    def _sample(self, bench: Workbench, state: CellState, arm: str) -> tuple[list[float], float]:
+    def _sample(self, bench: ArmRunner, state: CellState, arm: str) -> tuple[list[float], float]:
         """One sample of an arm, and the seconds that it took all in all, but for those that compiled something."""
         started, before = time.monotonic(), compiled_so_far()
         sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
         return sample, time.monotonic() - started - compiled_so_far().since(before).seconds
 
-    def _record(self, bench: Workbench, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
+    def _record(self, bench: ArmRunner, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
         self.journal.record(
             BlockRecord(
                 cell_id=cell.cell_id,
@@ -188,14 +188,14 @@ class CellTimer:
         cell, stopping = state.cell, self.stopping
         return stopping.converged(cell) or stopping.out_of_budget([cell], self.precision.max_cell_seconds)
 
-    def open_bench(self, states: Sequence[CellState], prompts: Sequence[Sequence[int]]) -> Workbench | None:
+    def open_bench(self, states: Sequence[CellState], prompts: Sequence[Sequence[int]]) -> ArmRunner | None:
         """A workbench for the largest context that fits; what does not fit, or fails otherwise, is given up."""
         while todo := [s for s in states if not s.given_up]:
             largest = max(s.cell.context for s in todo)
             self._begin_opening(next(s for s in todo if s.cell.context == largest))
             try:
                 with torch.inference_mode():
-                    return Workbench(
+                    return ArmRunner(
                         self.pair,
                         prompts,
                         batch_size=todo[0].cell.batch_size,
@@ -269,7 +269,7 @@ class CellTimer:
                 return
 
     def guarded(
-        self, bench: Workbench, state: CellState, states: Sequence[CellState], arms: Sequence[str], block: int
+        self, bench: ArmRunner, state: CellState, states: Sequence[CellState], arms: Sequence[str], block: int
     ) -> None:
         """Measure a block; out of memory or a failure ends this cell (and larger contexts), never the others."""
         state.sampled = arms[0]

@@ -4,10 +4,9 @@
     A_gamma         P(a round accepts all its drafts)
 
 Made by `AcceptanceProfile.at` (rates, counts, a histogram: `specgauge.model.acceptance.profiles`),
-`specgauge.model.sensitivity.acceptance_iid` (one alpha) and `specgauge.sweeps.analysis.rounds.recorded_acceptance`
-(recorded texts).  With `specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
-
-G gammas; (…) any leading axes: none, or 1 + R with the estimate in row 0 and R bootstrap replicates after it.
+`specgauge.model.sensitivity.acceptance_iid` (one alpha) and
+`specgauge.sweeps.analysis.cell_estimate.recorded_acceptance` (recorded texts).  With
+`specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Acceptance:
     accepted_draft_tokens: FloatArray | None = None
     """(G,) drafts accepted in a round: Omega - 1, and the bonus that a round ending on an accepted EOS lacks; None
     where nothing tells how many rounds do."""
-    draft_shares: FloatArray | None = None
+    draft_count_distribution: FloatArray | None = None
     """(…, G, D + 1) P(a round verifies k drafts), k = 0 … D; None where every round of gamma verifies gamma."""
     prompts: tuple[int, ...] = ()
     """Numbers of the prompts it was recorded on, which a bootstrap draws; empty where it was given."""
@@ -49,9 +48,11 @@ class Acceptance:
     @property
     def drafts_per_round(self) -> FloatArray:
         """(…, G) drafts that a round verifies on average; NaN where it is not known."""
-        if self.draft_shares is None:
+        if self.draft_count_distribution is None:
             return np.broadcast_to(self.gammas.astype(np.float64), self.tokens_per_round.shape)
-        return np.asarray(self.draft_shares @ np.arange(self.draft_shares.shape[-1]), dtype=np.float64)
+        return np.asarray(
+            self.draft_count_distribution @ np.arange(self.draft_count_distribution.shape[-1]), dtype=np.float64
+        )
 
     def first(self, rows: int) -> Acceptance:
         """The same with the first of its 1 + R rows alone; all of it where it has no replicates."""
@@ -63,7 +64,9 @@ class Acceptance:
             self,
             tokens_per_round=cut(self.tokens_per_round, 1),
             full_acceptance=cut(self.full_acceptance, 1),
-            draft_shares=None if self.draft_shares is None else cut(self.draft_shares, 2),
+            draft_count_distribution=None
+            if self.draft_count_distribution is None
+            else cut(self.draft_count_distribution, 2),
         )
 
     def only(self, gammas: Sequence[int] | IntArray) -> Acceptance:
@@ -76,5 +79,7 @@ class Acceptance:
             full_acceptance=self.full_acceptance[..., columns],
             provenance=self.provenance[columns],
             accepted_draft_tokens=None if self.accepted_draft_tokens is None else self.accepted_draft_tokens[columns],
-            draft_shares=None if self.draft_shares is None else self.draft_shares[..., columns, :],
+            draft_count_distribution=None
+            if self.draft_count_distribution is None
+            else self.draft_count_distribution[..., columns, :],
         )

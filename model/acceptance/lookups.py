@@ -116,7 +116,7 @@ def draft_share_replicates(by_prompt: RenewalResult, weights: IntArray, *, confi
     return np.asarray(shares / shares.sum(axis=2, keepdims=True), dtype=np.float64)
 
 
-def widest_share(shares: ArrayLike, batch_size: int) -> FloatArray:
+def max_drafts_distribution(shares: ArrayLike, batch_size: int) -> FloatArray:
     """P(the widest of B rows verifies k drafts) from that of one row, both (…, D + 1)."""
     rows = int(whole_numbers("batch_size", batch_size, minimum=1))
     single = np.asarray(shares, dtype=np.float64)
@@ -126,13 +126,13 @@ def widest_share(shares: ArrayLike, batch_size: int) -> FloatArray:
     return np.diff(at_most, axis=-1, prepend=0.0)
 
 
-def mean_verify_s(costs: RoundCosts, draft_shares: ArrayLike, *, batch_size: int) -> FloatArray:
+def mean_verify_s(costs: RoundCosts, draft_count_distribution: ArrayLike, *, batch_size: int) -> FloatArray:
     """E[T_verify] of a batch's rounds at each gamma of the costs, (1 + R, G).
 
-    draft_shares: (1 + R, G, D + 1) of one row. T_verify of a number of drafts that was not measured lies on the line
-    between its measured neighbours, T_decode at 0 among them.
+    draft_count_distribution: (1 + R, G, D + 1) of one row. T_verify of a number of drafts that was not measured lies
+    on the line between its measured neighbours, T_decode at 0 among them.
     """
-    chances = widest_share(draft_shares, batch_size)
+    chances = max_drafts_distribution(draft_count_distribution, batch_size)
     measured = np.concatenate([[0], costs.gammas])
     times_s = np.column_stack([costs.t_decode_s, costs.t_verify_s])
     drafts = np.arange(chances.shape[-1])

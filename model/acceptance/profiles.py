@@ -5,7 +5,7 @@
 Survival depends on where rounds start, hence on gamma: rates taken at one gamma measure that one, interpolate those
 below and extrapolate those above with the last conditional rate.  Accepted / drafted is never taken for alpha:
 
-    alpha_judged   sum accepted / sum tested        a draft is tested when those before it were accepted: the maximum of
+    alpha_accepted   sum accepted / sum tested   a draft is tested when those before it were accepted: the maximum of
                                                     the likelihood prod_i alpha^accepted_i (1 - alpha)^rejected_i
     alpha_omega    the alpha whose Omega(gamma) is the measured one; Leviathan et al., arXiv 2211.17192, equation 1
 
@@ -39,17 +39,17 @@ MATERIAL_ERROR = 0.01
 """An error of Omega below this fraction does not make one alpha misleading, however significant."""
 SIGNIFICANCE = 0.05
 CONFIDENCE = 0.9
-"""Of the interval of alpha_judged."""
+"""Of the interval of alpha_accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneAlpha:
     """The one-number summary of an acceptance profile and how far it can be trusted."""
 
-    alpha_judged: float
+    alpha_accepted: float
     """Accepted over accepted plus rejected."""
     low: float | None
-    """Lower end of Wilson's interval of alpha_judged, rounds taken as independent; None without counts."""
+    """Lower end of Wilson's interval of alpha_accepted, rounds taken as independent; None without counts."""
     high: float | None
     confidence: float
     alpha_omega: float
@@ -57,7 +57,7 @@ class OneAlpha:
     p_value: float | None
     """Probability of counts at least this uneven if one alpha were true; None without counts or with one position."""
     worst_error: float
-    """Largest |Omega by alpha_judged / Omega measured - 1| over gamma = 1 … the gamma drafted at."""
+    """Largest |Omega by alpha_accepted / Omega measured - 1| over gamma = 1 … the gamma drafted at."""
     worst_gamma: int
 
     @property
@@ -296,7 +296,7 @@ def _one_alpha(
     errors = np.abs(tokens_per_round_iid(rate, gammas) / omega - 1.0)
     worst = int(np.argmax(errors))
     return OneAlpha(
-        alpha_judged=rate,
+        alpha_accepted=rate,
         low=low,
         high=high,
         confidence=CONFIDENCE,

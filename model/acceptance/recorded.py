@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from specgauge.model.acceptance.lookups import LOOKUP_COLUMNS, lookup_overlap, lookup_survival, probability_column
 from specgauge.model.acceptance.renewal import RenewalResult, renewal
-from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from specgauge.model.acceptance.renewal_lookups import renewal_by_start
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, whole_numbers
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 
@@ -207,7 +207,7 @@ def alpha_overlap(overlaps: FloatArray) -> float | None:
     return float(overlaps.mean()) if overlaps.size else None
 
 
-def alpha_judged(accepted: ArrayLike, tested: ArrayLike) -> float | None:
+def alpha_accepted(accepted: ArrayLike, tested: ArrayLike) -> float | None:
     """Accepted over accepted plus rejected, sums of any shape pooled; None when nothing was tested."""
     total = float(np.sum(np.asarray(tested, dtype=np.float64)))
     return float(np.sum(np.asarray(accepted, dtype=np.float64))) / total if total > 0 else None

@@ -145,26 +145,28 @@ class RenewalStoppingPolicy(RoundPolicy):
     forecast: AcceptanceForecast
     t_round_s: tuple[float, ...]
     """Seconds of a round of 0 … γ_max drafts."""
-    token_worth_s: float
+    seconds_saved_per_token: float
     """v: seconds that one more token of every row saves."""
     fewest: int = 0
     """Drafts made whatever the signals say; 1 keeps learning where a plain round would not."""
-    t_look_s: float = 0.0
+    t_early_stop_check_s: float = 0.0
     """What one early-stop check adds to a round."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
         check_rounds("renewal", self.t_round_s)
-        positive_times_s("token_worth_s", self.token_worth_s)
-        times_s("t_look_s", self.t_look_s)
+        positive_times_s("seconds_saved_per_token", self.seconds_saved_per_token)
+        times_s("t_early_stop_check_s", self.t_early_stop_check_s)
         if not 0 <= self.fewest < len(self.t_round_s):
             raise ValueError(f"renewal: expected 0 to {len(self.t_round_s) - 1}, got fewest {self.fewest}")
 
-    def further_prices_s(self, depth: int) -> FloatArray:
+    def extra_draft_costs_s(self, depth: int) -> FloatArray:
         """Seconds of 1, 2, … further drafts after `depth`, the checks after each of them but the last of all."""
         rounds_s = np.array(self.t_round_s)
         more = np.arange(1, rounds_s.size - depth)
-        return np.asarray(rounds_s[depth + more] - rounds_s[depth] + self.t_look_s * np.minimum(more, more.size - 1))
+        return np.asarray(
+            rounds_s[depth + more] - rounds_s[depth] + self.t_early_stop_check_s * np.minimum(more, more.size - 1)
+        )
 
     def begin(self) -> RenewalCall:
         """One call, as cheap to ask as it can be."""
@@ -182,7 +184,7 @@ class _RenewalChoices(GammaChoices):
         super().__init__(np.zeros(calls, dtype=np.int64))
         self._policy, self._forecast = policy, policy.forecast
         self._cap = len(policy.t_round_s) - 1
-        self._prices = [policy.further_prices_s(depth) for depth in range(self._cap)]
+        self._prices = [policy.extra_draft_costs_s(depth) for depth in range(self._cap)]
         self._history = policy.forecast.start(calls)
         self._survival = np.ones((calls, 1))
         self._start_round()
@@ -235,7 +237,7 @@ class _RenewalChoices(GammaChoices):
         if depth >= self._cap:
             return np.zeros(tokens.shape, dtype=np.bool_)
         prices_s = self._prices[depth]
-        worth_s = self._policy.token_worth_s * tokens[:, None] * self._further[:, : prices_s.size]
+        worth_s = self._policy.seconds_saved_per_token * tokens[:, None] * self._further[:, : prices_s.size]
         return np.asarray((worth_s > prices_s).any(axis=1), dtype=np.bool_)
 
 
@@ -248,7 +250,7 @@ class RenewalCall:
     def __init__(self, policy: RenewalStoppingPolicy) -> None:
         self._policy, self._forecast = policy, policy.forecast
         self._cap = len(policy.t_round_s) - 1
-        self._prices_s = [policy.further_prices_s(depth).tolist() for depth in range(self._cap)]
+        self._prices_s = [policy.extra_draft_costs_s(depth).tolist() for depth in range(self._cap)]
         self._tested = self._confidence = self._accepted = 0.0
         self._survival: list[float] = []
         self.gamma = 0
@@ -314,7 +316,7 @@ class RenewalCall:
         """Whether some m further drafts pay: the first brings the mean row so many tokens, each next p of that."""
         if depth >= self._cap:
             return False
-        worth_s = self._policy.token_worth_s * tokens
+        worth_s = self._policy.seconds_saved_per_token * tokens
         further_and_price = zip(self._further, self._prices_s[depth], strict=False)  # fewer remain, the deeper
         return any(worth_s * further > price for further, price in further_and_price)
 

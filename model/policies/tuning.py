@@ -83,14 +83,16 @@ def tune_renewal(tuning: ReplayBatches) -> RoundPolicy:
         if tuning.texts.lookups is not None
         else fit_forecast(tuning.texts, seed=tuning.seed),
         t_round_s=costs.t_round_s,
-        token_worth_s=costs.t_decode_s,
-        t_look_s=costs.t_look_s,
+        seconds_saved_per_token=costs.t_decode_s,
+        t_early_stop_check_s=costs.t_early_stop_check_s,
     )
     shares = WORTH_SHARES if costs.batch_size == 1 else BATCH_WORTH_SHARES
     candidates: list[RoundPolicy] = []
     for fewest in sorted({0, 1, fixed.gamma}):
         settled = _settled(tuning, replace(start, fewest=fewest))
-        candidates += [replace(settled, token_worth_s=settled.token_worth_s * share) for share in shares]
+        candidates += [
+            replace(settled, seconds_saved_per_token=settled.seconds_saved_per_token * share) for share in shares
+        ]
     rule = _fastest(tuning, candidates)
     best = fixed if _surely_faster(tuning, fixed, rule) else rule
     return best if _surely_faster(tuning, best, plain) else plain
@@ -112,9 +114,9 @@ def _settled(tuning: ReplayBatches, policy: RenewalStoppingPolicy) -> RenewalSto
     for _ in range(_MOST_STEPS):
         rounds = tuning.simulate(policy)
         worth_s = float(rounds.time_s.sum() / rounds.progress.sum())
-        if abs(worth_s - policy.token_worth_s) <= _CLOSE * policy.token_worth_s:
+        if abs(worth_s - policy.seconds_saved_per_token) <= _CLOSE * policy.seconds_saved_per_token:
             break
-        policy = replace(policy, token_worth_s=worth_s)
+        policy = replace(policy, seconds_saved_per_token=worth_s)
     return policy
 
 

@@ -52,7 +52,7 @@ def best_by_start_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLi
     return np.asarray(left_s[0], dtype=np.float64)
 
 
-def run_oracle_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike) -> FloatArray:
+def accepted_length_oracle_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike) -> FloatArray:
     """Expected seconds (N,) of who knows each run before drafting: below policies that stop while drafting as well.
 
     Drafting beyond the run is only worth it where a longer round is cheaper. Arguments and errors as

@@ -31,7 +31,7 @@ from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.provenance import finite_or_none
-from specgauge.model.replay.bounds import best_by_start_time_s, best_lookups_time_s, run_oracle_time_s
+from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s, best_lookups_time_s
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import OffPath, ReplayTexts
 from specgauge.model.sampling import uniforms
@@ -216,7 +216,7 @@ def _bounds(texts: ReplayTexts, costs: ReplayCosts) -> tuple[FloatArray, FloatAr
         return np.minimum(best_s, plain_s), np.minimum(best_s, plain_s)
     return (
         np.minimum(best_by_start_time_s(texts.acceptance, ends, share_s), plain_s),
-        np.minimum(run_oracle_time_s(texts.acceptance, ends, share_s), plain_s),
+        np.minimum(accepted_length_oracle_time_s(texts.acceptance, ends, share_s), plain_s),
     )
 
 

@@ -47,7 +47,7 @@ class ReplayCosts:
     """(γ_max + 1,) a round of 0, 1, … γ_max drafts in the speculative loop."""
     t_draft_catch_up_s: float = 0.0
     """Δ₂."""
-    t_look_s: float = 0.0
+    t_early_stop_check_s: float = 0.0
     """What one early-stop check adds to a round, for the host then waits for the draft's confidence."""
     batch_size: int = 1
 
@@ -57,18 +57,18 @@ class ReplayCosts:
         if positive_times_s("t_round_s", self.t_round_s).ndim != 1 or not self.t_round_s:
             raise ValueError(f"t_round_s: expected one time for each of 0 … γ_max drafts, got {self.t_round_s!r}")
         times_s("t_draft_catch_up_s", self.t_draft_catch_up_s)
-        times_s("t_look_s", self.t_look_s)
+        times_s("t_early_stop_check_s", self.t_early_stop_check_s)
         whole_numbers("batch_size", self.batch_size, minimum=1)
 
     @classmethod
-    def of(cls, costs: RoundCosts, *, batch_size: int, t_look_s: float = 0.0) -> Self:
+    def of(cls, costs: RoundCosts, *, batch_size: int, t_early_stop_check_s: float = 0.0) -> Self:
         """From costs of every gamma 1 … gamma_max at one point."""
         catch_up_s = costs.t_draft_catch_up_s
         return cls(
             t_decode_s=float(costs.t_decode_s),
             t_round_s=tuple(round_times_by_drafts_s(costs).tolist()),
             t_draft_catch_up_s=0.0 if catch_up_s is None else float(catch_up_s),
-            t_look_s=t_look_s,
+            t_early_stop_check_s=t_early_stop_check_s,
             batch_size=batch_size,
         )
 
@@ -297,7 +297,7 @@ class _Simulation:
         while bool((asked := (reached == depth) & (depth < widest)).any()):
             goes_on = choices.goes_on(depth, self._signals(depth, run, asked[:, None] & (offered > depth)))
             self._counts["early_stop_checks"] += asked
-            self._time_s += np.where(asked, self._costs.t_look_s, 0.0)
+            self._time_s += np.where(asked, self._costs.t_early_stop_check_s, 0.0)
             depth += 1
             reached[asked & goes_on] = depth
         stopped_at = np.where(reached < widest, reached, np.where(in_force.max(axis=1) == cap, cap, -1))

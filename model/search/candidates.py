@@ -29,7 +29,7 @@ from statistics import NormalDist
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.acceptance.lookups import widest_share
+from specgauge.model.acceptance.lookups import max_drafts_distribution
 from specgauge.model.arms import round_arms, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import RoundCosts
@@ -38,8 +38,8 @@ from specgauge.model.search.levels import ArmLevels
 from specgauge.model.speedup import catch_up_probability, round_times_s, speedups
 
 CONFIDENCE = 0.95
-"""That no γ is better than the one found by more than the indifference zone."""
-INDIFFERENCE = 0.01
+"""That no γ is better than the one found by more than the equivalence_margin zone."""
+EQUIVALENCE_MARGIN = 0.01
 """Speed-ups closer than this are as good as each other."""
 LEFT_OUT = "left out"
 """What the reason begins with where a γ could have won."""
@@ -62,7 +62,7 @@ class SearchSettings:
     max_blocks: int = 20
     """Blocks of an arm at most."""
     confidence: float = CONFIDENCE
-    indifference: float = INDIFFERENCE
+    equivalence_margin: float = EQUIVALENCE_MARGIN
 
     @property
     def deviations(self) -> float:
@@ -81,7 +81,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchQuestion:
+class SearchObjective:
     """What one sampling and acceptance rule asks of a cell: its acceptance, which no timing changes."""
 
     acceptance: Acceptance
@@ -93,12 +93,12 @@ class SearchQuestion:
     def estimate(self) -> Acceptance:
         """The acceptance without its replicates, (G,)."""
         own, count = self.acceptance, self.acceptance.gammas.size
-        shares = own.draft_shares
+        shares = own.draft_count_distribution
         return replace(
             own,
             tokens_per_round=own.tokens_per_round.reshape(-1, count)[0],
             full_acceptance=np.nan_to_num(own.full_acceptance.reshape(-1, count)[0]),
-            draft_shares=None if shares is None else shares.reshape(-1, count, shares.shape[-1])[0],
+            draft_count_distribution=None if shares is None else shares.reshape(-1, count, shares.shape[-1])[0],
         )
 
     @cached_property
@@ -111,8 +111,12 @@ class SearchQuestion:
 
     def drafts_verified(self, batch_size: int) -> FloatArray:
         """(G, D + 1) P(a round of the batch verifies k drafts)."""
-        gammas, shares = self.acceptance.gammas, self.estimate.draft_shares
-        return np.eye(gammas.max() + 1)[gammas] if shares is None else widest_share(np.nan_to_num(shares), batch_size)
+        gammas, shares = self.acceptance.gammas, self.estimate.draft_count_distribution
+        return (
+            np.eye(gammas.max() + 1)[gammas]
+            if shares is None
+            else max_drafts_distribution(np.nan_to_num(shares), batch_size)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +127,7 @@ class Verdict:
     """The leader; 0 is plain decoding."""
     speedup: float
     decided: bool
-    """Whether no candidate can be better by more than the indifference zone."""
+    """Whether no candidate can be better by more than the equivalence_margin zone."""
     bounds: Mapping[int, float]
     """The most that S of each γ can be; infinite where nothing bounds it, 0 where its tokens per round are unknown."""
     could_win: Mapping[int, bool]
@@ -155,7 +159,7 @@ class CandidateBounds:
     """Every candidate under one question."""
 
     settings: SearchSettings
-    question: SearchQuestion
+    question: SearchObjective
     levels: ArmLevels
     is_rising: bool
     """Whether T_verify was seen to fall nowhere."""
@@ -231,7 +235,7 @@ class CandidateBounds:
     @cached_property
     def could_win(self) -> BoolArray:
         """(J,) whether S may be the best or within the zone of it."""
-        return np.asarray(self.high >= np.log1p(-self.settings.indifference), dtype=np.bool_)
+        return np.asarray(self.high >= np.log1p(-self.settings.equivalence_margin), dtype=np.bool_)
 
     @cached_property
     def rival(self) -> int | None:
@@ -239,7 +243,7 @@ class CandidateBounds:
         ahead = np.where(self.measured, self.gaps + self.timing_margin, -np.inf)
         ahead[self.leader] = -np.inf
         strongest = int(np.argmax(ahead))
-        return strongest if ahead[strongest] > -np.log1p(-self.settings.indifference) else None
+        return strongest if ahead[strongest] > -np.log1p(-self.settings.equivalence_margin) else None
 
     @property
     def is_imprecise(self) -> bool:
@@ -266,7 +270,7 @@ class CandidateBounds:
 
 
 def bound_candidates(
-    settings: SearchSettings, question: SearchQuestion, levels: ArmLevels, *, is_rising: bool
+    settings: SearchSettings, question: SearchObjective, levels: ArmLevels, *, is_rising: bool
 ) -> CandidateBounds:
     """Bound S of every candidate; `levels` has decode, draft and, where it catches up, draft_catch_up."""
     gammas, estimate = np.asarray(settings.gammas), question.estimate

@@ -31,7 +31,7 @@ from specgauge.model.costs import RoundCosts, cost_table
 from specgauge.model.provenance import Provenance
 from specgauge.model.search.candidates import (
     CandidateBounds,
-    SearchQuestion,
+    SearchObjective,
     SearchSettings,
     Verdict,
     bound_candidates,
@@ -69,7 +69,7 @@ class Step:
 
 def next_step(
     settings: SearchSettings,
-    questions: Sequence[SearchQuestion],
+    questions: Sequence[SearchObjective],
     blocks: Summaries,
     *,
     expected: ArmLevels | None = None,
@@ -102,7 +102,7 @@ def next_step(
 
 
 def _all_bounds(
-    settings: SearchSettings, questions: Iterable[SearchQuestion], levels: ArmLevels
+    settings: SearchSettings, questions: Iterable[SearchObjective], levels: ArmLevels
 ) -> list[CandidateBounds]:
     """Of every question at the levels of a cell's arms."""
     places = [levels.index[verify_arm(gamma)] for gamma in verify_gammas(levels.arms)]
@@ -110,7 +110,7 @@ def _all_bounds(
     return [bound_candidates(settings, question, levels, is_rising=is_rising) for question in questions]
 
 
-def _check_arms(settings: SearchSettings, questions: Iterable[SearchQuestion], expected: ArmLevels) -> list[str]:
+def _check_arms(settings: SearchSettings, questions: Iterable[SearchObjective], expected: ArmLevels) -> list[str]:
     """T_verify of the γ that is expected to be best, and of its neighbours, under every question."""
     found: list[str] = []
     for bounds in _all_bounds(settings, questions, expected):
@@ -128,7 +128,7 @@ class _Search:
     """What has been timed, and the rules."""
 
     settings: SearchSettings
-    questions: tuple[SearchQuestion, ...]
+    questions: tuple[SearchObjective, ...]
     blocks: Summaries
 
     @cached_property

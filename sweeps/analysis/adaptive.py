@@ -115,7 +115,7 @@ class _DecodedPoint:
         requests, rounds = self.decoded.requests[self.key], self.decoded.rounds[self.key]
         arm, totals = adaptive_arm(name), block_totals(requests)
         key, fitted = self.key, self.decoded.fitted.get(self.key)
-        row = empty_row(key) | {"policy": name, "t_look_s": self.tuned.t_look_s}
+        row = empty_row(key) | {"policy": name, "t_early_stop_check_s": self.tuned.t_early_stop_check_s}
         row |= {"t_overhead_s": self.overhead_s, "overhead_from": None if fitted is None else fitted.fitted_from}
         gammas = gammas_of(requests)
         blocks = _SharedBlocks.of(requests, totals, [arm, PLAIN, *map(speculate_arm, gammas)])
@@ -160,7 +160,7 @@ class _DecodedPoint:
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
         costs = costs_along(self.source, self.key.batch_size, context, drafted)
         plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
-        policy_s = counted.time_s(costs, self.overhead_s) + counted.early_stop_checks * self.tuned.t_look_s
+        policy_s = counted.time_s(costs, self.overhead_s) + counted.early_stop_checks * self.tuned.t_early_stop_check_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 
@@ -177,7 +177,7 @@ class _DecodedPoint:
             Point(batch_size=self.key.batch_size, context=half_way),
             self.tuned.gamma_max,
             t_overhead_s=self.overhead_s,
-            t_look_s=self.tuned.t_look_s,
+            t_early_stop_check_s=self.tuned.t_early_stop_check_s,
         )
         texts = replayed_texts(self.run, self.setting, context=self.key.start_context, gamma_max=costs.gamma_max)
         known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])

@@ -290,7 +290,7 @@ class CountedArm:
 
     def figures(self) -> dict[str, Any]:
         """Columns of a row of validation.csv."""
-        counts = {"rounds": self.rounds, "gamma_switches": self.switches, "looks": self.early_stop_checks}
+        counts = {"rounds": self.rounds, "gamma_switches": self.switches, "early_stop_checks": self.early_stop_checks}
         if not self.rounds:
             return counts
         t_round_s, rest_s = (

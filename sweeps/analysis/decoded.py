@@ -21,8 +21,8 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.provenance import finite_or_none
 from specgauge.model.speedup import catch_up_probability, measured_speedup, speedup, with_overhead_s
 from specgauge.model.validate import round_check
+from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
-from specgauge.sweeps.analysis.rounds import RecordedRounds
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import Overhead, acceptance_error, measured_interval, overheads

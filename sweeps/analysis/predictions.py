@@ -24,8 +24,8 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.analysed import AnalysedRun
-from specgauge.sweeps.analysis.rounds import CellEstimate, SharedCosts, estimate_cell
+from specgauge.sweeps.analysis.analysed_run import AnalysedRun
+from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
@@ -159,15 +159,15 @@ def _row(
     status, reason = _trouble(setting, cell, gamma)
     row: dict[str, Any] = dict.fromkeys(columns(PredictionRow))
     row |= setting.columns(cell.cell) | {"gamma": gamma, "status": status, "reason": reason}
-    row |= {"is_best": False, "is_recommended": False, "cost_known": "", "acceptance_known": "", "label": ""}
+    row |= {"is_best": False, "is_recommended": False, "cost_provenance": "", "acceptance_provenance": "", "label": ""}
     row |= _medians(cell, gamma)
     acceptance = setting.acceptance_at(cell.cell.context)
     if acceptance is not None and interval is not None and setting.texts is not None:
         row |= _acceptance(acceptance, gamma, *interval)
         inside = setting.texts.covers(cell.cell.context)
-        row["acceptance_known"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
+        row["acceptance_provenance"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_known"] = Provenance.MEASURED.label
+        row["cost_provenance"] = Provenance.MEASURED.label
     if estimate is not None and gamma in estimate.costs.gammas:
         row |= _speedup(estimate, gamma)
     return row

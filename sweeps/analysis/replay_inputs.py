@@ -94,25 +94,29 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
     return Rollouts(**whole, **signals)
 
 
-def replay_costs(cell: CellTimings, t_overhead_s: float | None, t_look_s: float = 0.0) -> ReplayCosts | None:
+def replay_costs(
+    cell: CellTimings, t_overhead_s: float | None, t_early_stop_check_s: float = 0.0
+) -> ReplayCosts | None:
     """Seconds of rounds of 0 … γ_max drafts, γ_max the largest γ whose costs the cell has; None where it has none.
 
     Between measured γ, T_verify is taken as linear. ε is in every round of the loop, the plain one included; None
-    counts as 0. t_look_s: what an early-stop check costs, where it is known.
+    counts as 0. t_early_stop_check_s: what an early-stop check costs, where it is known.
     """
     measured = [gamma for gamma in cell.gammas if cell.trouble(gamma)[0] == "ok"]
     source = measured_costs([cell])
     if not measured or source is None:
         return None
     point = Point(batch_size=cell.cell.batch_size, context=cell.cell.context)
-    return replay_costs_at(source, point, max(measured), t_overhead_s=t_overhead_s, t_look_s=t_look_s)
+    return replay_costs_at(
+        source, point, max(measured), t_overhead_s=t_overhead_s, t_early_stop_check_s=t_early_stop_check_s
+    )
 
 
 def replay_costs_at(
-    source: CostSource, point: Point, gamma_max: int, *, t_overhead_s: float | None, t_look_s: float
+    source: CostSource, point: Point, gamma_max: int, *, t_overhead_s: float | None, t_early_stop_check_s: float
 ) -> ReplayCosts:
     """The same from any source, between its contexts too."""
     costs = source.costs(point.batch_size, point.context, np.arange(1, gamma_max + 1))
     if t_overhead_s is not None:
         costs = replace(costs, t_overhead_s=np.full(gamma_max, t_overhead_s))
-    return ReplayCosts.of(costs, batch_size=point.batch_size, t_look_s=t_look_s)
+    return ReplayCosts.of(costs, batch_size=point.batch_size, t_early_stop_check_s=t_early_stop_check_s)

@@ -18,7 +18,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
-from specgauge.sweeps.analysis.rounds import RecordedRounds, recorded_acceptance
+from specgauge.sweeps.analysis.cell_estimate import RecordedRounds, recorded_acceptance
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
 from specgauge.sweeps.store.rundir import Run

@@ -159,7 +159,7 @@ class ValidationSummary:
     """S predicted against measured; None without a lossless row to compare."""
     cost: Errors | None
     """S from the counted rounds and tokens against measured."""
-    acceptance_known: int
+    acceptance_provenance: int
     """Rows whose acceptance error has an interval, and those whose interval holds 0."""
     acceptance_agrees: int
     rounds_known: int
@@ -216,7 +216,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> ValidationSummary | None:
         forced=sum(not row["lossless"] for row in rows),
         speedup=_errors(row["error"] for row in rows),
         cost=_errors(row["cost_error"] for row in rows),
-        acceptance_known=len(intervals),
+        acceptance_provenance=len(intervals),
         acceptance_agrees=sum(holds_zero(low, high) for low, high in intervals),
         rounds_known=len(agreements),
         rounds_agree=sum(agreements),

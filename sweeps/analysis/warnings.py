@@ -265,7 +265,7 @@ def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[Run
     if risky:
         worst, loss = max(risky, key=lambda one: one[1])
         yield RunWarning(
-            code="gamma_in_doubt",
+            code="gamma_uncertain",
             message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
             f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
             f"{worst['sampling']}, batch size {worst['batch_size']}, context {worst['context']}: γ = {worst['gamma']}, "

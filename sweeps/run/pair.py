@@ -29,7 +29,7 @@ from specgauge.sweeps.run.session import (
     Session,
     timing_left_s,
 )
-from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_questions
+from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
 from specgauge.sweeps.store.rundir import Run
 
@@ -167,7 +167,7 @@ class PairRun:
                 return
             from specgauge.bench.timing.adaptive import measure_adaptively
 
-            questions = search_questions(Run.open(self.session.run.path), self.pair.name, self.session.fitting)
+            questions = search_objectives(Run.open(self.session.run.path), self.pair.name, self.session.fitting)
             unasked = [cell for cell in cells if cell.cell_id not in questions]
             if unasked:
                 self.progress.say(

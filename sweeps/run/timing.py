@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.search.candidates import SearchQuestion
+from specgauge.model.search.candidates import SearchObjective
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run.session import Session
@@ -105,7 +105,7 @@ def _block(line: JournalLine) -> BlockRecord:
     )
 
 
-def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, list[SearchQuestion]]:
+def search_objectives(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, list[SearchObjective]]:
     """The questions of every cell of a pair for which acceptance is recorded, by the cell's id.
 
     One for every setting that the cell serves. A greedy draft of a drawing setting is searched for at the draft times
@@ -116,7 +116,7 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
         ValueError: an acceptance file is damaged.
     """
     found = list(run_settings(run, {}, pairs=[pair]))
-    questions: dict[str, list[SearchQuestion]] = {}
+    questions: dict[str, list[SearchObjective]] = {}
     for cell in cells:
         own = [(setting, setting.acceptance_at(cell.context)) for setting in found if setting.chain == cell.chain]
         known = [(setting, accepted) for setting, accepted in own if accepted is not None and accepted.is_known.any()]
@@ -125,7 +125,7 @@ def search_questions(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, li
     return questions
 
 
-def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchQuestion:
+def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchObjective:
     key = setting.key
     label = f"sampling {setting.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
-    return SearchQuestion(acceptance=acceptance.first(1 + REPLICATES), label=label if several else "")
+    return SearchObjective(acceptance=acceptance.first(1 + REPLICATES), label=label if several else "")

@@ -206,20 +206,20 @@ class PolicyTuner:
         tuned = read_tuned(self.run.path).get(key)
         if tuned is None:
             costs = host_costs(self.gamma_max(key))
-            tuned = self.tune(key, t_overhead_s=costs.t_overhead_s, t_look_s=costs.t_look_s)
+            tuned = self.tune(key, t_overhead_s=costs.t_overhead_s, t_early_stop_check_s=costs.t_early_stop_check_s)
             keep_tuned(self.run.path, tuned)
         return tuned
 
-    def tune(self, key: DecodedKey, *, t_overhead_s: float, t_look_s: float) -> TunedCell:
+    def tune(self, key: DecodedKey, *, t_overhead_s: float, t_early_stop_check_s: float) -> TunedCell:
         """The policies of both halves of the prompts.
 
-        t_overhead_s: ε of a round; t_look_s: what an early-stop check of a draft's signals costs.
+        t_overhead_s: ε of a round; t_early_stop_check_s: what an early-stop check of a draft's signals costs.
 
         Raises:
             ValueError: the acceptance or the rollouts of the run are damaged.
         """
         gamma_max, needy = self.gamma_max(key), [name for name in self.names if name not in UNTUNED]
-        found = self._tunings(key, t_overhead_s, t_look_s) if needy else ""
+        found = self._tunings(key, t_overhead_s, t_early_stop_check_s) if needy else ""
 
         def half(of: int) -> TunedHalf:
             tuning = None if isinstance(found, str) else found[of]
@@ -236,13 +236,13 @@ class PolicyTuner:
             prompts=self.prompts,
             gamma_max=gamma_max,
             t_overhead_s=t_overhead_s,
-            t_look_s=t_look_s,
+            t_early_stop_check_s=t_early_stop_check_s,
             halves=(half(0), half(1)),
             left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
         )
 
     def _tunings(
-        self, key: DecodedKey, t_overhead_s: float, t_look_s: float
+        self, key: DecodedKey, t_overhead_s: float, t_early_stop_check_s: float
     ) -> tuple[ReplayBatches, ReplayBatches] | str:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.points:
@@ -250,7 +250,7 @@ class PolicyTuner:
         setting, cell = self.points[key]
         if setting.texts is None:
             return setting.reason
-        costs = replay_costs(cell, t_overhead_s, t_look_s)
+        costs = replay_costs(cell, t_overhead_s, t_early_stop_check_s)
         if costs is None:
             return NO_COSTS
         texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)

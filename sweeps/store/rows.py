@@ -14,7 +14,6 @@ import csv
 import difflib
 import io
 import json
-import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

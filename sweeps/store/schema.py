@@ -314,7 +314,7 @@ class TunedCell:
     """The most drafts that any of them may ask for."""
     t_overhead_s: Number
     """ε that they were tuned with: of the decoder's phases, before anything was decoded under them."""
-    t_look_s: Number
+    t_early_stop_check_s: Number
     """What reading a draft's signals costs."""
     halves: tuple[TunedHalf, TunedHalf]
     """For even prompts, for odd ones."""
@@ -370,8 +370,8 @@ class PredictionRow(CellRow):
     is_best: Flag
     is_recommended: Flag
     full_acceptance: Number | None
-    cost_known: Text
-    acceptance_known: Text
+    cost_provenance: Text
+    acceptance_provenance: Text
     label: Text
     status: Text = ""
     """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
@@ -424,8 +424,8 @@ class ValidationRow(CellRow):
     """This and what follows is of adaptive policies alone."""
     mean_gamma: Number | None
     gamma_switches: Whole | None
-    looks: Whole | None
-    t_look_s: Number | None
+    early_stop_checks: Whole | None
+    t_early_stop_check_s: Number | None
     best_fixed_gamma: Count | None
     over_best_fixed: Number | None
     over_best_fixed_low: Number | None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgauge.model.search.candidates import INDIFFERENCE, SearchSettings
+from specgauge.model.search.candidates import EQUIVALENCE_MARGIN, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
 from specgauge.model.search.search import next_step
 from specgauge.sweeps.text_table import text_table
@@ -72,7 +72,7 @@ def figures(runs: Sequence[SearchRun]) -> dict[str, float]:
     costs = np.array([run.device_s / run.exhaustive_s for run in runs])
     return {
         "runs": len(runs),
-        "within 1 % of the best": float(np.mean([run.loss <= INDIFFERENCE for run in runs])),
+        "within 1 % of the best": float(np.mean([run.loss <= EQUIVALENCE_MARGIN for run in runs])),
         "largest loss": max(run.loss for run in runs),
         "decided": float(np.mean([run.decided for run in runs])),
         "cost, mean": float(costs.mean()),

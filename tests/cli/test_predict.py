@@ -22,7 +22,12 @@ def test_one_alpha_by_gamma(document: Document) -> None:
     found = document("predict", "--alpha", ".8", *TIMES)
     assert [row["gamma"] for row in found["rows"]] == [1, 2, 3, 4, 5, 6, 7, 8]
     row = found["rows"][0]
-    assert (row["alpha"], row["t_decode_s"], row["t_verify_s"], row["t_verify_known"]) == (0.8, 1, 1, "assumed flat")
+    assert (row["alpha"], row["t_decode_s"], row["t_verify_s"], row["t_verify_provenance"]) == (
+        0.8,
+        1,
+        1,
+        "assumed flat",
+    )
     assert row["tokens_per_round"] == pytest.approx(1.8, rel=1e-15)
     assert row["speedup"] == pytest.approx(1.8 / 1.1, rel=1e-15)
     assert row["break_even_alpha"] == pytest.approx(0.1, rel=1e-12)
@@ -40,7 +45,7 @@ def test_units_are_read(document: Document) -> None:
     )
     (row,) = found["rows"]
     assert row["speedup"] == pytest.approx((1 - 0.8**6) / 0.2 * 19.05 / (5 * 1.614 + 41.08), rel=1e-12)
-    assert (found["best_gamma"], row["recommended_gamma"], row["t_verify_known"]) == (None, None, "given")
+    assert (found["best_gamma"], row["recommended_gamma"], row["t_verify_provenance"]) == (None, None, "given")
 
 
 def test_lists_by_gamma_overhead_catch_up_and_batch(document: Document) -> None:
@@ -51,7 +56,7 @@ def test_lists_by_gamma_overhead_catch_up_and_batch(document: Document) -> None:
     first, second = found["rows"]
     assert first["t_round_s"] == 0.25 + 1 + (1 - 0.25**2) * 0.5 + 0.125
     assert second["t_round_s"] == 0.75 + 1.5 + 0.75 * 0.5 + 0.125
-    assert (second["batch_size"], first["t_verify_known"], found["label"]) == (2, "given", None)
+    assert (second["batch_size"], first["t_verify_provenance"], found["label"]) == (2, "given", None)
     assert second["throughput_tokens_per_s"] == pytest.approx(2 * 2.25 / second["t_round_s"], rel=1e-15)
     assert second["time_per_token_s"] == pytest.approx(second["t_round_s"] / 2.25, rel=1e-15)
 
@@ -102,7 +107,7 @@ def test_counts_and_one_alpha_that_misleads(document: Document) -> None:
     totals = document("predict", "--counts", "208/260/52", "--gamma", "5", *TIMES)
     assert totals["rows"][0]["tokens_per_round"] == pytest.approx(5.0)
     counts = document("predict", "--counts", "9:6,5", "--gamma", "1:3", *TIMES)
-    assert [row["acceptance_known"] for row in counts["rows"]] == ["interpolated", "measured", "extrapolated"]
+    assert [row["acceptance_provenance"] for row in counts["rows"]] == ["interpolated", "measured", "extrapolated"]
     assert document("predict", "--rates", ".5,.5", *TIMES)["one_alpha"]["misleads"] is True
 
 

@@ -31,7 +31,7 @@ POLICIES: dict[str, RoundPolicy] = {
     "adaedl": AdaEdlPolicy(cap=CAP),
     "ucb": UcbPolicy(t_round_s=ROUNDS_S),
     "exp3": Exp3Policy(t_round_s=ROUNDS_S),
-    "renewal": RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5),
+    "renewal": RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, seconds_saved_per_token=0.5),
 }
 
 

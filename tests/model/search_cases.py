@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import Arm, verify_gammas
 from specgauge.model.checks import FloatArray
-from specgauge.model.search.candidates import SearchQuestion, SearchSettings
+from specgauge.model.search.candidates import SearchObjective, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
 from specgauge.model.search.search import Step, next_step
 from specgauge.model.speedup import survival_iid
@@ -23,8 +23,12 @@ STEPS = (-2, -1, 0, 1, 2)
 
 
 def asked(
-    tokens_per_round: ArrayLike, full_acceptance: ArrayLike, *, draft_shares: FloatArray | None = None, label: str = ""
-) -> SearchQuestion:
+    tokens_per_round: ArrayLike,
+    full_acceptance: ArrayLike,
+    *,
+    draft_count_distribution: FloatArray | None = None,
+    label: str = "",
+) -> SearchObjective:
     """A question from Ω (1 + R, G) and A_γ (G,), G every γ from 1."""
     full = np.asarray(full_acceptance, dtype=np.float64)
     acceptance = Acceptance(
@@ -32,12 +36,12 @@ def asked(
         tokens_per_round=np.asarray(tokens_per_round, dtype=np.float64),
         full_acceptance=full,
         provenance=np.zeros(full.size, dtype=np.int64),
-        draft_shares=draft_shares,
+        draft_count_distribution=draft_count_distribution,
     )
-    return SearchQuestion(acceptance=acceptance, label=label)
+    return SearchObjective(acceptance=acceptance, label=label)
 
 
-def question(alpha: float, gamma_max: int, label: str = "") -> SearchQuestion:
+def question(alpha: float, gamma_max: int, label: str = "") -> SearchObjective:
     """Every draft passes with probability alpha."""
     survival = survival_iid(alpha, gamma_max)
     return asked(1 + np.cumsum(survival)[None], survival, label=label)
@@ -82,7 +86,7 @@ class Cell:
             self.blocks.setdefault(arm, {})[number] = summarise_block(self.samples_s(arm, number))
 
     def search(
-        self, questions: Sequence[SearchQuestion], settings: SearchSettings | None = None, **options: Any
+        self, questions: Sequence[SearchObjective], settings: SearchSettings | None = None, **options: Any
     ) -> Step:
         """Search to the end."""
         wanted = settings or self.settings()

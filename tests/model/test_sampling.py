@@ -11,7 +11,7 @@ from specgauge.model.sampling import (
     SamplingSettings,
     active_processors,
     chain_name,
-    disguised_greedy,
+    effectively_greedy,
     processed_logits,
     processed_probs,
 )
@@ -208,6 +208,6 @@ def test_the_chain_is_a_distribution_that_keeps_the_maximum_and_odds(
     ],
 )
 def test_disguised_greedy(settings: dict[str, Any], probs: list[float], reason: str | None) -> None:
-    found = disguised_greedy(SamplingSettings(**settings), probs)
+    found = effectively_greedy(SamplingSettings(**settings), probs)
     assert (found is None) == (reason is None)
     assert re.search(reason or "", found or "")

@@ -155,7 +155,7 @@ def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
             row |= {"status": status, "reason": reason}
             if status != "ok":
                 row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False}
-                row |= {"cost_known": "", "label": ""}
+                row |= {"cost_provenance": "", "label": ""}
         rows.extend(curve)
     return rows
 
@@ -189,8 +189,8 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
                 "speedup": gain,
                 "speedup_low": gain * (1 - shape.uncertainty),
                 "speedup_high": gain * (1 + shape.uncertainty),
-                "cost_known": "measured",
-                "acceptance_known": "measured" if context >= 32 else "extrapolated",
+                "cost_provenance": "measured",
+                "acceptance_provenance": "measured" if context >= 32 else "extrapolated",
                 "label": OPTIMISTIC if shape.overhead_s is None else "",
             }
         )

@@ -101,7 +101,7 @@ def test_names_are_text_never_markup(tmp_path: Path) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     config["pairs"][0]["target"]["model"] = HOSTILE
     (run / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    texts = dict.fromkeys(("pair", "sampling", "draft_sampling", "cost_known", "label", "status"), HOSTILE)
+    texts = dict.fromkeys(("pair", "sampling", "draft_sampling", "cost_provenance", "label", "status"), HOSTILE)
     _spoil(run, **texts)
     decode(
         run,

@@ -56,7 +56,7 @@ class FakeEndToEnd:
 
     def host_costs(self, prompts: Sequence[Sequence[int]], *, gamma: int) -> Any:
         self.bench.host_costs_at.append(gamma)
-        return SimpleNamespace(t_overhead_s=self.bench.overhead_s, t_look_s=self.bench.look_s)
+        return SimpleNamespace(t_overhead_s=self.bench.overhead_s, t_early_stop_check_s=self.bench.look_s)
 
     def run(
         self,

@@ -44,8 +44,9 @@ def policy_row(**changes: Any) -> dict[str, Any]:
         "acceptance_error_high": None, "speedup_predicted": 1.56, "speedup_from_counts": 1.58,
         "speedup_measured": 1.6, "speedup_measured_low": 1.5, "speedup_measured_high": 1.7,
         "cost_error": -0.0125, "error": -0.025, "rounds_counted": 40, "rounds_expected": None,
-        "rounds_standard_errors": None, "rounds_agree": None, "mean_gamma": 2.25, "gamma_switches": 12, "looks": 70,
-        "t_look_s": 0.0001, "best_fixed_gamma": 2, "over_best_fixed": 1.04, "over_best_fixed_low": 1.01,
+        "rounds_standard_errors": None, "rounds_agree": None, "mean_gamma": 2.25, "gamma_switches": 12,
+        "early_stop_checks": 70,
+        "t_early_stop_check_s": 0.0001, "best_fixed_gamma": 2, "over_best_fixed": 1.04, "over_best_fixed_low": 1.01,
         "over_best_fixed_high": 1.07, "off_path": "measured", "error_low": -0.04, "error_high": 0.01,
     }  # fmt: skip
     return validation_row(**(plain | changes))

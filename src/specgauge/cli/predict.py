@@ -183,9 +183,9 @@ def _inputs(
         "t_draft_total_s": float(costs.t_draft_total_s[i]),
         "t_draft_catch_up_s": float(costs.t_draft_catch_up_s),
         "t_verify_s": float(costs.t_verify_s[i]),
-        "t_verify_known": ASSUMED_FLAT if given.verify_is_flat else GIVEN,
+        "t_verify_provenance": ASSUMED_FLAT if given.verify_is_flat else GIVEN,
         "t_overhead_s": None if costs.t_overhead_s is None else float(costs.t_overhead_s[i]),
-        "acceptance_known": Provenance(int(accepted.provenance[i])).label,
+        "acceptance_provenance": Provenance(int(accepted.provenance[i])).label,
         "tokens_per_round": omega,
         "accepted_draft_tokens": omega - 1,
         "full_acceptance": float(accepted.full_acceptance[i]),
@@ -361,7 +361,7 @@ def rows_text(document: Mapping[str, Any]) -> str:
     ]
     lines = [text_table(headings, cells), ""]
     lines += [_acceptance(document), *_choice(document), *_at_recommended(document)]
-    if any(row["t_verify_known"] == ASSUMED_FLAT for row in rows):
+    if any(row["t_verify_provenance"] == ASSUMED_FLAT for row in rows):
         lines.append("T_verify was given once and is assumed flat over gamma; give a list with one time for each.")
     lines += _implausible(rows)
     if document["label"]:
@@ -431,8 +431,8 @@ def _marks(row: Mapping[str, Any], source: str) -> str:
     marks = [word for word in ("best", "recommended") if row[f"{word}_gamma"] == row["gamma"]]
     if not row["within_limits"]:
         marks.append("over --max-itl")
-    if source != "alpha" and row["acceptance_known"] in ("assumed", "extrapolated"):
-        marks.append(f"acceptance {row['acceptance_known']}")
+    if source != "alpha" and row["acceptance_provenance"] in ("assumed", "extrapolated"):
+        marks.append(f"acceptance {row['acceptance_provenance']}")
     return ", ".join(marks)
 
 
@@ -444,7 +444,7 @@ def _acceptance(document: Mapping[str, Any]) -> str:
     fit = document["one_alpha"]
     if fit is not None:
         interval = "" if fit["low"] is None else f" ({fit['low']:.3f} to {fit['high']:.3f})"
-        text += f"; maximum-likelihood alpha {fit['alpha_judged']:.3f}{interval}: {fit['verdict']}"
+        text += f"; maximum-likelihood alpha {fit['alpha_accepted']:.3f}{interval}: {fit['verdict']}"
     return text
 
 

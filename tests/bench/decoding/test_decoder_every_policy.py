@@ -90,7 +90,9 @@ def recorded() -> ReplayTexts:
 
 
 def renewal_rule() -> RenewalStoppingPolicy:
-    return RenewalStoppingPolicy(forecast=fit_forecast(recorded()), t_round_s=COSTS.t_round_s, token_worth_s=0.8)
+    return RenewalStoppingPolicy(
+        forecast=fit_forecast(recorded()), t_round_s=COSTS.t_round_s, seconds_saved_per_token=0.8
+    )
 
 
 POLICIES: dict[str, Callable[[], RoundPolicy]] = {

@@ -324,7 +324,7 @@ def test_a_machine_that_drifts_makes_no_check_dearer(pair: LoadedPair, monkeypat
     monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", slowly_read)
     monkeypatch.setattr(ModelDrafter, "propose", ever_slower)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
-    assert bench.host_costs(PROMPTS, gamma=3).t_look_s == pytest.approx(3.0, rel=1e-12)
+    assert bench.host_costs(PROMPTS, gamma=3).t_early_stop_check_s == pytest.approx(3.0, rel=1e-12)
 
 
 def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,8 +347,8 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", slowly_read)
     monkeypatch.setattr(Verifier, "accept", slowly_accept)
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=clock)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=3.0)
-    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_early_stop_check_s=3.0)
+    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_early_stop_check_s=0.0)
     lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
     bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
     ask = RenewalCall.goes_on
@@ -358,8 +358,8 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
         return ask(*arguments)
 
     monkeypatch.setattr(RenewalCall, "goes_on", slowly_ask)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_look_s=1.0)
-    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_look_s=0.0)
+    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_early_stop_check_s=1.0)
+    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_early_stop_check_s=0.0)
 
 
 def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:

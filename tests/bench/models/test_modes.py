@@ -26,7 +26,7 @@ from specgauge.bench.models.static_graphs import (
     compiled_so_far,
     no_compilation,
 )
-from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.bench.timing.clock import HostClock
 from specgauge.configs.fields import Mode
@@ -254,7 +254,7 @@ def test_cost_follows_the_context(tiny_model: Make) -> None:
 @pytest.mark.usefixtures("uncompiled")
 def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None:
     pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
-    bench = Workbench(
+    bench = ArmRunner(
         pair_in_mode(pair, "compile"), [[1, 2, 3], [4, 5]], batch_size=2, max_context=130, gamma_max=2, seed=0
     )
     for context in (40, 130):

@@ -11,7 +11,7 @@ import torch
 from specgauge.bench.timing.adaptive import batch_order
 from specgauge.bench.timing.blocks import BlockRecord, TimingCell
 from specgauge.model.arms import Arm, verify_gammas
-from specgauge.model.search.candidates import SearchQuestion
+from specgauge.model.search.candidates import SearchObjective
 from specgauge.model.search.search import SEARCH_NOTE
 from tests.bench.timing.conftest import Run, cell
 from tests.model.search_cases import question
@@ -31,7 +31,7 @@ def search(timed: Run) -> Run:
     def run(
         cells: Sequence[TimingCell],
         target_s: Callable[[int, int, int], float] = lambda batch_size, context, tokens: CLIFF_S[tokens - 1],
-        asked: SearchQuestion = QUESTION,
+        asked: SearchObjective = QUESTION,
         fail: Callable[[str, int, int], None] = lambda arm, batch_size, context: None,
         **precision: Any,
     ) -> list[BlockRecord]:

@@ -16,7 +16,7 @@ from specgauge.bench.device import is_out_of_memory
 from specgauge.bench.models import static_graphs
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import cell_timer
-from specgauge.bench.timing.arms import Workbench
+from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockRecord, StoppingRule, TimingCell
 from specgauge.bench.timing.cell_timer import check_contexts, measure_cells
 from specgauge.configs.schema import PrecisionConfig
@@ -258,16 +258,16 @@ def test_a_batch_size_that_cannot_start_never_loses_the_others(
     tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefilling the caches fails at batch size 2, and runs out of memory at batch size 3 beyond 20 tokens."""
-    real = Workbench.__init__
+    real = ArmRunner.__init__
 
-    def start(self: Workbench, *args: Any, batch_size: int, max_context: int, **kwargs: Any) -> None:
+    def start(self: ArmRunner, *args: Any, batch_size: int, max_context: int, **kwargs: Any) -> None:
         if batch_size == 2:
             raise RuntimeError("no kernel")
         if batch_size == 3 and max_context > 20:
             raise torch.OutOfMemoryError("no room")
         real(self, *args, batch_size=batch_size, max_context=max_context, **kwargs)
 
-    monkeypatch.setattr(Workbench, "__init__", start)
+    monkeypatch.setattr(ArmRunner, "__init__", start)
     cells = [cell(b, s) for b in (1, 2, 3) for s in (20, 40)]
     measured(tiny_model, cells, memory_journal, [1])
     found = {c.cell_id: memory_journal.blocks(c.cell_id, "decode")[0].status for c in cells}
@@ -280,10 +280,10 @@ def test_whose_memory_is_taken_is_told_before(
     """Should the process die while caches are filled, it is the largest context's doing; a cell given up takes none."""
     told: list[tuple[str, str, int]] = []
 
-    def full(self: Workbench, *args: Any, **kwargs: Any) -> None:
+    def full(self: ArmRunner, *args: Any, **kwargs: Any) -> None:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(Workbench, "__init__", full)
+    monkeypatch.setattr(ArmRunner, "__init__", full)
     monkeypatch.setattr(memory_journal, "begin", lambda *place: told.append(place))
     memory_journal.record(BlockRecord(cell_id="1-60", arm="decode", block=0, status="killed"))
     memory_journal.record(BlockRecord(cell_id="1-40", arm="decode", block=0, status="ok", samples_s=[[1.0]]))
@@ -375,11 +375,11 @@ def test_lookups_are_known_well_enough_when_the_round_is(memory_journal: Any) ->
     record("verify:1", *[1.5] * 5)
     record("draft", 1e-6, 1e-6, 2e-6, 3e-6, 3e-6)
 
-    def stopping(*, looks_up: bool) -> StoppingRule:
+    def stopping(*, drafts_by_lookup: bool) -> StoppingRule:
         precision = PrecisionConfig(min_blocks=2, relative_ci=0.01)
-        arms = arm_names([1], catches_up=not looks_up)
-        return StoppingRule(arms=arms, precision=precision, journal=memory_journal, looks_up=looks_up)
+        arms = arm_names([1], catches_up=not drafts_by_lookup)
+        return StoppingRule(arms=arms, precision=precision, journal=memory_journal, drafts_by_lookup=drafts_by_lookup)
 
-    assert stopping(looks_up=True).converged(cell(1, 8))
+    assert stopping(drafts_by_lookup=True).converged(cell(1, 8))
     record("draft_catch_up", *[1e-6] * 5)
-    assert not stopping(looks_up=False).converged(cell(1, 8))
+    assert not stopping(drafts_by_lookup=False).converged(cell(1, 8))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from specgauge.bench.cache.cache import forward
 from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.bench.timing import arms
-from specgauge.bench.timing.arms import TimedLookups, Workbench, committed_by_a_round
+from specgauge.bench.timing import arm_runner as arms
+from specgauge.bench.timing.arm_runner import ArmRunner, TimedLookups, committed_by_a_round
 from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.configs.pairs import NgramConfig
 from specgauge.configs.schema import PrecisionConfig
@@ -79,9 +79,9 @@ def test_the_shortest_context_has_a_round_too() -> None:
 
 
 @pytest.fixture
-def bench(tiny_model: Make) -> Workbench:
+def bench(tiny_model: Make) -> ArmRunner:
     with torch.inference_mode():
-        return Workbench(
+        return ArmRunner(
             lookup_pair(tiny_model(name="target")), PROMPTS, batch_size=3, max_context=20, gamma_max=GAMMA_MAX, seed=5
         )
 
@@ -89,7 +89,7 @@ def bench(tiny_model: Make) -> Workbench:
 class Log(LoggingClock):
     """What happens in order: target forwards, lookups, marks and synchronisations."""
 
-    def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, bench: ArmRunner, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         look, start = NgramDrafter.propose, NgramDrafter.start
 
@@ -111,7 +111,7 @@ class Log(LoggingClock):
         monkeypatch.setattr(NgramDrafter, "start", logged_start)
 
 
-def test_each_lookup_is_timed_alone_after_a_target_step(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_lookup_is_timed_alone_after_a_target_step(bench: ArmRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.sample("draft", 7, GREEDY, Log(bench, monkeypatch))  # the index is there from here on
     log = Log(bench, monkeypatch)
     marks = bench.sample("draft", 7, GREEDY, log)
@@ -121,7 +121,7 @@ def test_each_lookup_is_timed_alone_after_a_target_step(bench: Workbench, monkey
 
 
 def test_verification_follows_a_lookup_and_the_index_is_the_prefill(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    bench: ArmRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.sample("draft", 7, GREEDY, Log(bench, monkeypatch))
     for arm, before, inside in (

@@ -13,8 +13,8 @@ from specgauge.model.acceptance.lookups import (
     draft_share_replicates,
     lookup_overlap,
     lookup_survival,
+    max_drafts_distribution,
     mean_verify_s,
-    widest_share,
 )
 from specgauge.model.acceptance.recorded import (
     PaddedTexts,
@@ -24,7 +24,7 @@ from specgauge.model.acceptance.recorded import (
     recorded_overlaps,
     recorded_rounds,
 )
-from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from specgauge.model.acceptance.renewal_lookups import renewal_by_start
 from specgauge.model.costs import RoundCosts
 from specgauge.model.provenance import Provenance
 
@@ -109,7 +109,7 @@ def test_the_widest_of_independent_rows_is_that_of_all_combinations(weights: lis
     expected = np.zeros(len(weights))
     for drafts in itertools.product(range(len(weights)), repeat=rows):
         expected[max(drafts)] += np.prod(single[list(drafts)])
-    assert widest_share(single, rows) == pytest.approx(expected, abs=1e-12)
+    assert max_drafts_distribution(single, rows) == pytest.approx(expected, abs=1e-12)
 
 
 def test_verification_is_averaged_over_the_drafts_that_rounds_have() -> None:

@@ -123,12 +123,12 @@ def fitted(accepted: list[int], rounds: int) -> OneAlpha:
 
 
 def test_the_alphas_of_counts_are_accepted_over_tested_and_that_of_the_measured_tokens_per_round() -> None:
-    assert fitted([3, 2, 1], 4).alpha_judged == 6 / 9
+    assert fitted([3, 2, 1], 4).alpha_accepted == 6 / 9
     fit = fitted([60, 45, 9], 100)
     assert float(tokens_per_round_iid(fit.alpha_omega, 3)) == pytest.approx(1 + 0.6 + 0.45 + 0.09, rel=1e-12)
     for accepted, alpha in (([0, 0], 0.0), ([5, 5], 1.0)):
         certain = fitted(accepted, 5)
-        assert (certain.alpha_judged, certain.misleads) == (alpha, False)
+        assert (certain.alpha_accepted, certain.misleads) == (alpha, False)
 
 
 def test_wilson_interval_by_hand() -> None:
@@ -161,7 +161,7 @@ def test_likelihood_ratio_of_two_positions_by_hand() -> None:
 @given(st.floats(0.01, 0.99), st.integers(1, 10))
 def test_iid_rates_are_their_own_alpha(alpha: float, gamma: int) -> None:
     fit = one_alpha_from_survival(survival_iid(alpha, gamma))
-    assert fit.alpha_judged == pytest.approx(alpha, rel=1e-12)
+    assert fit.alpha_accepted == pytest.approx(alpha, rel=1e-12)
     assert fit.alpha_omega == pytest.approx(alpha, rel=1e-9)
     assert fit.low is None
     assert not fit.misleads

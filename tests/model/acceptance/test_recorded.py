@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.acceptance.recorded import (
     acceptance_and_overlap,
-    alpha_judged,
+    alpha_accepted,
     alpha_overlap,
     chain_check,
     pad_texts,
@@ -98,8 +98,8 @@ def test_columns_that_do_not_fit_are_named(
 
 def test_the_estimates_of_one_alpha() -> None:
     # 208 of 260 drafts accepted; only 242 were tested, the rest stood behind a rejection.
-    assert alpha_judged([150, 58], [170, 72]) == 208 / 242
-    assert alpha_judged([0.0], [0.0]) is None
+    assert alpha_accepted([150, 58], [170, 72]) == 208 / 242
+    assert alpha_accepted([0.0], [0.0]) is None
     assert alpha_overlap(np.array([0.5, 0.7, 0.9])) == pytest.approx(0.7)
     assert alpha_overlap(np.array([])) is None
 
@@ -108,7 +108,7 @@ def test_the_three_estimates_agree_when_acceptance_is_constant_and_differ_when_i
     def estimates(a: np.ndarray) -> list[float]:
         result = renewal(a, a, [a.size], [False], [4], 4)
         omega = alpha_from_tokens_per_round(result.tokens_per_round(), 4)[0]
-        found = (alpha_overlap(a), alpha_judged(result.accepted, result.tested), omega)
+        found = (alpha_overlap(a), alpha_accepted(result.accepted, result.tested), omega)
         return [float(value or 0) for value in found]
 
     assert estimates(np.full((1, 50), 0.7)) == pytest.approx([0.7] * 3, abs=1e-12)

@@ -15,7 +15,7 @@ from specgauge.model.policies.policy import OneCall
 from specgauge.model.policies.stopping import AdaEdlChoices, AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S, seen
 
-POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)
+POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, seconds_saved_per_token=0.5)
 """A draft costs .1, a token is worth .5; the next draft is accepted with .5, any other with .8."""
 
 
@@ -31,7 +31,7 @@ def test_one_more_draft_by_hand_survival_starting_anew_with_every_round() -> Non
 
 
 @pytest.mark.parametrize(
-    ("t_round_s", "t_look_s", "top", "goes_on"),
+    ("t_round_s", "t_early_stop_check_s", "top", "goes_on"),
     [
         # S p_1 = .2: worth .1 against .2, two .18 against .21, three .244 against .22; or .244 against .6
         ((1.0, 1.1, 1.3, 1.31, 1.32), 0.0, 0.4, True),
@@ -42,9 +42,9 @@ def test_one_more_draft_by_hand_survival_starting_anew_with_every_round() -> Non
     ],
 )
 def test_cheap_drafts_behind_a_dear_one_and_checks_are_part_of_the_price(
-    t_round_s: tuple[float, ...], t_look_s: float, top: float, goes_on: bool
+    t_round_s: tuple[float, ...], t_early_stop_check_s: float, top: float, goes_on: bool
 ) -> None:
-    choice = replace(POLICY, t_round_s=t_round_s, t_look_s=t_look_s).begin()
+    choice = replace(POLICY, t_round_s=t_round_s, t_early_stop_check_s=t_early_stop_check_s).begin()
     assert choice.goes_on(1, [top], [1.0]) == goes_on
 
 
@@ -97,9 +97,9 @@ def cases(draw: st.DrawFn) -> tuple[RenewalStoppingPolicy, list[list[tuple[list[
             prior_weight=draw(st.floats(0.1, 9.0)),
         ),
         t_round_s=tuple(1.0 + sum(draw(st.lists(st.floats(0.0, 0.3), min_size=k, max_size=k))) for k in range(cap + 1)),
-        token_worth_s=draw(st.floats(0.1, 2.0)),
+        seconds_saved_per_token=draw(st.floats(0.1, 2.0)),
         fewest=draw(st.integers(0, cap)),
-        t_look_s=draw(st.floats(0.0, 0.1)),
+        t_early_stop_check_s=draw(st.floats(0.0, 0.1)),
     )
     rows = draw(st.integers(1, 3))
     row = st.tuples(st.lists(share, max_size=6), st.integers(0, 6))
@@ -176,10 +176,10 @@ def test_the_threshold_rises_under_the_goal_and_falls_over_it() -> None:
         (SvipPolicy, {"threshold": nan}, "svip: threshold: expected .*got nan"),
         (AdaEdlPolicy, {"goal": 1.2}, "adaedl: goal: expected .*got 1.2"),
         (AdaEdlPolicy, {"step": -0.1}, "adaedl: expected .*got step -0.1"),
-        (POLICY, {"token_worth_s": 0.0}, "token_worth_s: expected .*got 0"),
+        (POLICY, {"seconds_saved_per_token": 0.0}, "seconds_saved_per_token: expected .*got 0"),
         (POLICY, {"fewest": 7}, "renewal: expected 0 to 6, got fewest 7"),
         (POLICY, {"t_round_s": (1.0, -1.0)}, "t_round_s"),
-        (POLICY, {"t_look_s": -1.0}, "t_look_s: expected .*got -1"),
+        (POLICY, {"t_early_stop_check_s": -1.0}, "t_early_stop_check_s: expected .*got -1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(kind: Any, values: dict[str, float], place: str) -> None:

@@ -66,7 +66,7 @@ def test_the_worth_of_a_token_settles_at_the_seconds_per_token() -> None:
     here = tuning(0.1)
     policy = tune_renewal(here)
     assert isinstance(policy, RenewalStoppingPolicy)
-    share = policy.token_worth_s / (here.time_s(policy) / (24 * 6 * 4))
+    share = policy.seconds_saved_per_token / (here.time_s(policy) / (24 * 6 * 4))
     assert min(abs(share / wanted - 1) for wanted in WORTH_SHARES) < 0.05
 
 

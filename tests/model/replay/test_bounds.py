@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from specgauge.model.acceptance.renewal import TextEnds, renewal, text_ends
-from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
+from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def test_best_by_start_equals_brute_force_over_all_policies(seed: int, by_eos: b
 def test_the_run_oracle_equals_brute_force_over_all_policies(seed: int, by_eos: bool, longest: int) -> None:
     generator = np.random.default_rng(seed)
     a, costs = generator.random(longest), 1 + generator.random(3)
-    found = run_oracle_time_s(a[None], one(longest, by_eos), costs)
+    found = accepted_length_oracle_time_s(a[None], one(longest, by_eos), costs)
     assert found[0] == pytest.approx(oracle_brute_force(a, by_eos, 2, costs), abs=1e-12)
 
 
@@ -80,7 +80,7 @@ def test_bounds_by_hand() -> None:
     # A draft costs .5 of a step and is accepted for sure at 0 and 1, never at 2: draft 2 at the start, then nothing.
     costs = 1 + 0.5 * np.arange(4)
     assert best_by_start_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
-    assert run_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
+    assert accepted_length_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
     # Costs alike for all γ, an EOS at the third place: a round of 2 drafts ends it with the EOS as bonus.
     assert best_by_start_time_s(np.ones((1, 3)), one(3, True), np.ones(4))[0] == 1.0
 
@@ -99,7 +99,7 @@ def test_oracle_below_best_by_start_below_best_fixed_below_plain(
     fixed = renewal(a, a, lengths, eos, np.arange(depth + 1), depth, costs, length_limits=limits).time_s
     assert fixed is not None
     ends = text_ends(a.shape, lengths, eos, limits)
-    by_start_s, oracle_s = best_by_start_time_s(a, ends, costs), run_oracle_time_s(a, ends, costs)
+    by_start_s, oracle_s = best_by_start_time_s(a, ends, costs), accepted_length_oracle_time_s(a, ends, costs)
     tiny = 1e-12
     assert (fixed.min(axis=1) <= fixed[:, 0] + tiny).all()
     assert (by_start_s <= fixed.min(axis=1) + tiny).all()
@@ -127,7 +127,7 @@ def test_texts_do_not_depend_on_their_neighbours() -> None:
     costs = generator.random(4) + 0.5
     eos = np.array([True, False, True, False, False])
     ends = text_ends(a.shape, lengths, eos, None)
-    for bound in (best_by_start_time_s, run_oracle_time_s):
+    for bound in (best_by_start_time_s, accepted_length_oracle_time_s):
         together = bound(a, ends, costs)
         for row, size in enumerate(lengths):
             alone = bound(a[row : row + 1, :size], one(size, eos[row]), costs)

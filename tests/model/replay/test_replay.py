@@ -10,7 +10,7 @@ import pytest
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
-from specgauge.model.replay.bounds import best_by_start_time_s, run_oracle_time_s
+from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s
 from specgauge.model.replay.replay import ReplayResult, replay, replayed_seconds
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
@@ -40,7 +40,7 @@ def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
     assert result.best_fixed_speedup == pytest.approx(120 / fixed_s.min(), rel=1e-12)
     assert result.loop_speedup == 1.0
     by_start_s = best_by_start_time_s(a, texts.ends, costs.rounds_s).sum()
-    oracle_s = run_oracle_time_s(a, texts.ends, costs.rounds_s).sum()
+    oracle_s = accepted_length_oracle_time_s(a, texts.ends, costs.rounds_s).sum()
     assert result.bound_by_start_speedup == pytest.approx(120 / by_start_s, rel=1e-12)
     assert result.bound_oracle_speedup == pytest.approx(120 / oracle_s, rel=1e-12)
     three = result.policies["three"]

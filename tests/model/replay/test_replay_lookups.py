@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.acceptance.lookups import confidence
 from specgauge.model.acceptance.renewal import text_ends
-from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from specgauge.model.acceptance.renewal_lookups import renewal_by_start
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.stopping import RenewalStoppingPolicy
 from specgauge.model.policies.tuning import MAKERS
@@ -26,7 +26,7 @@ from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
 from tests.model.replay_cases import linear_costs, simulated
 
 DEPTH = 4
-STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, token_worth_s=0.5)
+STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, seconds_saved_per_token=0.5)
 """A draft costs .1 s, a token is worth half a second."""
 DEAR = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.75, 1.5, 2.5))
 
@@ -82,7 +82,7 @@ def test_a_stopping_rule_sees_how_much_agreed_before_each_draft() -> None:
     assert [int(n[0]) for n in (found.rounds, found.drafted, found.accepted, found.early_stop_checks)] == [5, 2, 1, 2]
     assert found.time_s.tolist() == [pytest.approx(1.2 + 4)]  # nothing is offered for the other four tokens
     # worth .35: 1/2 · .5 · .35 < .1: the first draft is verified alone
-    found = simulated(replace(STOPPING, token_worth_s=0.35), texts, costs)
+    found = simulated(replace(STOPPING, seconds_saved_per_token=0.35), texts, costs)
     assert [int(n[0]) for n in (found.rounds, found.drafted, found.accepted, found.early_stop_checks)] == [5, 1, 1, 1]
 
 

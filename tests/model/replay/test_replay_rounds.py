@@ -12,7 +12,7 @@ from specgauge.model.checks import BoolArray
 from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
 from specgauge.model.policies.stopping import SvipPolicy
-from specgauge.model.replay.bounds import run_oracle_time_s
+from specgauge.model.replay.bounds import accepted_length_oracle_time_s
 from specgauge.model.replay.rounds import ReplayBatches, rejections
 from tests.model.replay_cases import linear_costs, made_texts, simulated
 
@@ -119,7 +119,7 @@ def test_signals_follow_the_path_and_leave_it_after_a_rejection() -> None:
 
 def test_early_stop_checks_cost_time_where_the_policy_reads() -> None:
     texts = made_texts([[1.0] * 6])
-    costs = replace(linear_costs(4, 0.1), t_look_s=0.01)
+    costs = replace(linear_costs(4, 0.1), t_early_stop_check_s=0.01)
     read = simulated(Asked(4), texts, costs)
     assert read.early_stop_checks.tolist() == [
         3
@@ -144,7 +144,7 @@ def test_perfect_signals_reach_the_bound_of_who_knows_the_run() -> None:
     signals = np.concatenate([a[:, 1:], np.zeros((6, 1))], axis=1)
     texts, costs = made_texts(a, signals, gamma_max=8), linear_costs(8, 0.1)
     found = simulated(Asked(8, stop_below=0.5), texts, costs)
-    np.testing.assert_allclose(found.time_s, run_oracle_time_s(a, texts.ends, costs.rounds_s), rtol=1e-12)
+    np.testing.assert_allclose(found.time_s, accepted_length_oracle_time_s(a, texts.ends, costs.rounds_s), rtol=1e-12)
 
 
 def test_random_numbers_belong_to_a_text_whoever_stands_beside_it() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from specgauge.model.arms import Arm, round_arms
 from specgauge.model.checks import FloatArray
-from specgauge.model.search.candidates import SearchQuestion
+from specgauge.model.search.candidates import SearchObjective
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_by_gamma
 from specgauge.model.stats.medians import worst_half_width
 from tests.model.search_cases import asked
@@ -70,7 +70,7 @@ class MadeUpDevice:
         return speedup(omega, t_decode_s=float(self.t_target_s[0]), t_round_s=round_s)
 
     @property
-    def question(self) -> SearchQuestion:
+    def question(self) -> SearchObjective:
         return asked(tokens_per_round_by_gamma(self.survival), self.survival)
 
     def loss(self, gamma: int) -> float:

@@ -210,7 +210,7 @@ def test_lookups_have_nothing_to_catch_up_with_and_may_verify_fewer() -> None:
     shares = np.zeros((2, 3))
     shares[:, 0] = 0.5
     shares[[0, 1], [1, 2]] = 0.5
-    halves = asked([[1.5, 2.0]], [0.5, 0.5], draft_shares=shares)
+    halves = asked([[1.5, 2.0]], [0.5, 0.5], draft_count_distribution=shares)
     end = cell.search([halves], cell.settings(catches_up=False))
     assert "draft_catch_up" not in cell.blocks
     assert end.verdicts[0].gamma == 2

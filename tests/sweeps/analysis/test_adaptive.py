@@ -45,7 +45,7 @@ def config(batch_size: int = 1, **changes: Any) -> Config:
 
 def tuned(cell: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:
     halves = (TunedHalf(tuned_on=(1,), policies=dict(policies)), TunedHalf(tuned_on=(0,), policies=dict(policies)))
-    plain: dict[str, Any] = {"prompts": 10, "gamma_max": 3, "t_overhead_s": 1.0, "t_look_s": LOOK_S}
+    plain: dict[str, Any] = {"prompts": 10, "gamma_max": 3, "t_overhead_s": 1.0, "t_early_stop_check_s": LOOK_S}
     return TunedCell(key=cell, halves=halves, **(plain | changes))
 
 
@@ -98,7 +98,8 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "cost_error": exact(0.0), "speedup_predicted": exact(replayed), "error": exact(replayed * POLICY_S / 11 - 1),
         "error_low": exact(replayed * POLICY_S / 11 - 1), "error_high": exact(replayed * POLICY_S / 11 - 1),
         "speedup_whole": exact(11.5 / (0.5 + POLICY_S)), "plain_over_generate": 1.0, "plain_over_loop": 1.0,
-        "mean_gamma": exact(2.4), "gamma_switches": 8, "looks": 0, "t_look_s": LOOK_S, "off_path": "assumed",
+        "mean_gamma": exact(2.4), "gamma_switches": 8, "early_stop_checks": 0,
+        "t_early_stop_check_s": LOOK_S, "off_path": "assumed",
     }  # fmt: skip
     assert second["context"] == 65
 
@@ -108,7 +109,7 @@ def test_looks_are_counted_and_paid_for(tmp_path: Path) -> None:
     (row, _) = predict(run(tmp_path / "run", {"svip": SvipPolicy(threshold=9.0, cap=3)})).policies
     rounds_s = 5 / 16 + 4 * 5 / 4 + 1 + (3 + 3 + 3 + 1) / 8 + 2 / 16
     looks = 2 + 2 + 2
-    assert (row["looks"], row["rounds"], row["gamma_switches"]) == (2 * looks, 10, 0)
+    assert (row["early_stop_checks"], row["rounds"], row["gamma_switches"]) == (2 * looks, 10, 0)
     assert row["speedup_measured"] == exact(11 / (rounds_s + looks * LOOK_S))
     assert row["cost_error"] == exact(0.0)
     # replayed: 4 rounds of 3 drafts and a bonus, 3 of them catching up, 2 looks each
@@ -183,14 +184,14 @@ def test_a_replay_takes_what_a_look_costs_from_there(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {"heuristic": SCHEDULE})
     makers: Any = {"svip": lambda _: SvipPolicy(threshold=9.0, cap=3)}
     found = replay_run(opened, makers=makers, replicates=2, context=64)
-    assert found[0].t_look_s == LOOK_S
+    assert found[0].t_early_stop_check_s == LOOK_S
     assert found[0].result is not None
     assert found[0].result.policies["svip"].speedup.value == pytest.approx(
         16 / (4 * (1 / 16 + 5 / 4 + 3 / 8 + 2 * LOOK_S) + 3 / 16)
     )
-    assert '"t_look_s": 0.03125' in replays_json(found)
+    assert '"t_early_stop_check_s": 0.03125' in replays_json(found)
     assert "check a draft" not in replays_text(found)
-    assert "check a draft" in replays_text([replace(found[0], t_look_s=None)])
+    assert "check a draft" in replays_text([replace(found[0], t_early_stop_check_s=None)])
 
 
 any_batch = st.builds(

@@ -18,7 +18,7 @@ from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import OPTIMISTIC
-from specgauge.sweeps.analysis import rounds
+from specgauge.sweeps.analysis import cell_estimate as rounds
 from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import plan_cells
@@ -66,7 +66,11 @@ def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
         assert row["speedup"] == exact(S[gamma])
         assert (row["speedup_low"], row["speedup_high"]) == (exact(S[gamma]), exact(S[gamma]))
         assert (row["tokens_per_round_low"], row["tokens_per_round_high"]) == (exact(OMEGA[gamma]),) * 2
-        assert (row["cost_known"], row["acceptance_known"], row["label"]) == ("measured", "measured", OPTIMISTIC)
+        assert (row["cost_provenance"], row["acceptance_provenance"], row["label"]) == (
+            "measured",
+            "measured",
+            OPTIMISTIC,
+        )
         assert (row["status"], row["reason"]) == ("ok", "")
     assert [gamma for gamma, row in rows.items() if row["is_best"]] == [2]
     assert [gamma for gamma, row in rows.items() if row["is_recommended"]] == [2]
@@ -164,7 +168,7 @@ def test_rules_and_draft_sampling_are_keys(tmp_path: Path) -> None:
 def test_acceptance_is_extrapolated_outside_its_contexts(tmp_path: Path) -> None:
     config = made.config(grid={"batch_size": 1, "context": [63, 64, 79, 80], "gamma": "1:3"})
     run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16, context=64)})
-    known = {row["context"]: row["acceptance_known"] for row in predict(run).rows}
+    known = {row["context"]: row["acceptance_provenance"] for row in predict(run).rows}
     assert known == {63: "extrapolated", 64: "measured", 79: "measured", 80: "extrapolated"}
     (warning,) = [w for w in predict(run).warnings if w["code"] == "acceptance_extrapolated"]
     assert "at contexts 64 to 79; at 63, 80 it is" in warning["message"]
@@ -184,7 +188,7 @@ def test_troubled_arms_stay_visible(tmp_path: Path) -> None:
     assert (one[2]["status"], one[2]["reason"]) == ("failed", "RuntimeError: bad")
     assert [one[2][name] for name in ("t_verify_s", "t_round_s", "speedup")] == [None, None, None]
     assert (one[2]["t_decode_s"], one[2]["tokens_per_round"]) == (1.0, exact(OMEGA[2]))
-    assert one[2]["label"] == one[2]["cost_known"] == ""
+    assert one[2]["label"] == one[2]["cost_provenance"] == ""
     assert one[3]["speedup"] == exact(S[3])
     assert (one[3]["is_best"], one[3]["p_best"]) == (True, 1.0)
     assert {row["status"] for row in rows_of(run, batch_size=2).values()} == {"unmeasured"}

@@ -80,7 +80,7 @@ def test_cells_are_predicted_by_their_own_texts(tmp_path: Path) -> None:
         assert [found[context, gamma]["tokens_per_round"] for gamma in (1, 2)] == close(*omega(setting, context))
     assert found[64, 2]["speedup"] == pytest.approx(1.75 / (0.25 + 0.25 / 16 + 1.25), rel=1e-12)
     assert found[128, 2]["speedup"] == pytest.approx(1.3125 / (0.25 + 0.0625 / 16 + 1.25), rel=1e-12)
-    assert {row["acceptance_known"] for row in found.values()} == {"measured"}
+    assert {row["acceptance_provenance"] for row in found.values()} == {"measured"}
 
 
 def test_pairs_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:

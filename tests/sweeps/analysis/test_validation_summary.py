@@ -30,14 +30,14 @@ def test_errors_are_means_and_worst_of_absolute_values() -> None:
 def test_an_interval_holds_zero_up_to_rounding(low: float, high: float, holds: int) -> None:
     found = summarise([validation_row(acceptance_error_low=low, acceptance_error_high=high)])
     assert found is not None
-    assert (found.acceptance_known, found.acceptance_agrees) == (1, holds)
+    assert (found.acceptance_provenance, found.acceptance_agrees) == (1, holds)
 
 
 def test_what_is_unknown_is_not_counted() -> None:
     lacking = dict.fromkeys(("acceptance_error_low", "acceptance_error_high", "rounds_agree", "speedup_whole"))
     found = summarise([validation_row(**lacking), validation_row(gamma=3, rounds_agree=False, speedup_whole=0.9)])
     assert found is not None
-    assert (found.acceptance_known, found.rounds_known, found.rounds_agree) == (1, 1, 0)
+    assert (found.acceptance_provenance, found.rounds_known, found.rounds_agree) == (1, 1, 0)
     assert (found.whole_low, found.whole_high) == (0.9, 0.9)
 
 

@@ -125,7 +125,7 @@ def test_recorded_texts_that_are_warned_of(
         ([{}, {"decision": "undecided", "best_gamma": None}], None, ""),
         (
             [{"expected_loss": loss, "context": n} for n, loss in enumerate((0.06, 0.12, 0.05, None))],
-            "gamma_in_doubt",
+            "gamma_uncertain",
             "2 of 4 recommended γ should lose over 5 % against the best one, which the data do not tell; worst pair p, "
             "sampling s, batch size 1, context 1: γ = 2, 12 % expected",
         ),

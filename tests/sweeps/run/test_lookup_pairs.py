@@ -93,7 +93,7 @@ def test_rounds_cost_what_their_drafts_do(run: Run, batch_size: int) -> None:
     assert [row["gamma"] for row in rows] == [1, 2, 3]
     for row in rows:
         draft_s = row["gamma"] / 8
-        assert (row["status"], row["reason"], row["cost_known"]) == ("ok", "", "measured")
+        assert (row["status"], row["reason"], row["cost_provenance"]) == ("ok", "", "measured")
         assert [row[f"t_{name}_s"] for name in ("draft_total", "draft_catch_up", "verify")] == [draft_s, 0.0, 1.25]
         expected = {
             "tokens_per_round": 1.5, "accepted_draft_tokens": 0.5, "drafts_per_round": row["gamma"] / 2,

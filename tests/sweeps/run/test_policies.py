@@ -45,7 +45,7 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
     path = tmp_path / "run"
     assert runner.run(config(), out=path) == 0
     tuned = read_tuned(path)[key()]
-    assert (tuned.t_overhead_s, tuned.t_look_s, tuned.gamma_max, tuned.prompts) == (0.125, 0.5, 3, 10)
+    assert (tuned.t_overhead_s, tuned.t_early_stop_check_s, tuned.gamma_max, tuned.prompts) == (0.125, 0.5, 3, 10)
     assert [half.tuned_on for half in tuned.halves] == [(1, 3, 5, 7, 9), (0, 2, 4, 6, 8)]
     assert bench.host_costs_at == [3]
     assert sorted(bench.warmed_up) == sorted(ARMS[:-1])  # shapes are the same under every policy
@@ -57,7 +57,7 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
         policies = {one.arm: one.policy for one in block if one.policy is not None}
         assert policies == {f"adaptive:{name}": policy for name, policy in half.policies.items()}
     rows = Run.open(path).rows(ValidationRow)
-    assert [(row.gamma, row.policy, row.blocks, row.best_fixed_gamma, row.t_look_s) for row in rows] == [
+    assert [(row.gamma, row.policy, row.blocks, row.best_fixed_gamma, row.t_early_stop_check_s) for row in rows] == [
         (2, None, 4, None, None), (None, "goodput", 4, 2, 0.5), (None, "heuristic", 4, 2, 0.5),
     ]  # fmt: skip
     assert all(row.speedup_predicted is not None for row in rows)
@@ -104,7 +104,7 @@ def recorded(path: Path, frames: Any = None, prompts: int = 4, **changes: Any) -
 
 
 def tune(run: Run, names: list[str] = NAMES, prompts: int = 4) -> Any:
-    return PolicyTuner.of(run, "p", names, prompts).tune(key(), t_overhead_s=0.25, t_look_s=0.125)
+    return PolicyTuner.of(run, "p", names, prompts).tune(key(), t_overhead_s=0.25, t_early_stop_check_s=0.125)
 
 
 def test_each_half_is_tuned_on_the_other(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_each_half_is_tuned_on_the_other(tmp_path: Path) -> None:
     assert taught_by_odd.prior_rate == 1.0
     assert taught_by_even.prior_rate == pytest.approx(0.5, abs=0.1)
     assert taught_by_odd.t_round_s == (1.25, 1.625, 1.75, 1.875)  # C(γ) = .125 γ, T_verify 1.25, ε .25
-    assert (found.gamma_max, found.prompts, found.t_overhead_s, found.t_look_s) == (3, 4, 0.25, 0.125)
+    assert (found.gamma_max, found.prompts, found.t_overhead_s, found.t_early_stop_check_s) == (3, 4, 0.25, 0.125)
     assert found.left_out == {}
     assert even.policies["heuristic"] == HeuristicPolicy(start=3, cap=3)
     assert isinstance(even.policies["svip"], SvipPolicy)

@@ -21,7 +21,7 @@ from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import PairOutcome, Session
-from specgauge.sweeps.run.timing import search_questions
+from specgauge.sweeps.run.timing import search_objectives
 from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
@@ -126,14 +126,14 @@ def test_a_search_that_ended_too_early_is_warned_of_and_so_is_drift_in_what_was_
 def test_every_setting_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     run = searched_run(tmp_path, acceptance_rule=["ratio", "match"])
     (cell,) = plan_cells(run.config)
-    questions = search_questions(run, "p", [cell])[cell.id]
+    questions = search_objectives(run, "p", [cell])[cell.id]
     labels = [f"sampling greedy, same draft, {rule} rule" for rule in ("ratio", "match")]
     assert [one.label for one in questions] == labels
     assert questions[0].acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
     assert questions[0].acceptance.tokens_per_round.shape == (51, 3)
     assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
     (tmp_path / "acceptance" / acceptance_file_name("p", "greedy")).unlink()
-    assert search_questions(run, "p", [cell]) == {}
+    assert search_objectives(run, "p", [cell]) == {}
 
 
 def measure(

@@ -40,7 +40,13 @@ ACCEPTANCE = Path("acceptance") / "p--greedy.parquet"
 
 def prediction(**changes: Any) -> dict[str, Any]:
     known = {name: 1.5 for name, column in columns(PredictionRow).items() if column.kind is float}
-    text = {"cost_known": "measured", "acceptance_known": "measured", "label": "", "status": "ok", "reason": ""}
+    text = {
+        "cost_provenance": "measured",
+        "acceptance_provenance": "measured",
+        "label": "",
+        "status": "ok",
+        "reason": "",
+    }
     return known | CELL | {"gamma": 2, "is_best": True, "is_recommended": False} | text | changes
 
 
@@ -261,12 +267,12 @@ CASES: dict[str, tuple[Callable[[Path], object], Damages]] = {
     ),
     "validation.csv": (
         lambda run: Run.open(run).validation(),
-        [holding(""), holding("a,b\n1,2\n"), shortened, replaced(",looks,", ",glances,"),
+        [holding(""), holding("a,b\n1,2\n"), shortened, replaced(",early_stop_checks,", ",glances,"),
          *(rows_of(ValidationRow, validation_row(**change)) for change in (
              {"gamma": "four"}, {"gamma": None}, {"gamma": -3}, {"blocks": 1.5}, {"cost_error": "nan"},
              {"speedup_measured": -1.0}, {"lossless": "yes"}, {"lossless": None}, {"rounds_agree": 1},
              {"policy": "svip"})),
-         rows_of(ValidationRow, policy_row(looks="many")), rows_of(ValidationRow, policy_row(policy=None)),
+         rows_of(ValidationRow, policy_row(early_stop_checks="many")), rows_of(ValidationRow, policy_row(policy=None)),
          lambda path: path.rename(path.with_name("verification.csv"))],
     ),
     "recommendation.yaml": (
@@ -281,7 +287,7 @@ CASES: dict[str, tuple[Callable[[Path], object], Damages]] = {
     "policies.json": (
         read_tuned,
         [shortened, holding("[]"), replaced('"schema": 1', '"schema": 99'), holding("{}"),
-         replaced('"t_look_s"', '"look"'), replaced('"kind": "svip"', '"kind": "magic"'),
+         replaced('"t_early_stop_check_s"', '"look"'), replaced('"kind": "svip"', '"kind": "magic"'),
          replaced('"halves": [', '"halves": [1, '), replaced('"batch_size": 1', '"batch_size": true')],
     ),
     str(ACCEPTANCE): (

@@ -163,7 +163,13 @@ def tuned_cell(**changes: Any) -> TunedCell:
         TunedHalf(tuned_on=(0, 2), policies=dict(reversed(EVERY_KIND.items()))),
     )
     cell = TunedCell(
-        key=key(), prompts=4, gamma_max=6, t_overhead_s=0.1 + 0.2, t_look_s=0.1, halves=halves, left_out={"x": "why"}
+        key=key(),
+        prompts=4,
+        gamma_max=6,
+        t_overhead_s=0.1 + 0.2,
+        t_early_stop_check_s=0.1,
+        halves=halves,
+        left_out={"x": "why"},
     )
     return replace(cell, **changes)
 
@@ -175,8 +181,8 @@ def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
     keep_tuned(tmp_path, other)
     assert read_tuned(tmp_path) == {key(): tuned_cell(), key(batch_size=4): other}
     assert list(read_tuned(tmp_path)[key()].names) == list(EVERY_KIND)
-    keep_tuned(tmp_path, tuned_cell(t_look_s=0.5))
-    assert read_tuned(tmp_path)[key()].t_look_s == 0.5
+    keep_tuned(tmp_path, tuned_cell(t_early_stop_check_s=0.5))
+    assert read_tuned(tmp_path)[key()].t_early_stop_check_s == 0.5
 
 
 def test_a_prompt_belongs_to_one_half_at_every_length() -> None:

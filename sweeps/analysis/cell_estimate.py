@@ -72,7 +72,7 @@ def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) 
             full_acceptance=ratios[1],
             provenance=np.full(len(gammas), int(Provenance.MEASURED)),
             accepted_draft_tokens=accepted,
-            draft_shares=None
+            draft_count_distribution=None
             if result.rounds_by_drafts is None
             else draft_share_replicates(result, weights, confidence=precision.confidence),
             prompts=tuple(np.unique(texts.padded.prompts).tolist()),
@@ -126,8 +126,10 @@ def estimate_cell(
         return None
     accepted, batch_size = acceptance.only(gammas), cell.cell.batch_size
     costs = (shared or SharedCosts(config)).of(cell, gammas)
-    if accepted.draft_shares is not None:
-        costs = replace(costs, t_verify_s=mean_verify_s(costs, accepted.draft_shares, batch_size=batch_size))
+    if accepted.draft_count_distribution is not None:
+        costs = replace(
+            costs, t_verify_s=mean_verify_s(costs, accepted.draft_count_distribution, batch_size=batch_size)
+        )
     if t_overhead_s is not None:
         costs = replace(costs, t_overhead_s=t_overhead_s[:, None])
     return CellEstimate(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_products
-from specgauge.model.acceptance.renewal_starts import renewal_by_start
+from specgauge.model.acceptance.renewal_lookups import renewal_by_start
 from tests.model.speculation import Expectation, Pair, Round, enumerate_process, verified
 
 LIMIT, DEPTH, FIRST = 6, 3, 0

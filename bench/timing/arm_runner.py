@@ -150,7 +150,7 @@ class Side:
         return next_tokens(logits[:, -1], settings, self._uniforms[step], seen)
 
 
-class Workbench:
+class ArmRunner:
     """Both models' sides for one batch size, filled once to the largest context, and the arms that run on them.
 
     Where lookups draft there is no draft model, and ``lookups`` stands in its place.

@@ -14,8 +14,8 @@ from torch import Tensor
 from specgauge.bench.cache.cache import forward, new_cache
 from specgauge.bench.decoding.sampling import next_tokens, processed_logits, seen_tokens
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
-from specgauge.bench.timing import arms
-from specgauge.bench.timing.arms import Workbench, timing_rows
+from specgauge.bench.timing import arm_runner as arms
+from specgauge.bench.timing.arm_runner import ArmRunner, timing_rows
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
@@ -31,21 +31,21 @@ ARMS = arm_names(range(1, GAMMA_MAX + 1))
 TOLERANCE = 2e-6
 """Models compute rotary angles and norms partly in float32, whatever the weights' type."""
 
-Bench = Callable[..., Workbench]
+Bench = Callable[..., ArmRunner]
 
 
 @pytest.fixture
 def bench(tiny_model: Callable[..., LoadedModel]) -> Bench:
     """A function that opens a workbench on a random pair."""
 
-    def make(*, batch_size: int = 3, vocabulary: int = 11, draft_vocabulary: int = 11, seed: int = 5) -> Workbench:
+    def make(*, batch_size: int = 3, vocabulary: int = 11, draft_vocabulary: int = 11, seed: int = 5) -> ArmRunner:
         pair = LoadedPair(
             name="p",
             target=tiny_model(seed=1, name="target", vocabulary=vocabulary),
             draft=tiny_model(seed=2, name="draft", vocabulary=draft_vocabulary, layers=1),
         )
         with torch.inference_mode():
-            return Workbench(pair, PROMPTS, batch_size=batch_size, max_context=LARGEST, gamma_max=GAMMA_MAX, seed=seed)
+            return ArmRunner(pair, PROMPTS, batch_size=batch_size, max_context=LARGEST, gamma_max=GAMMA_MAX, seed=seed)
 
     return make
 
@@ -53,7 +53,7 @@ def bench(tiny_model: Callable[..., LoadedModel]) -> Bench:
 class Log(LoggingClock):
     """What happens in order: forwards, marks and synchronisations."""
 
-    def __init__(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, bench: ArmRunner, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.tokens: list[Tensor] = []
         self.behind: list[list[int]] = []
