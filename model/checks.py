@@ -6,6 +6,9 @@ Each check takes the name the caller knows the value by, returns it as a float64
 
 from __future__ import annotations
 
+import math
+from typing import SupportsFloat
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -111,3 +114,9 @@ def _require(name: str, array: FloatArray, allowed: BoolArray | np.bool_, what: 
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def finite_or_none(value: SupportsFloat) -> float | None:
+    """A number as it stands in JSON and in records: None where it is NaN or infinite, which is unknown."""
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, IntArray, positive_times_s, times_s, whole_numbers
-from specgauge.model.provenance import Provenance
-from specgauge.model.settings import Point
+from specgauge.model.settings import Point, Provenance
 
 KINDS = ("autoregressive", "parallel", "lookup")
 

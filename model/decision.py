@@ -27,7 +27,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_times_s, speedups, within_limits
 from specgauge.model.stats.bootstrap import Blocks, median_replicates, percentile_interval
 

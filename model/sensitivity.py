@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, numbers, positive_numbers, probabilities, whole_numbers
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import accepted_draft_tokens, round_times_s, speedups, tokens_per_round_iid
 
 _GRID = np.linspace(0.0, 1.0, 257)

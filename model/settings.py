@@ -1,12 +1,18 @@
-"""What is decoded and where: `Setting` (models, sampling, accept–reject test) and `Point` (batch size, context).
+"""What is decoded (`Setting`), where (`Point`: batch size, context), and where its numbers come from (`Provenance`).
 
 Setting(pair="small", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 Point(batch_size=4, context=1024)
+
+A joint result is as good as its weakest part, which has the largest provenance:
+
+    >>> max(Provenance.MEASURED, Provenance.EXTRAPOLATED).label
+    'extrapolated'
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -45,3 +51,23 @@ class SettingPoint(Point, Setting):
             f"{self.pair}, {self.mode}, {self.sampling}, {self.draft_sampling}, {self.acceptance_rule}, "
             f"batch {self.batch_size}, context {self.context}"
         )
+
+
+class Provenance(IntEnum):
+    """How a value came about; larger is weaker."""
+
+    MEASURED = 0
+    """Taken at this very point."""
+    INTERPOLATED = 1
+    """Between points measured, or at a gamma below the one drafted at."""
+    EXTRAPOLATED = 2
+    """Beyond what was measured."""
+    PREDICTED = 3
+    """Computed from a model of the machine, such as its roofline."""
+    ASSUMED = 4
+    """Follows from a model nobody checked here: one alpha for every position, one T_verify for every gamma."""
+
+    @property
+    def label(self) -> str:
+        """The word printed and written to files."""
+        return self.name.lower()

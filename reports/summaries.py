@@ -13,7 +13,7 @@ import numpy as np
 
 from specgauge.model.acceptance.recorded import alpha_accepted, alpha_overlap
 from specgauge.model.acceptance.renewal import RenewalResult
-from specgauge.model.provenance import finite_or_none
+from specgauge.model.checks import finite_or_none
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.settings import Setting
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates

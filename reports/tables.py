@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias, TypeVar
 
 from specgauge.model.arms import Arm
-from specgauge.model.provenance import finite_or_none
+from specgauge.model.checks import finite_or_none
 from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, point_words, time_unit

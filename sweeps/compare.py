@@ -26,12 +26,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specgauge.configs.canonical import canonical_json
-from specgauge.model.checks import FloatArray
-from specgauge.model.provenance import finite_or_none
+from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
-from specgauge.sweeps.analysis.analysed_run import AnalysedRun
-from specgauge.sweeps.analysis.predictions import TOO_SHORT
+from specgauge.sweeps.analysis.predictions import TOO_SHORT, AnalysedRun
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of

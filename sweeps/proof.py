@@ -33,9 +33,8 @@ import numpy as np
 
 from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
-from specgauge.sweeps.analysis.analysed_run import AnalysedRun
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
-from specgauge.sweeps.analysis.predictions import predict
+from specgauge.sweeps.analysis.predictions import AnalysedRun, predict
 from specgauge.sweeps.analysis.validation import cell_of
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey

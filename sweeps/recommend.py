@@ -22,8 +22,7 @@ from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
-from specgauge.sweeps.analysis.analysed_run import AnalysedRun
-from specgauge.sweeps.analysis.predictions import recommendation
+from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run

@@ -18,7 +18,7 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.replay import Interval, ReplayResult, replay
 from specgauge.model.replay.rounds import ReplayCosts
-from specgauge.sweeps.analysis.analysed_run import AnalysedRun
+from specgauge.sweeps.analysis.predictions import AnalysedRun
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.recommend import refuse_what_is_not_there

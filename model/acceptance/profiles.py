@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities, survival_rates, whole_numbers
-from specgauge.model.provenance import Provenance
 from specgauge.model.sensitivity import alpha_from_tokens_per_round, refuse_more_than_a_chain
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import survival_iid, tokens_per_round_by_gamma, tokens_per_round_iid
 
 Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "totals", "tokens_per_round"]

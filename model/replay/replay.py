@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.renewal import renewal
-from specgauge.model.checks import FloatArray, IntArray, whole_numbers
+from specgauge.model.checks import FloatArray, IntArray, finite_or_none, whole_numbers
 from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
-from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s, best_lookups_time_s
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import OffPath, ReplayTexts

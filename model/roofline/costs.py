@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, whole_numbers
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
 from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency, step_time_s, step_work
+from specgauge.model.settings import Provenance
 
 
 @dataclass(frozen=True, kw_only=True)

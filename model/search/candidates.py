@@ -33,8 +33,8 @@ from specgauge.model.acceptance.lookups import max_drafts_distribution
 from specgauge.model.arms import round_arms, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
 from specgauge.model.search.levels import ArmLevels
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import catch_up_probability, round_times_s, speedups
 
 CONFIDENCE = 0.95

@@ -28,7 +28,6 @@ import numpy as np
 
 from specgauge.model.arms import round_arms, verify_arm, verify_gammas
 from specgauge.model.costs import RoundCosts, cost_table
-from specgauge.model.provenance import Provenance
 from specgauge.model.search.candidates import (
     CandidateBounds,
     SearchObjective,
@@ -38,7 +37,7 @@ from specgauge.model.search.candidates import (
     falls_nowhere,
 )
 from specgauge.model.search.levels import ArmLevels, Summaries, exact_levels, fit_levels
-from specgauge.model.settings import Point
+from specgauge.model.settings import Point, Provenance
 
 DOMINATES = 0.25
 """An arm with this share of the largest contribution to an uncertainty is timed along with it."""

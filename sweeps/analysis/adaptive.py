@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specgauge.model.arms import PLAIN, Arm, adaptive_arm, speculate_arm
-from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import CostSource
-from specgauge.model.provenance import finite_or_none
 from specgauge.model.replay.replay import replayed_seconds
 from specgauge.model.settings import Point
 from specgauge.model.speedup import measured_speedup

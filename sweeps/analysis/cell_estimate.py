@@ -22,11 +22,10 @@ from specgauge.model.acceptance.lookups import draft_share_replicates, mean_veri
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.arms import round_arms
-from specgauge.model.checks import FloatArray
+from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
-from specgauge.model.provenance import Provenance, finite_or_none
-from specgauge.model.settings import Setting
+from specgauge.model.settings import Provenance, Setting
 from specgauge.model.speedup import round_times_s
 from specgauge.model.stats.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
 from specgauge.sweeps.analysis.acceptance import RecordedTexts

@@ -29,8 +29,7 @@ from specgauge.model.arms import PLAIN, speculate_arm, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
 from specgauge.model.overhead import implied_overhead_s
-from specgauge.model.provenance import Provenance
-from specgauge.model.settings import Point
+from specgauge.model.settings import Point, Provenance
 from specgauge.model.speedup import round_time_s, speedup, with_overhead_s
 from specgauge.sweeps.analysis.timings import CellTimings
 

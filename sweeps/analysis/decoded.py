@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
-from specgauge.model.checks import FloatArray
-from specgauge.model.provenance import finite_or_none
+from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.speedup import catch_up_probability, measured_speedup, speedup, with_overhead_s
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds

@@ -7,25 +7,26 @@
 
 t_verify_s is T_verify(γ), of γ drafts; t_verify_mean_s is what a round of that γ spends on verification on average,
 which differs for lookups, that may find fewer drafts (`drafts_per_round`) or none. Timings are joined by the cell's
-chain, which sampling settings share. Without an ε decoded end to end every S is labelled optimistic.
+chain, which sampling settings share. Without an ε decoded end to end every S is labelled optimistic. `AnalysedRun`
+reads a run once for all that is predicted, compared and replayed of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import verify_arm
-from specgauge.model.checks import FloatArray
+from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
-from specgauge.model.provenance import Provenance, finite_or_none
+from specgauge.model.settings import Provenance
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.analysed_run import AnalysedRun
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
+from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
@@ -47,6 +48,60 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysedRun:
+    """Everything that a run has of its settings."""
+
+    run: Run
+    cells: tuple[CellTimings, ...]
+    settings: tuple[RunSetting, ...]
+    decoded: DecodedCells
+    shared: SharedCosts
+
+    @classmethod
+    def read(
+        cls,
+        run: Run,
+        reasons: Mapping[tuple[str, str], str] | None = None,
+        *,
+        pairs: Collection[str] | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """Read the journal, acceptance and decoded tables.
+
+        reasons: why acceptance is missing, by (pair, sampling); pairs: those wanted, None for all; seed: of the blocks
+        that are drawn, where it is not the run's own.
+
+        Raises:
+            ValueError: a file of the run is damaged, foreign or of another release.
+        """
+        settings = tuple(run_settings(run, reasons or {}, pairs=pairs))
+        if seed is not None:
+            run = replace(run, config=run.config.model_copy(update={"seed": seed}))
+        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+        decoded = DecodedCells.read(run, cells, settings)
+        return cls(run=run, cells=cells, settings=settings, decoded=decoded, shared=SharedCosts(run.config))
+
+    def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
+        """Every cell of every setting."""
+        for setting in self.settings:
+            for cell in cells_of(setting, self.cells):
+                yield setting, cell
+
+    def estimate(
+        self, setting: RunSetting, cell: CellTimings, *, max_itl_s: float | None = None
+    ) -> CellEstimate | None:
+        """S(γ) of a cell, with ε where something like it was decoded; None where no γ is known."""
+        return estimate_cell(
+            self.run.config,
+            cell,
+            setting.acceptance_at(cell.cell.context),
+            max_itl_s=max_itl_s,
+            t_overhead_s=self.decoded.overhead_s(setting, cell),
+            shared=self.shared,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

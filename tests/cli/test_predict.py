@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
 from specgauge.model.sensitivity import sensitivities
+from specgauge.model.settings import Provenance
 from tests.cli.conftest import Document, Run
 
 TIMES = ("--t-decode", "1", "--t-draft", ".1", "--t-verify", "1")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.model.costs import CostTable, RoundCosts, cost_table, draft_kind
-from specgauge.model.provenance import Provenance
-from specgauge.model.settings import Point
+from specgauge.model.settings import Point, Provenance
 
 HERE, BETWEEN, BEYOND, GUESS = (
     Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.EXTRAPOLATED, Provenance.ASSUMED

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.decision import costs_from_blocks, estimate_speedup, summarise
-from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import round_time_s, round_times_s, speedup, speedups
 from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
 from specgauge.model.sensitivity import (
     acceptance_iid,
     alpha_from_tokens_per_round,
@@ -21,6 +20,7 @@ from specgauge.model.sensitivity import (
     speedup_iid,
     speedup_limits,
 )
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups, tokens_per_round_iid
 from tests.model.leviathan import leviathan_speedup
 

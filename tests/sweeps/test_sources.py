@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.model.provenance import Provenance
-from specgauge.model.settings import Setting
+from specgauge.model.settings import Provenance, Setting
 from specgauge.sweeps.sources import SOURCES, cost_source
 from specgauge.sweeps.store.rundir import Run
 from tests.model.roofline_cases import deployed

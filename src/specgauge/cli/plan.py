@@ -24,7 +24,6 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.profiles import profile_from_alpha
 from specgauge.model.costs import CostSource
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
-from specgauge.model.provenance import Provenance
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
     FORMS,
@@ -41,6 +40,7 @@ from specgauge.model.roofline.calibration import (
 )
 from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
 from specgauge.model.roofline.step_time import roofline_bounds_s, step_time_s, step_work
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import round_times_s
 from specgauge.sweeps.sources import cost_source
 from specgauge.sweeps.store.schema import OPEN, Count, Positive, Text, Whole

@@ -21,11 +21,19 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.checks import LARGEST_GAMMA, LONGEST_S, SHORTEST_S, FloatArray, IntArray, positive_times_s, times_s
+from specgauge.model.checks import (
+    LARGEST_GAMMA,
+    LONGEST_S,
+    SHORTEST_S,
+    FloatArray,
+    IntArray,
+    finite_or_none,
+    positive_times_s,
+    times_s,
+)
 from specgauge.model.costs import RoundCosts, draft_kind
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
 from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
-from specgauge.model.provenance import Provenance, finite_or_none
 from specgauge.model.sensitivity import (
     alpha_from_tokens_per_round,
     break_even_alpha,
@@ -34,6 +42,7 @@ from specgauge.model.sensitivity import (
     sensitivities,
     speedup_limits,
 )
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import (
     round_time_s,
     round_times_s,

@@ -26,7 +26,7 @@ from specgauge.model.acceptance.recorded import (
 )
 from specgauge.model.acceptance.renewal_lookups import renewal_by_start
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Provenance
 
 NAN = float("nan")
 # One text of four positions. Start 0 proposes three tokens of which two agree; 1 proposes none; 2 proposes three, both

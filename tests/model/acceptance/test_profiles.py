@@ -22,7 +22,7 @@ from specgauge.model.acceptance.profiles import (
     run_distribution,
     wilson_interval,
 )
-from specgauge.model.provenance import Provenance
+from specgauge.model.settings import Provenance
 from specgauge.model.speedup import survival_iid, tokens_per_round_iid
 
 ASSUMED, MEASURED, EXTRAPOLATED = Provenance.ASSUMED, Provenance.MEASURED, Provenance.EXTRAPOLATED

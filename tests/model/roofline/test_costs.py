@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from specgauge.model.costs import CostSource
-from specgauge.model.provenance import Provenance
 from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.step_time import Efficiency, step_time_s, step_work
+from specgauge.model.settings import Provenance
 from tests.model.roofline_cases import deployed
 
 TARGET, DRAFT = deployed("llama-2-7b"), deployed("tinyllama-1.1b")

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from specgauge.model.costs import RoundCosts
-from specgauge.model.provenance import Provenance
 from specgauge.model.search.levels import ArmLevels, summarise_block
 from specgauge.model.search.search import expected_levels, searched_costs
-from specgauge.model.settings import Point
+from specgauge.model.settings import Point, Provenance
 
 Cells = dict[Point, RoundCosts]
 

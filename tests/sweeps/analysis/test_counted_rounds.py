@@ -18,8 +18,7 @@ import pytest
 
 from specgauge.model.arms import end_to_end_arms
 from specgauge.model.costs import CostTable, RoundCosts, cost_table
-from specgauge.model.provenance import Provenance
-from specgauge.model.settings import Point
+from specgauge.model.settings import Point, Provenance
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, CountedBlock, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells

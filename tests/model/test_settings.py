@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from specgauge.model.provenance import Provenance, finite_or_none
+from specgauge.model.checks import finite_or_none
+from specgauge.model.settings import Provenance
 
 
 def test_a_figure_is_as_good_as_its_weakest_part() -> None:
