@@ -31,7 +31,6 @@ from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_setting
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
 from specgauge.sweeps.analysis.warnings import (
-    RunWarning,
     acceptance_warnings,
     decision_warnings,
     left_out_warnings,
@@ -41,7 +40,7 @@ from specgauge.sweeps.analysis.warnings import (
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
-from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow
+from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
 if TYPE_CHECKING:
@@ -308,7 +307,7 @@ def _run_warnings(
     decisions: Sequence[Mapping[str, Any]],
     validation: Sequence[Mapping[str, Any]],
     reasons: Reasons,
-) -> Iterator[RunWarning]:
+) -> Iterator[WarningRow]:
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
         yield from timing_warnings(config, pair.name, own)
@@ -318,7 +317,7 @@ def _run_warnings(
         yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():
             if setting.texts is None and not is_skipped:  # whose cells tell why
-                yield RunWarning(
+                yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
                     remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",

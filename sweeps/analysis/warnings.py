@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from specgauge.model.stats.medians import drift, median_interval, worst_half_wid
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.schema import WarningRow
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -34,21 +34,12 @@ MOST_EXPECTED_LOSS = 0.05
 """Of the speed of the best γ."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunWarning:
-    """One warning, as it stands in recommendation.yaml."""
-
-    code: str
-    message: str
-    remedy: str
-
-
 def point_text(cell: Cell) -> str:
     """Where a cell is, for messages."""
     return f"batch size {cell.batch_size}, context {cell.context}, {cell.chain}"
 
 
-def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
+def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     """Warnings about the timings of one pair."""
     yield from _missing(pair, cells)
     yield from _light_machine(pair, cells)
@@ -58,7 +49,7 @@ def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> 
     yield from _falling(config, pair, cells)
 
 
-def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
+def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     """Cells with an arm that has no time, or less than it would have, by status; searches that ended early."""
     arms = [(cell, arm) for cell in cells for arm in cell.arms.values()]
     remedies = {
@@ -72,7 +63,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
         if hit := [(c, arm) for c, arm in arms if status in (arm.status, arm.ended_by) and not arm.search]:
             cell, arm = hit[0]
             count = len({cell.cell.id for cell, _ in hit})
-            yield RunWarning(
+            yield WarningRow(
                 code=status,
                 message=f"pair {pair}: {_cells(count, cells)} {status}, first {point_text(cell.cell)}, {arm.arm}: "
                 f"{arm.reason}",
@@ -80,7 +71,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
             )
     if hit := [(cell, arm) for cell, arm in arms if arm.search and arm.reason.startswith(LEFT_OUT)]:
         cell, arm = hit[0]
-        yield RunWarning(
+        yield WarningRow(
             code="search_left_open",
             message=f"pair {pair}: in {_cells(len({cell.cell.id for cell, _ in hit}), cells)} the search for γ ended "
             f"while others could still be best; first {point_text(cell.cell)}, {arm.arm}: {arm.reason}",
@@ -88,7 +79,7 @@ def _missing(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
         )
 
 
-def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
+def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     light: dict[Cell, float] = {}
     for cell in cells:
         verify, decode = cell.arms.get(verify_arm(LOADED_GAMMA)), cell.arms["decode"]
@@ -97,7 +88,7 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarni
             light |= {cell.cell: ratio} if ratio < LOADED_RATIO else {}
     if light:
         point, ratio = min(light.items(), key=lambda item: item[1])
-        yield RunWarning(
+        yield WarningRow(
             code="light_machine",
             message=f"pair {pair}: verifying {LOADED_GAMMA} drafts takes only {ratio:.2f} × a decode step ("
             f"{point_text(point)}; {_cells(len(light), cells)} under {LOADED_RATIO:g} ×): this machine does not show "
@@ -106,7 +97,7 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarni
         )
 
 
-def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
+def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     precision = config.precision
     worst = _worst_arms(
         cells,
@@ -118,7 +109,7 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
         width_text = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
         limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
         budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
-        yield RunWarning(
+        yield WarningRow(
             code="not_converged",
             message=f"pair {pair}: {_cells(len(wide), cells)} not known to ±{100 * precision.relative_ci:g} %; worst "
             f"{point_text(cell)}, {arm}: {width_text}",
@@ -126,7 +117,7 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
         )
 
 
-def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
+def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
 
     def share(cell: CellTimings, arm: ArmTimings) -> float:
         """How far an arm drifted, as a share of what it is held against."""
@@ -137,7 +128,7 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
     moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
     if moved:
         cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
-        yield RunWarning(
+        yield WarningRow(
             code="drift",
             message=f"pair {pair}: in {_cells(len(moved), cells)} the later half of the samples differs from the "
             f"earlier half by over {100 * MOST_DRIFT:g} %; worst {point_text(cell)}, {arm}: {100 * size:.0f} %",
@@ -158,7 +149,7 @@ def _worst_arms(
     return found
 
 
-def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[RunWarning]:
+def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     """T_verify that falls from one gamma to the next, the intervals of the medians apart."""
     falls = []
     for cell in cells:
@@ -171,7 +162,7 @@ def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterato
                 falls.append((cell.cell, gamma, larger, float(np.median(after) / np.median(before))))
     if falls:
         cell_at, gamma, larger, ratio = min(falls, key=lambda fall: fall[3])
-        yield RunWarning(
+        yield WarningRow(
             code="verify_falls",
             message=f"pair {pair}: T_verify falls with γ in {_cells(len({fall[0] for fall in falls}), cells)}; most "
             f"from γ = {gamma} to {larger} at {point_text(cell_at)}: × {ratio:.2f}",
@@ -183,13 +174,13 @@ def _cells(count: int, cells: Sequence[CellTimings]) -> str:
     return f"{count} of {len(cells)} cell{'' if len(cells) == 1 else 's'}"
 
 
-def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedTexts]) -> Iterator[RunWarning]:
+def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedTexts]) -> Iterator[WarningRow]:
     """Warnings about the recorded texts of one pair, given by sampling setting."""
     for sampling, recorded in texts.items():
         yield from _text_warnings(f"pair {pair}, sampling {sampling}", recorded)
     fewest = min((recorded.prompts for recorded in texts.values()), default=FEWEST_PROMPTS)
     if fewest < FEWEST_PROMPTS:
-        yield RunWarning(
+        yield WarningRow(
             code="few_prompts",
             message=f"pair {pair}: acceptance comes from {fewest} prompts; its interval is hardly known",
             remedy=f"give at least {FEWEST_PROMPTS} prompts, better 30",
@@ -197,7 +188,7 @@ def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedT
     if outside := [at for at in config.grid.context if not all(recorded.covers(at) for recorded in texts.values())]:
         low = max(recorded.context_low for recorded in texts.values())
         high = min(recorded.context_high for recorded in texts.values())
-        yield RunWarning(
+        yield WarningRow(
             code="acceptance_extrapolated",
             message=f"pair {pair}: acceptance was recorded at contexts {low} to {high}; at "
             f"{', '.join(map(str, outside))} it is taken from there",
@@ -205,17 +196,17 @@ def acceptance_warnings(config: Config, pair: str, texts: Mapping[str, RecordedT
         )
 
 
-def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[RunWarning]:
+def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[WarningRow]:
     repeated = texts.repeated_share()
     if repeated is not None and repeated > MOST_REPEATED:
-        yield RunWarning(
+        yield WarningRow(
             code="degenerate_text",
             message=f"{where}: {100 * repeated:.0f} % of the 4-grams repeat earlier ones; a text that loops is easily "
             f"drafted",
             remedy="use prompts of real traffic, the chat template, a smaller workload.max_new_tokens, or sampling",
         )
     if texts.null_share > 0:
-        yield RunWarning(
+        yield WarningRow(
             code="null_target_prob",
             message=f"{where}: {100 * texts.null_share:.2g} % of {texts.positions} tokens lie outside the recomputed "
             f"support of the target; there acceptance is filled in",
@@ -225,31 +216,31 @@ def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[RunWarning]:
 
 def setting_warnings(
     pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
-) -> Iterator[RunWarning]:
+) -> Iterator[WarningRow]:
     """Warnings about one setting; `draft_is_timed`: drawing as it would in use."""
     where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
     if not check.consistent:
         errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
-        yield RunWarning(
+        yield WarningRow(
             code="chain_inconsistent",
             message=f"{where}: acceptance differs from its own mean by {check.deviation_per_position:+.3f} a token"
             f"{errors}: these texts come from another chain",
             remedy="load both models in float32; if it stays, report it as a bug with the run directory",
         )
     if not draft_is_timed:
-        yield RunWarning(
+        yield WarningRow(
             code="draft_timed_drawing",
             message=f"{where}: the draft was timed drawing its tokens; taking the likeliest one costs less",
             remedy="put a greedy setting (temperature 0) beside this one in sampling: its draft times are used then",
         )
 
 
-def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[RunWarning]:
+def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[WarningRow]:
     """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
     if open_ones := [entry for entry in measured if entry["decision"] == "undecided"]:
         first = open_ones[0]
-        yield RunWarning(
+        yield WarningRow(
             code="undecided",
             message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
             f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
@@ -264,7 +255,7 @@ def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[Run
     ]
     if risky:
         worst, loss = max(risky, key=lambda one: one[1])
-        yield RunWarning(
+        yield WarningRow(
             code="gamma_uncertain",
             message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
             f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
@@ -274,10 +265,10 @@ def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[Run
         )
 
 
-def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[RunWarning]:
+def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
     """Warnings about what was left out once the run's seconds were spent, by pair."""
     for pair, label in left_out.items():
-        yield RunWarning(
+        yield WarningRow(
             code="out_of_time",
             message=f"pair {pair}: limits.run_seconds is spent, left out: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
