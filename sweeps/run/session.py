@@ -23,7 +23,7 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, checkpoint_name
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
-from specgauge.sweeps.store.rows import plain
+from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import PROMPTS
 from specgauge.sweeps.store.schema import PromptRow
 from specgauge.sweeps.store.writer import OpenRun
@@ -129,8 +129,8 @@ class PairPrompts:
             row = PromptRow(
                 pair=self.pair, prompt=number, category=prompt.category, text=prompt.text, tokens=tuple(tokens)
             )
-            lines.append(canonical_json(plain(row)))
-        content = "".join(f"{line}\n" for line in [*others, *lines])
+            lines.append(json_line(row).decode("ascii"))
+        content = "".join([*(f"{line}\n" for line in others), *lines])
         if content != old:
             write_text_atomically(path, content)
 
