@@ -33,9 +33,7 @@ from specgauge.configs.schema import (
 from specgauge.configs.variants import CellRule
 from tests.house import ROOT
 
-PAGES = tuple(
-    sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")))
-)
+PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))))
 SECTIONS: dict[str, type[BaseModel]] = {
     "top level": Config,
     "pairs[…]": PairConfig,
@@ -121,7 +119,9 @@ def _section_table(place: str, section: type[BaseModel]) -> str:
     for name, field in section.model_fields.items():
         key = field.alias or name
         default = "required" if field.is_required() else _default_text(field.default)
-        lines.append(f"| `{key}` | {_cell(takes[key])} | {_cell(default)} | {_cell(_one_line(field.description or ''))} |")
+        lines.append(
+            f"| `{key}` | {_cell(takes[key])} | {_cell(default)} | {_cell(_one_line(field.description or ''))} |"
+        )
     return "\n".join(lines)
 
 
@@ -141,11 +141,13 @@ def glossary() -> str:
     text = (ROOT / "reports" / "glossary.jinja").read_text(encoding="utf-8")
     entries = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text)
     assert len(entries) == text.count("<dt>")
-    return "\n".join(f"- **{_escaped(html.unescape(term))}**: {_escaped(html.unescape(words))}" for term, words in entries)
+    return "\n".join(
+        f"- **{_escaped(html.unescape(term))}**: {_escaped(html.unescape(words))}" for term, words in entries
+    )
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([*_<|\\])", r"\\\1", text)
+    return re.sub(r"([*<\\])", r"\\\1", text)
 
 
 def _one_line(text: str) -> str:
@@ -153,7 +155,7 @@ def _one_line(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return re.sub(r"([|<])", r"\\\1", text)
 
 
 GENERATED: dict[str, tuple[str, Callable[[], str]]] = {
