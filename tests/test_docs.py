@@ -202,7 +202,7 @@ def warning_codes() -> set[str]:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("WarningRow", "gap"):
                 code = next((one.value for one in node.keywords if one.arg == "code"), *node.args[:1])
-                found.add(code.value if isinstance(code, ast.Constant) else f"{path.name}: {ast.unparse(code)}")
+                found.add(str(code.value) if isinstance(code, ast.Constant) else f"{path.name}: {ast.unparse(code)}")
             elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "remedies":
                 found |= set(ast.literal_eval(node.value))
     return found - {"records.py: code", "warnings.py: status"}  # those of `gap` and of `remedies`
