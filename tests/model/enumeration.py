@@ -1,4 +1,4 @@
-"""Rounds and texts of speculative sampling by enumeration of every path, for decoders and trees to be held against."""
+"""A round of speculative sampling by enumeration of every path, for decoders and trees to be held against."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def round_distribution(
     draft_sampling: DraftSampling = "same",
 ) -> SequenceDistribution:
     """The distribution of the 1 … gamma + 1 tokens that one round commits after `prefix`."""
-    drafts = gamma
     found: SequenceDistribution = {}
 
     def add(tokens: tuple[int, ...], mass: float) -> None:
@@ -34,7 +33,7 @@ def round_distribution(
 
     def walk(committed: tuple[int, ...], mass: float) -> None:
         after = prefix + committed
-        if len(committed) == drafts:
+        if len(committed) == gamma:
             for token, probability in enumerate(distribution("target", target(after))):
                 add((*committed, token), mass * float(probability))
             return
@@ -45,44 +44,4 @@ def round_distribution(
             add((*committed, token), mass * float(here.replaced[token]))
 
     walk((), 1.0)
-    return found
-
-
-def sequence_distribution(
-    target: NextProbs,
-    draft: NextProbs,
-    gamma: int,
-    tokens: int,
-    *,
-    rule: AcceptanceRule = "ratio",
-    draft_sampling: DraftSampling = "same",
-) -> SequenceDistribution:
-    """The distribution of the first `tokens` tokens as rounds commit them, each round's overrun cut off."""
-    length = tokens
-    found: SequenceDistribution = {}
-    open_prefixes: SequenceDistribution = {(): 1.0}
-    while open_prefixes:
-        prefix, mass = open_prefixes.popitem()
-        if len(prefix) == length:
-            found[prefix] = found.get(prefix, 0.0) + mass
-            continue
-        drafts = min(gamma, length - len(prefix) - 1)
-        for committed, share in round_distribution(
-            target, draft, drafts, prefix=prefix, rule=rule, draft_sampling=draft_sampling
-        ).items():
-            text = prefix + committed
-            open_prefixes[text] = open_prefixes.get(text, 0.0) + mass * share
-    return found
-
-
-def target_sequence_distribution(target: NextProbs, tokens: int) -> SequenceDistribution:
-    """The distribution of the first `tokens` tokens drawn from the target alone."""
-    found: SequenceDistribution = {(): 1.0}
-    for _ in range(tokens):
-        longer: SequenceDistribution = {}
-        for prefix, mass in found.items():
-            for token, probability in enumerate(distribution("target", target(prefix))):
-                if probability > 0:
-                    longer[(*prefix, token)] = mass * float(probability)
-        found = longer
     return found

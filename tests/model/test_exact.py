@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
 from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution
-from tests.model.enumeration import round_distribution, sequence_distribution, target_sequence_distribution
+from tests.model.enumeration import round_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
 DRAFTS: list[DraftSampling] = ["same", "greedy"]
@@ -105,29 +105,6 @@ def test_output_is_the_target(
     np.testing.assert_allclose(here.draft_probs * here.accept, here.accepted, atol=1e-15)
     assert float(here.overlap + here.rejected) == pytest.approx(1.0, abs=1e-12)
     assert float(here.rejected) == pytest.approx(float(here.deficit.sum()), abs=1e-12)
-
-
-def markov(table: FloatArray):  # type: ignore[no-untyped-def]
-    return lambda prefix: table[prefix[-1] + 1 if prefix else 0]
-
-
-@st.composite
-def chains(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
-    size = draw(st.integers(1, 3))
-    rows = [draw(distributions(size)) for _ in range(2 * (size + 1))]
-    return np.array(rows[: size + 1]), np.array(rows[size + 1 :])
-
-
-@settings(max_examples=60, deadline=None)
-@given(chains(), st.integers(0, 3), st.sampled_from(RULES), st.sampled_from(DRAFTS))
-def test_enumerated_chains_are_distributed_as_the_target(
-    tables: tuple[FloatArray, FloatArray], gamma: int, rule: AcceptanceRule, draft_sampling: DraftSampling
-) -> None:
-    target, draft = markov(tables[0]), markov(tables[1])
-    made = sequence_distribution(target, draft, gamma, 4, rule=rule, draft_sampling=draft_sampling)
-    wanted = target_sequence_distribution(target, 4)
-    for tokens in made.keys() | wanted.keys():
-        assert made.get(tokens, 0.0) == pytest.approx(wanted.get(tokens, 0.0), abs=1e-12)
 
 
 def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:

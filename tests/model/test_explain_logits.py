@@ -63,10 +63,9 @@ def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
     assert explanation.probs.tolist() == [0.0, 1.0, 0.0]
     with pytest.raises(ValueError, match=r"history: expected .*got none"):
         explain_logits([2.0, 1.5, 1.0], chosen)
-    with pytest.raises(ValueError, match="history: expected ids from 0 to 2, got token 3"):
-        explain_logits([2.0, 1.5, 1.0], chosen, history=[3])
-    with pytest.raises(ValueError, match=r"history: expected ids from 0 .*got token 1000000000000000000000000000000"):
-        explain_logits([2.0, 1.5, 1.0], chosen, history=[10**30])
+    for token in (3, 10**30):
+        with pytest.raises(ValueError, match=f"history: expected ids from 0 to 2, got token {token}$"):
+            explain_logits([2.0, 1.5, 1.0], chosen, history=[token])
 
 
 def test_document_is_strict_json() -> None:
@@ -91,7 +90,6 @@ def test_document_is_strict_json() -> None:
         ([], None, r"logits: expected .*got shape \(0,\)"),
         ([1.0, float("nan")], None, r"logits \(item 2\): expected .*got nan"),
         ([1.0, 2.0], ["A"], "names: expected 2, .* got 1"),
-        ([1.0, 2.0], ["A", "A"], "names: expected a different one .* got A, A"),
     ],
 )
 def test_bad_logits_are_one_clear_line(logits: list[float], names: list[str] | None, message: str) -> None:

@@ -156,9 +156,7 @@ def test_values_by_hand(found: NDArray[Any], expected: object) -> None:
     ("call", "message"),
     [
         (lambda: tokens_per_round_iid(1.2, 3), "alpha: expected a probability .*got 1.2"),
-        (lambda: tokens_per_round_iid([0.5, -0.1], 3), r"alpha \(item 2\): expected .*got -0.1"),
         (lambda: tokens_per_round_iid(0.5, 1.5), "gamma: expected a whole number, at least 0, got 1.5"),
-        (lambda: tokens_per_round_iid(float("nan"), 1), "alpha: expected a finite number, got nan"),
         (lambda: tokens_per_round([0.5, 0.6]), "survival: expected .*got 0.5 at position 1 and 0.6 at position 2"),
         (lambda: tokens_per_round(0.5), "survival: expected .*got one number"),
         (lambda: tokens_per_round([[0.5], [0.5, 0.4]]), "survival: expected .*lists of equal lengths"),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal
-from tests.model.speculation import AllTexts, Expectation, Pair, Rounds, all_texts, enumerate_process, one_round
+from tests.model.speculation import AllTexts, Pair, Rounds, all_texts, enumerate_process, one_round
 
 # Token 0 is easy for the draft and likely to come again, token 2 is neither: runs of acceptance, as in real texts.
 TARGET = np.array([[0.8, 0.15, 0.05], [0.4, 0.25, 0.35], [0.2, 0.1, 0.7]])
@@ -58,24 +58,6 @@ def weigh(result: RenewalResult, texts: AllTexts) -> RenewalResult:
     names = ("rounds", "starts", "survival", "lost_bonus", "tokens")
     sums: dict[str, Any] = {name: np.tensordot(texts.chances, getattr(result, name), axes=1)[None] for name in names}
     return replace(result, **sums)
-
-
-@pytest.mark.parametrize("eos", [None, 1])
-@pytest.mark.parametrize(("rule", "greedy"), WAYS)
-def test_uniform_positions_and_overlap_inside_the_pass_give_another_number(
-    rule: str, greedy: bool, eos: int | None
-) -> None:
-    pair, gamma = make_pair(rule, greedy, eos), 2
-    process: Expectation = enumerate_process(rounds_of(pair), LIMIT, gamma, GAMMA_MAX, COSTS_S)
-    texts = all_texts(pair, FIRST, LIMIT)
-    every_position = run(texts, 0)
-    one_draft, two_drafts = texts.overlap[:, :-1], texts.acceptance[:, :-1] * texts.overlap[:, 1:]
-    window = np.arange(LIMIT - 1) + GAMMA_MAX <= LIMIT
-    accepted = texts.chances @ ((one_draft + two_drafts) * window)
-    uniform = 1 + accepted.sum() / (texts.chances @ every_position.starts)[0]
-    assert abs(uniform - process.committed / process.starts) > 1e-3
-    with_overlap = run(replace(texts, acceptance=np.where(texts.acceptance >= 0, texts.overlap, 0)), gamma)
-    assert abs((texts.chances @ with_overlap.rounds)[0] - process.rounds) > 1e-3
 
 
 @pytest.mark.parametrize(
