@@ -104,9 +104,7 @@ def test_accepted_over_drafted_falls_with_gamma_while_alpha_does_not() -> None:
 
 def test_208_of_260_drafts_accepted_in_52_rounds() -> None:
     profile = profile_from_totals(accepted=208, drafted=260, rounds=52)
-    t_round = round_time_s(
-        t_draft_total_s=5 * 0.001614, t_verify_s=[0.04108, 0.01905]
-    )  # T_decode by mistake
+    t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=[0.04108, 0.01905])  # T_decode by mistake
     s = speedup(profile.at([5]).tokens_per_round, t_decode_s=0.01905, t_round_s=t_round)
     assert s == pytest.approx([1.94, 3.51], abs=0.005)
 

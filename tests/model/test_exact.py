@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
 from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution
-from tests.model.enumeration import round_distribution
+from tests.model.speculation import round_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
 DRAFTS: list[DraftSampling] = ["same", "greedy"]
@@ -108,13 +108,12 @@ def test_output_is_the_target(
 
 
 def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
-    found = round_distribution(lambda _: [0.2, 0.4, 0.4], lambda _: [0.1, 0.1, 0.8], 2)
+    found = round_distribution(*THREE, 2)
     lengths = {n: sum(mass for tokens, mass in found.items() if len(tokens) == n) for n in (1, 2, 3)}
     assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-15)
     assert (2,) not in found
-    perfect = round_distribution(lambda _: [1.0, 0.0], lambda _: [1.0, 0.0], 3)
-    assert perfect == {(0, 0, 0, 0): 1.0}
+    assert round_distribution([1.0, 0.0], [1.0, 0.0], 3) == {(0, 0, 0, 0): 1.0}
 
 
 @pytest.mark.parametrize(

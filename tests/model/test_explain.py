@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.model.explain import explain, explanation_document, tree
-from tests.model.enumeration import round_distribution
+from tests.model.speculation import round_distribution
 
 TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
 
@@ -48,9 +48,9 @@ def test_tree_of_a_chain_with_its_bonus() -> None:
 def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
     draft = [w / sum(weights) for w in weights]
     leaves = tree(explain([TARGET] * gamma, [draft] * gamma))
-    law = round_distribution(lambda _: TARGET, lambda _: draft, gamma)
+    rounds = round_distribution(TARGET, draft, gamma)
     for leaf in leaves:
-        mass = sum(p for tokens, p in law.items() if len(tokens) == leaf["tokens"])
+        mass = sum(p for tokens, p in rounds.items() if len(tokens) == leaf["tokens"])
         assert leaf["probability"] == pytest.approx(mass, abs=1e-12)
 
 
