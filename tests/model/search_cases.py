@@ -66,16 +66,17 @@ class Cell:
     def gammas(self) -> tuple[int, ...]:
         return tuple(range(1, len(self.t_verify_s) + 1))
 
-    def samples_s(self, arm: str, number: int) -> list[list[float]]:
+    def marks_s(self, arm: str) -> list[float]:
         if arm == "draft":
-            marks = [T_DRAFT_S * gamma for gamma in self.gammas]
-        elif arm == "draft_catch_up":
-            marks = [T_DRAFT_S]
-        else:
-            marks = [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
+            return [T_DRAFT_S * gamma for gamma in self.gammas]
+        if arm == "draft_catch_up":
+            return [T_DRAFT_S]
+        return [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
+
+    def samples_s(self, arm: str, number: int) -> list[list[float]]:
         spread = self.spreads.get(arm, self.spread)
         factors = [self.pace(number) * math.exp(spread * step) for step in STEPS]
-        return [[mark * factor for mark in marks] for factor in factors]
+        return [[mark * factor for mark in self.marks_s(arm)] for factor in factors]
 
     def settings(self, **changes: Any) -> SearchSettings:
         wanted: dict[str, Any] = {"gammas": self.gammas, "batch_size": 1, "relative_ci": 0.9}

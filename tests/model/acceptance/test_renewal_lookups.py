@@ -150,8 +150,6 @@ def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest
         ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*expected a probability"),
         ({"offered": [[0, 3, 0]]}, "offered: expected .*got shape .*up to 3 drafts"),
         ({"offered": [0, 1, 0]}, "offered: expected .*got shape"),
-        ({"gammas": [3]}, "gammas: expected a list of numbers from 0 to gamma_max = 2, got .3."),
-        ({"lengths": [4]}, "lengths: expected .*got 4"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], words: str) -> None:
