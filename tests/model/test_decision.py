@@ -1,5 +1,4 @@
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.decision import costs_from_blocks, estimate_speedup, summarise
 from specgauge.model.settings import Provenance
-from specgauge.model.speedup import round_time_s, speedup, speedups
+from specgauge.model.speedup import speedups
 from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
 
 GAMMAS = [1, 2, 4]
@@ -43,27 +42,6 @@ def test_costs_are_medians_of_the_arms() -> None:
     np.testing.assert_array_equal(quicker.t_draft_catch_up_s, [0.0] * 5)
     without = {name: blocks for name, blocks in flat_arms().items() if name != "draft_catch_up"}
     assert costs_from_blocks(without, GAMMAS, draws).t_draft_catch_up_s is None
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("overhead", [None, 0.25, -3.0])
-def test_every_row_follows_the_formula_of_the_speed_up(batch_size: int, overhead: float | None) -> None:
-    costs = costs_from_blocks(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
-    if overhead is not None:
-        costs = replace(costs, t_overhead_s=np.full((5, 1), overhead))
-    acceptance = accepted(np.tile([1.5, 1.8, 2.0], (5, 1)), np.tile([0.5, 0.3, 0.1], (5, 1)))
-    round_s = round_time_s(
-        t_draft_total_s=[1.0, 2.0, 4.0],
-        t_verify_s=[11.0, 12.0, 14.0],
-        t_draft_catch_up_s=0.5,
-        full_acceptance=[0.5, 0.3, 0.1],
-        batch_size=batch_size,
-        t_overhead_s=overhead,
-    )
-    found = estimate_speedup(costs, acceptance, batch_size=batch_size)
-    expected = speedup([1.5, 1.8, 2.0], t_decode_s=10.0, t_round_s=round_s)
-    np.testing.assert_array_equal(found.speedup, expected)
-    np.testing.assert_array_equal(found.replicates, np.tile(expected, (4, 1)))
 
 
 def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:

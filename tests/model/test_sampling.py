@@ -140,7 +140,6 @@ def test_masked_logits_stay_masked_and_dtype_is_kept() -> None:
     ("logits", "settings", "more", "message"),
     [
         ([[0.0, 1.0], [0.0, math.nan]], {}, {}, "expected a finite maximum in every row"),
-        ([[0.0, 1.0], [math.inf, 0.0]], {}, {}, "expected a finite maximum in every row"),
         ([[0.0, 1.0], [-math.inf, -math.inf]], {}, {}, "expected a finite maximum in every row"),
         (1.0, {}, {}, r"logits: .*\(\.\.\., V\)"),
         ([1.0], {}, {"dtype": np.float16}, "dtype: .*float32 and float64"),

@@ -157,9 +157,7 @@ def test_values_by_hand(found: NDArray[Any], expected: object) -> None:
     [
         (lambda: tokens_per_round_iid(1.2, 3), "alpha: expected a probability .*got 1.2"),
         (lambda: tokens_per_round_iid(0.5, 1.5), "gamma: expected a whole number, at least 0, got 1.5"),
-        (lambda: tokens_per_round([0.5, 0.6]), "survival: expected .*got 0.5 at position 1 and 0.6 at position 2"),
         (lambda: tokens_per_round(0.5), "survival: expected .*got one number"),
-        (lambda: tokens_per_round([[0.5], [0.5, 0.4]]), "survival: expected .*lists of equal lengths"),
         (lambda: round_time_s(t_draft_total_s=-1, t_verify_s=1), "t_draft_total_s: expected seconds, .*got -1"),
         (lambda: round_time_s(t_draft_total_s=0, t_verify_s=0), "t_round_s: expected seconds, above 0, got 0"),
         (
@@ -167,7 +165,6 @@ def test_values_by_hand(found: NDArray[Any], expected: object) -> None:
             "full_acceptance: expected .* beside t_draft_catch_up_s",
         ),
         (lambda: speedup(0.9, t_decode_s=1, t_round_s=1), "tokens_per_round: expected at least 1 .*, got 0.9"),
-        (lambda: speedup(2.0, t_decode_s=0, t_round_s=1), "t_decode_s: expected seconds, above 0, got 0"),
         (lambda: within_limits(1, 0.0), "max_itl_s: expected seconds, above 0, got 0"),
         (lambda: best_gamma([1.0], [1, 2]), "speedups: expected one for each of 2 gammas, got 1"),
         (lambda: best_gamma([1.0, np.nan], [1, 2]), "speedups: expected numbers, got NaN"),

@@ -79,7 +79,6 @@ def test_columns_tell_lookups_from_draft_models_and_overlap_is_that_of_the_first
     [
         ({"match_length": None}, "'match_length' is missing"),
         ({"match_length": [4, 0, 2, 0]}, "match_length: expected at most proposed_length"),
-        ({"match_length": [0.5, 0, 2, 0]}, "match_length"),
         ({"target_prob": [0.5, 2, 0.75, 0.125]}, "target_prob: expected .*got a value outside"),
     ],
 )

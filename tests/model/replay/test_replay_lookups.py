@@ -21,9 +21,8 @@ from specgauge.model.replay.bounds import best_lookups_time_s
 from specgauge.model.replay.replay import replay
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
-from tests.model.lookup_cases import looked_up, random_lookups
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
-from tests.model.replay_cases import linear_costs, simulated
+from tests.model.replay_cases import linear_costs, looked_up, random_lookups, simulated
 
 DEPTH = 4
 STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, seconds_saved_per_token=0.5)
@@ -112,8 +111,6 @@ def test_what_does_not_fit_is_refused() -> None:
         looked_up([[1, 0]], [[0, 0]], [[0, 0]])
     with pytest.raises(ValueError, match=r"lookups: expected .*got shapes \(1, 2\), \(1, 2\), \(1, 1\)"):
         looked_up([[1, 0]], [[0, 0]], [[1]])
-    with pytest.raises(ValueError, match=r"replay: expected .*got no recorded position"):
-        looked_up([[0]], [[0]], lengths=[0])
     with pytest.raises(ValueError, match=r"matching: expected .*got shape \(1, 3\)"):
         best_lookups_time_s([[1, 0]], [[1, 0, 0]], text_ends((1, 2), [2], [False], None), [1.0, 1.2])
 
