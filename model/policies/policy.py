@@ -19,10 +19,9 @@ L calls side by side, B rows of each.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -104,15 +103,16 @@ class GammaChoices:
         """Learn from a round."""
 
 
-class RoundPolicy(ABC):
+class RoundPolicy:
     """A policy as plain data, for one call or many."""
 
     reads_signals: ClassVar[bool] = False
-    """Whether `goes_on` looks at the signals; where not, γ is fixed before the round."""
+    choices: ClassVar[Callable[[Any, int], GammaChoices]]
+    """Starts so many calls of the policy side by side."""
 
-    @abstractmethod
     def begin_many(self, calls: int) -> GammaChoices:
-        """Start `calls` calls side by side."""
+        """Start `calls` calls side by side, knowing nothing of earlier ones."""
+        return type(self).choices(self, calls)
 
     def begin(self) -> GammaChoice:
         """Start one call, knowing nothing of earlier ones."""
