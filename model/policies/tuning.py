@@ -173,13 +173,7 @@ KINDS: Mapping[str, type[Any]] = MappingProxyType(
 def policy_record(policy: RoundPolicy) -> dict[str, Any]:
     """The kind and fields of a policy, as JSON takes them."""
     kind = next(name for name, made in KINDS.items() if made is type(policy))
-    return {"kind": kind} | {name: _plain(value) for name, value in asdict(policy).items()}  # type: ignore[call-overload]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
+    return {"kind": kind, **asdict(policy)}  # type: ignore[call-overload]
 
 
 def policy_of(record: Mapping[str, Any]) -> RoundPolicy:

@@ -282,9 +282,7 @@ def bound_candidates(
     width = widths.shape[1]
     verified = np.where(timed[1:, None], widths @ _on_lines(measured, width), widths @ _from_below(measured, width))
     chain_s = levels.marks_s("draft")[gammas - 1]
-    catch_up_s = 0.0
-    if settings.catches_up:
-        catch_up_s = max(0.0, levels.seconds("draft_catch_up") - float(levels.marks_s("draft")[0]))
+    catch_up_s = levels.catch_up_s() if settings.catches_up else 0.0
     costs = RoundCosts(
         gammas=gammas,
         t_decode_s=np.array(times_s[0]),

@@ -106,6 +106,10 @@ class ArmLevels:
         """(marks,) all marks of an arm, in seconds."""
         return np.asarray(self.seconds(arm) * self.shares[arm], dtype=np.float64)
 
+    def catch_up_s(self) -> float:
+        """Δ₂: what a first draft step that feeds two tokens takes beyond one of one."""
+        return max(0.0, self.seconds("draft_catch_up") - float(self.marks_s("draft")[0]))
+
     def variance(self, contrasts: ArrayLike) -> FloatArray:
         """(K,) variances of contrasts (K, A) of `log_s`, each adding up to 0; infinite where no blocks connect them."""
         wanted = np.asarray(contrasts, dtype=np.float64)

@@ -268,9 +268,6 @@ def searched_costs(summaries: Summaries, gammas: Sequence[int], *, min_blocks: i
     if not {"decode", "draft"} <= timed.keys():
         return None
     levels = fit_levels(timed)
-    catch_up = None
-    if "draft_catch_up" in timed:
-        catch_up = max(0.0, levels.seconds("draft_catch_up") - float(levels.marks_s("draft")[0]))
     chain = levels.marks_s("draft")
     verify = np.full(chain.size, np.nan)
     for gamma in gammas:
@@ -281,7 +278,7 @@ def searched_costs(summaries: Summaries, gammas: Sequence[int], *, min_blocks: i
         t_decode_s=np.array(levels.seconds("decode")),
         t_draft_total_s=chain,
         t_verify_s=verify,
-        t_draft_catch_up_s=None if catch_up is None else np.array(catch_up),
+        t_draft_catch_up_s=np.array(levels.catch_up_s()) if "draft_catch_up" in timed else None,
         provenance=np.full(chain.size, int(Provenance.MEASURED)),
     )
 

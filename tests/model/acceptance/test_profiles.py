@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specgauge.model.acceptance.profiles import (
     AcceptanceProfile,
     OneAlpha,
-    one_alpha_from_survival,
+    one_alpha,
     profile_from_alpha,
     profile_from_conditional,
     profile_from_counts,
@@ -157,7 +157,7 @@ def test_likelihood_ratio_of_two_positions_by_hand() -> None:
 
 @given(st.floats(0.01, 0.99), st.integers(1, 10))
 def test_iid_rates_are_their_own_alpha(alpha: float, gamma: int) -> None:
-    fit = one_alpha_from_survival(survival_iid(alpha, gamma))
+    fit = one_alpha(survival_iid(alpha, gamma))
     assert fit.alpha_accepted == pytest.approx(alpha, rel=1e-12)
     assert fit.alpha_omega == pytest.approx(alpha, rel=1e-9)
     assert fit.low is None
