@@ -100,12 +100,6 @@ class AcceptanceProfile:
         """A_1 … A_D at the gamma drafted at."""
         return np.asarray(self.by_gamma[-1], dtype=np.float64)
 
-    @property
-    def conditional(self) -> FloatArray:
-        """Rates of a position given that the drafts before it were accepted; 0 where none were."""
-        before = np.concatenate([[1.0], self.survival[:-1]])
-        return np.asarray(self.survival / np.where(before > 0, before, 1.0), dtype=np.float64)
-
     def survival_at(self, gamma: int) -> FloatArray:
         """A_1 … A_gamma of rounds that draft `gamma`, shape (gamma,)."""
         if gamma <= self.gamma_drafted:

@@ -16,12 +16,10 @@ expectation of the decoder that would have written them. In Ã the overlap stand
 mean o_{t+j-1} given everything before it, so the expectation stays and the variance of Ω falls. Overlap elsewhere would
 be biased: o_{t+1} and a_t share y_t. Ω is a ratio of sums pooled over texts; its bias is of the order of 1/texts.
 
-Starts that count for Ω and A_j (the window) have gamma_max positions left before the length limit: no γ is shrunk in
-their past, and the window is the same for all γ. A text that ended by EOS counts all its starts when its limit is not
-given; give `length_limits` where texts may end by EOS within gamma_max of it.
-
-γ in force is min(γ, positions left before the limit - 1), so the last position before the limit is never tested; γ is
-not shrunk before an EOS; an accepted EOS ends the text without a bonus.
+γ in force is min(γ, positions left before the length limit - 1); γ is not shrunk before an EOS, and an accepted EOS
+ends the text without a bonus. Starts that count for Ω and A_j (the window) have gamma_max positions left before the
+limit: no γ is shrunk in their past. A text that ended by EOS counts all its starts where its limit is not given; give
+`length_limits` where texts may end by EOS within gamma_max of it.
 
     result = renewal(a, o, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=8)
     result.tokens_per_round()            # Ω by γ, (3,)
@@ -225,10 +223,9 @@ def renewal(
         ended_by_eos: (N,) True where the last position is an end-of-text token; other texts ended at their limit.
         gammas: (G,) drafts per round, each from 0 (plain decoding) to gamma_max.
         gamma_max: D, the largest γ that results for Ω are to be compared with; it sets the window.
-        costs_s: (D + 1,) seconds of a round by drafts in force, 0 a plain decoding step; a catch-up of the draft is to
-            be added from `catch_ups`.
-        length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1). Texts that ended by
-            length have theirs as their length, whatever stands here.
+        costs_s: (D + 1,) seconds of a round by drafts in force, without Δ₂ (`catch_ups` counts where it is paid).
+        length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1); read of texts that
+            ended by EOS.
 
     Raises:
         ValueError: shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max, or a limit under a

@@ -1,16 +1,14 @@
 """The renewal pass of rounds whose drafts depend on where the round started: lookups.
 
-A draft model proposes at a position from all text before it, wherever the round started; its survival is a product of
-a_t (`specgauge.model.acceptance.renewal`). A lookup matches the text before the start t and goes on from there, so
-survival is given by start: A[t, j] = P(the first j drafts of a round that started at t are all accepted | text). It may
-also offer fewer drafts than asked for, L_t, and the round then verifies fewer:
+A lookup matches the text before the start t and goes on from there, so survival is given by start: A[t, j] = P(the
+first j drafts of a round that started at t are all accepted | text). It may offer fewer drafts than asked for, L_t:
 
     k_t = min(γ, L_t, positions left before the limit - 1)     drafts in force; k_t = 0 is a plain step
     v_{t+j+1} += v_t (A[t, j] - A[t, j+1])   for j < k_t,      v_{t+k_t+1} += v_t A[t, k_t],      v_0 = 1
 
-Sums, window and rules are those of `renewal`, to which this is equal where A[t, j] = Π a and L_t = γ_max; the rounds
-from the window come back by the drafts they verify, since T_round depends on those. Ã[t, j], whose mean is that of
-A[t, j], may have less variance.
+Sums, window and rules are those of `specgauge.model.acceptance.renewal`, to which this is equal where A[t, j] = Π a and
+L_t = γ_max; rounds from the window come back by the drafts they verify, since T_round depends on those. Ã[t, j], whose
+mean is that of A[t, j], may have less variance.
 
     result = renewal_by_start(survival, ahead, offered, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=4)
     result.tokens_per_round(), result.rounds_by_drafts.sum(axis=0)          # Ω by γ; rounds by γ and drafts

@@ -9,12 +9,9 @@ decoder asks for `gamma`, the most drafts it may make; after each draft of the r
     choice.goes_on(1, top_probs=[0.9], entropies_nats=[0.3])   # after the first draft: another one? True
     choice.observe(drafted=[5], accepted=[5])
 
-Policies that fix γ before the round (`specgauge.model.policies.feedback`) go on until they have it. Those that stop
-while drafting (`specgauge.model.policies.stopping`) read the confidence of the draft just made; it is verified like the
-others. Each is written for many calls side by side (`GammaChoices`), as a replay runs them; a decoder's single call is
-a view of that (`OneCall`).
-
-L calls side by side, B rows of each.
+Some fix γ before the round (`specgauge.model.policies.feedback`), others stop while drafting, by the confidence of the
+draft just made (`specgauge.model.policies.stopping`). Each is written for L calls side by side, B rows of each
+(`GammaChoices`), as a replay runs them; a decoder's single call is a view of that (`OneCall`).
 """
 
 from __future__ import annotations
@@ -127,11 +124,11 @@ class OneCall:
 
     @property
     def gamma(self) -> int:
-        """The most drafts of the next round."""
+        """As in `GammaChoice`, like the others."""
         return int(self._choices.gammas[0])
 
     def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
-        """As `GammaChoice`."""
+        """Whether to draft once more."""
         signals = Signals(
             top_probs=np.array([top_probs], dtype=np.float64),
             entropies_nats=np.array([entropies_nats], dtype=np.float64),
@@ -140,7 +137,7 @@ class OneCall:
         return bool(self._choices.goes_on(depth, signals)[0])
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """As `GammaChoice`."""
+        """Learn from a round."""
         made = np.array([drafted], dtype=np.int64)
         kept = np.array([accepted], dtype=np.int64)
         self._choices.observe(RoundSeen(drafted=made, accepted=kept, active=np.ones(made.shape, dtype=np.bool_)))

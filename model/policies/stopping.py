@@ -15,11 +15,9 @@ renewal    maximises E[tokens] / E[seconds] over rounds: drafts while another dr
            first draft the same rule, with p alone, decides between drafting and a plain round. In plain rounds what
            was learnt fades, so a text that went badly is tried again, if texts in general pay.
 
-A batch has one γ per round and goes by the mean of its rows.
-
     SvipPolicy(threshold=0.6, cap=8).begin().goes_on(1, top_probs=[0.9], entropies_nats=[0.25])      # √.25 <= .6: True
 
-L calls side by side, B rows of each.
+L calls side by side, B rows of each, which go by their mean.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Fit the few efficiencies of the roofline to measured steps, and say how well they predict steps left out.
 
-The model is `specgauge.model.roofline.step_time.step_time_s`; by default three numbers are fitted, one set for all
-steps given: the fractions of the peak bandwidth and FLOP rate that are reached, and the fixed seconds of a layer.  The
-loss is soft-L1 on log(predicted / measured), so that a few bad measurements do not bend the fit.  Its error is that of
-steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
+A step is one forward of `tokens` tokens for each of `batch_size` sequences that hold `context` tokens.  By default
+three numbers of `specgauge.model.roofline.step_time.step_time_s` are fitted, one set for all steps: the fractions of
+peak bandwidth and FLOP rate, and the fixed seconds of a layer.  The loss is soft-L1 on log(predicted / measured), so
+that a few bad measurements do not bend the fit; its error is that of whole batch sizes (or contexts, or token counts)
+left out in turn.
 
 The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3):
   - memory and arithmetic of an operation add up (exponent 1): the larger of the two (∞) misses up to twice as much;
@@ -14,9 +15,6 @@ The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11
 
 Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
 as good as the guess that the other machine runs the same.
-
-A step is one forward of `tokens` tokens for each of `batch_size` sequences that hold `context` tokens: T_decode with 1,
-T_verify(gamma) with gamma + 1, one draft step with 1 of the draft's own shape.
 """
 
 from __future__ import annotations

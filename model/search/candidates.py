@@ -38,7 +38,7 @@ from specgauge.model.settings import Provenance
 from specgauge.model.speedup import catch_up_probability, round_times_s, speedups
 
 CONFIDENCE = 0.95
-"""That no γ is better than the one found by more than the equivalence_margin zone."""
+"""That no γ is better than the one found by more than the margin."""
 EQUIVALENCE_MARGIN = 0.01
 """Speed-ups closer than this are as good as each other."""
 LEFT_OUT = "left out"
@@ -92,14 +92,8 @@ class SearchObjective:
     @cached_property
     def estimate(self) -> Acceptance:
         """The acceptance without its replicates, (G,)."""
-        own, count = self.acceptance, self.acceptance.gammas.size
-        shares = own.draft_count_distribution
-        return replace(
-            own,
-            tokens_per_round=own.tokens_per_round.reshape(-1, count)[0],
-            full_acceptance=np.nan_to_num(own.full_acceptance.reshape(-1, count)[0]),
-            draft_count_distribution=None if shares is None else shares.reshape(-1, count, shares.shape[-1])[0],
-        )
+        own = self.acceptance.estimate
+        return replace(own, full_acceptance=np.nan_to_num(own.full_acceptance))
 
     @cached_property
     def log_tokens(self) -> FloatArray:
@@ -112,11 +106,9 @@ class SearchObjective:
     def drafts_verified(self, batch_size: int) -> FloatArray:
         """(G, D + 1) P(a round of the batch verifies k drafts)."""
         gammas, shares = self.acceptance.gammas, self.estimate.draft_count_distribution
-        return (
-            np.eye(gammas.max() + 1)[gammas]
-            if shares is None
-            else max_drafts_distribution(np.nan_to_num(shares), batch_size)
-        )
+        if shares is None:
+            return np.asarray(np.eye(gammas.max() + 1)[gammas], dtype=np.float64)
+        return max_drafts_distribution(np.nan_to_num(shares), batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +119,7 @@ class Verdict:
     """The leader; 0 is plain decoding."""
     speedup: float
     decided: bool
-    """Whether no candidate can be better by more than the equivalence_margin zone."""
+    """Whether no candidate can be better by more than the equivalence margin."""
     bounds: Mapping[int, float]
     """The most that S of each γ can be; infinite where nothing bounds it, 0 where its tokens per round are unknown."""
     could_win: Mapping[int, bool]

@@ -138,11 +138,9 @@ class _Search:
 
     @cached_property
     def bounds(self) -> list[CandidateBounds]:
-        """One for each question."""
         return _all_bounds(self.settings, self.questions, self.levels)
 
     def count(self, arm: str) -> int:
-        """Blocks of an arm."""
         return len(self.blocks.get(arm, ()))
 
     def step(self) -> Step:
@@ -192,16 +190,13 @@ class _Search:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What is found so far under every question."""
         return tuple(bounds.verdict() for bounds in self.bounds)
 
     def _arm(self, bounds: CandidateBounds, place: int) -> str:
-        """The arm that tells a candidate from the others."""
         gamma = int(bounds.candidates[place])
         return verify_arm(gamma) if gamma else "decode"
 
     def _short(self, arms: Iterable[str]) -> list[str]:
-        """Those of the arms that have fewer than the least blocks."""
         return [arm for arm in dict.fromkeys(arms) if self.count(arm) < self.settings.min_blocks]
 
     def _due(self) -> list[str]:
@@ -229,12 +224,10 @@ class _Search:
         )
 
     def _rivals(self) -> list[str]:
-        """What dominates the uncertainty between each leader and its strongest challenger."""
         raced = [(bounds, bounds.rival) for bounds in self.bounds if bounds.rival is not None]
         return [arm for bounds, rival in raced for arm in self._dominating(bounds, rival)]
 
     def _imprecise(self) -> list[str]:
-        """What dominates the uncertainty of S of a leader that is not known well enough."""
         return [arm for bounds in self.bounds if bounds.is_imprecise for arm in self._dominating(bounds, 0)]
 
     def _dominating(self, bounds: CandidateBounds, other: int) -> list[str]:

@@ -39,7 +39,6 @@ ASSUMED, MEASURED, EXTRAPOLATED = Provenance.ASSUMED, Provenance.MEASURED, Prove
 )
 def test_rounds_of_3_2_1_0_accepted_at_gamma_3(profile: AcceptanceProfile) -> None:
     np.testing.assert_allclose(profile.survival_at(5), [0.75, 0.5, 0.25, 0.125, 0.0625], rtol=1e-14)
-    np.testing.assert_allclose(profile.conditional, [3 / 4, 2 / 3, 1 / 2], rtol=1e-15)
     np.testing.assert_allclose(profile.at([1, 2, 3]).tokens_per_round, [1.75, 2.25, 2.5], rtol=1e-15)
     assert profile.at([1, 2, 3, 4]).provenance.tolist() == [
         Provenance.INTERPOLATED,
@@ -70,7 +69,6 @@ def test_longest_runs_that_never_happened_still_count_as_drafted_and_conditional
     profile = profile_from_histogram([2, 2], gamma=3)
     assert profile.survival.tolist() == [0.5, 0.0, 0.0]
     assert profile.at([3, 6]).tokens_per_round.tolist() == [1.5, 1.5]
-    assert profile.conditional.tolist() == [0.5, 0.0, 0.0]
     assert profile_from_conditional([0.5, 1.0, 0.8]).survival.tolist() == [0.5, 0.5, 0.4]
 
 
