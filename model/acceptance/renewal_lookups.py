@@ -71,26 +71,7 @@ def renewal_by_start(
             gamma_max, or a limit under a length.
     """
     drafts, depth = gamma_axis(gammas, gamma_max)
-    whole = _starts(survival, ahead, offered, lengths, ended_by_eos, depth, length_limits)
-    chunks = list(text_chunks(whole.ends.lengths, whole.offered.shape[1] * (drafts.size + 2) * (depth + 1)))
-    sums = [_sums(_cut(whole, rows), drafts) for rows in chunks] or [_sums(whole, drafts)]
-    back = np.argsort(np.concatenate(chunks), kind="stable") if chunks else slice(None)
-    joined = {name: np.concatenate([part[name] for part in sums])[back] for name in sums[0]}
-    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=None, **joined)
-
-
-def _starts(
-    survival: ArrayLike,
-    ahead: ArrayLike,
-    offered: ArrayLike,
-    lengths: ArrayLike,
-    ended_by_eos: ArrayLike,
-    depth: int,
-    length_limits: ArrayLike | None,
-) -> _Starts:
-    """The checked inputs of all texts."""
-    given = np.asarray(survival, dtype=np.float64)
-    better = np.asarray(ahead, dtype=np.float64)
+    given, better = np.asarray(survival, dtype=np.float64), np.asarray(ahead, dtype=np.float64)
     if given.ndim != 3 or given.shape[2] != depth or better.shape != given.shape:
         raise ValueError(
             f"survival: expected two of (N, T, {depth}), one entry for each of 1 … gamma_max drafts, got shapes "
@@ -108,12 +89,17 @@ def _starts(
             f"offered: expected {given.shape[:2]} numbers from 0 to gamma_max = {depth}, got shape {found.shape}, up "
             f"to {found.max(initial=0)} drafts"
         )
-    return _Starts(
+    whole = _Starts(
         ends=ends,
         survival=np.concatenate([np.ones((*runs.shape[:2], 1)), runs], axis=2),
         ahead=probabilities("ahead", np.where(within, better, 0.0)),
         offered=found,
     )
+    chunks = list(text_chunks(whole.ends.lengths, whole.offered.shape[1] * (drafts.size + 2) * (depth + 1)))
+    sums = [_sums(_cut(whole, rows), drafts) for rows in chunks] or [_sums(whole, drafts)]
+    back = np.argsort(np.concatenate(chunks), kind="stable") if chunks else slice(None)
+    joined = {name: np.concatenate([part[name] for part in sums])[back] for name in sums[0]}
+    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=None, **joined)
 
 
 def _cut(whole: _Starts, rows: IntArray) -> _Starts:

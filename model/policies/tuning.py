@@ -10,9 +10,8 @@ candidate, the earlier of equals. The worth of a token is Dinkelbach's fixed poi
 v ← seconds / tokens of the policy at v, and shares of it: in a batch that waits for its last row, tokens of the rows
 ahead are worth less.
 
-    tuning = ReplayBatches.drawn(texts, costs, replicates=16, seed=0)
-    policy = MAKERS["renewal"](tuning)
-    policy_of(policy_record(policy)) == policy             # plain mappings; JSON keeps every digit of a float
+    policy = MAKERS["renewal"](ReplayBatches.drawn(texts, costs, replicates=16, seed=0))
+    policy_of(policy_record(policy)) == policy
 """
 
 from __future__ import annotations

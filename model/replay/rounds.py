@@ -10,12 +10,11 @@ uniform is drawn by a counter for every (prompt, repetition, position, replicate
     emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
     seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its early-stop checks
 
-as the decoder does it. Lookups may offer fewer drafts than γ in force, or none: a plain step. After a rejection the
-policy sees the signals of the position's chain (`specgauge.model.replay.texts`), after an accepted EOS those of the EOS
-itself. A batch goes on until its last row has ended, at the cost of all its rows.
+as the decoder does it. Lookups may offer fewer drafts than γ in force, or none: a plain step. A policy sees the signals
+of `specgauge.model.replay.texts`, after an accepted EOS those of the EOS itself. A batch goes on until its last row has
+ended, at the cost of all its rows.
 
-    batches = ReplayBatches.drawn(texts, costs, replicates=200, seed=0)
-    batches.simulate(HeuristicPolicy(cap=6)).time_s                       # (L,)
+    ReplayBatches.drawn(texts, costs, replicates=200, seed=0).simulate(HeuristicPolicy(cap=6)).time_s       # (L,)
 
 N texts, T positions, L calls of B rows each.
 """

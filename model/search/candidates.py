@@ -11,8 +11,7 @@ contrast of arm levels (`specgauge.model.search.levels`): what both rounds share
     rival          the one that, by the timings, may be furthest ahead of the leader, by over 1 %: −log(1 − 1 %)
     decided        no rival, and nothing untimed could win
 
-γ that was not timed has an upper bound while T_verify rises with γ; where it was seen to fall, such a γ could always
-win.
+Where T_verify was seen to fall with γ, one that was not timed could always win.
 
     bound_candidates(settings, question, levels, is_rising=True).verdict()
 
