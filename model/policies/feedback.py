@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_rounds
+from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, check_rounds
 from specgauge.model.sampling import inverse_cdf, uniforms
 from specgauge.model.speedup import speedup, tokens_per_round_by_gamma
 
@@ -48,7 +48,7 @@ class _HeuristicChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeuristicPolicy(RoundPolicy):
+class HeuristicPolicy(GammaPolicy):
     """transformers' schedule: γ grows by 2 after a fully accepted round, else shrinks by 1, within bounds."""
 
     choices = _HeuristicChoices
@@ -90,7 +90,7 @@ class _GammaTuneChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GammaTunePolicy(RoundPolicy):
+class GammaTunePolicy(GammaPolicy):
     """GammaTune's running mean of accepted drafts."""
 
     choices = _GammaTuneChoices
@@ -154,7 +154,7 @@ class GoodputChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoodputPolicy(RoundPolicy):
+class GoodputPolicy(GammaPolicy):
     """The γ of the largest expected tokens per second, by running shares and known costs."""
 
     choices = GoodputChoices
@@ -214,7 +214,7 @@ class _UcbChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UcbPolicy(RoundPolicy):
+class UcbPolicy(GammaPolicy):
     """Upper confidence bounds."""
 
     choices = _UcbChoices
@@ -263,7 +263,7 @@ class _Exp3Choices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exp3Policy(RoundPolicy):
+class Exp3Policy(GammaPolicy):
     """Exponential weights that assume nothing of how rewards come about."""
 
     choices = _Exp3Choices

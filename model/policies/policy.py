@@ -16,7 +16,7 @@ draft just made (`specgauge.model.policies.stopping`). Each is written for L cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -41,17 +41,6 @@ class GammaChoice(Protocol):
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn how many drafts each active row of a round had, and how many of them were accepted."""
-
-
-class GammaPolicy(Protocol):
-    """A way of choosing γ."""
-
-    @property
-    def reads_signals(self) -> bool:
-        """Whether `goes_on` looks at the signals; where not, nobody asks it and γ is fixed before the round."""
-
-    def begin(self) -> GammaChoice:
-        """Start a call, knowing nothing of earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +89,18 @@ class GammaChoices:
         """Learn from a round."""
 
 
-class RoundPolicy:
-    """A policy as plain data, for one call or many."""
+class GammaPolicy:
+    """A way of choosing γ, as plain data, for one call or many."""
 
-    reads_signals: ClassVar[bool] = False
-    choices: ClassVar[Callable[[Any, int], GammaChoices]]
-    """Starts so many calls of the policy side by side."""
+    reads_signals: bool = False
+    """Whether `goes_on` looks at the signals; where not, nobody asks it and γ is fixed before the round."""
+    choices: ClassVar[type[Any]]
+    """The `GammaChoices` of so many calls, made from the policy and their number."""
 
     def begin_many(self, calls: int) -> GammaChoices:
         """Start `calls` calls side by side, knowing nothing of earlier ones."""
-        return type(self).choices(self, calls)
+        begun: GammaChoices = self.choices(self, calls)
+        return begun
 
     def begin(self) -> GammaChoice:
         """Start one call, knowing nothing of earlier ones."""
@@ -156,7 +147,7 @@ def check_rounds(name: str, t_round_s: tuple[float, ...]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedPolicy(RoundPolicy):
+class FixedPolicy(GammaPolicy):
     """The same γ in every round."""
 
     gamma: int

@@ -27,13 +27,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar
 
 import numpy as np
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, positive_times_s, probabilities, times_s
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap, check_rounds
+from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, Signals, check_cap, check_rounds
 
 
 class _SvipChoices(GammaChoices):
@@ -46,10 +45,10 @@ class _SvipChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SvipPolicy(RoundPolicy):
+class SvipPolicy(GammaPolicy):
     """Stop where the root of the draft's entropy exceeds a threshold."""
 
-    reads_signals: ClassVar[bool] = True
+    reads_signals = True
     choices = _SvipChoices
 
     threshold: float = 0.6
@@ -89,10 +88,10 @@ class AdaEdlChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaEdlPolicy(RoundPolicy):
+class AdaEdlPolicy(GammaPolicy):
     """Stop where a lower bound of acceptance by entropy falls under a threshold that follows the share accepted."""
 
-    reads_signals: ClassVar[bool] = True
+    reads_signals = True
     choices = AdaEdlChoices
 
     start: float = 0.4
@@ -193,10 +192,10 @@ class _RenewalChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenewalStoppingPolicy(RoundPolicy):
+class RenewalStoppingPolicy(GammaPolicy):
     """Draft on while the expected tokens of more drafts are worth more than their time."""
 
-    reads_signals: ClassVar[bool] = True
+    reads_signals = True
     choices = _RenewalChoices
 
     forecast: AcceptanceForecast

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none, whole_numbers
-from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s, best_lookups_time_s
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
@@ -73,7 +73,7 @@ class ReplayedPolicy:
     switches_per_round: float
     mean_gamma: float
     """Drafts per row and round."""
-    tuned: tuple[RoundPolicy, ...]
+    tuned: tuple[GammaPolicy, ...]
     """The policy of each fold."""
 
 
@@ -148,7 +148,7 @@ class _Fold:
     oracle_s: FloatArray
     policy_s: Mapping[str, FloatArray]
     rounds: Mapping[str, SimulatedRounds]
-    tuned: Mapping[str, RoundPolicy]
+    tuned: Mapping[str, GammaPolicy]
     off_path: OffPath
 
 
@@ -296,7 +296,7 @@ class ReplayedSeconds:
 
 
 def replayed_seconds(
-    policy: RoundPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: ReplayCosts, *, replicates: int, seed: int
+    policy: GammaPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: ReplayCosts, *, replicates: int, seed: int
 ) -> ReplayedSeconds:
     """Simulate each batch `replicates` times; prompts: (L, B) the prompt of every row, B the batch size of the costs.
 

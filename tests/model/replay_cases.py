@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.renewal import TextEnds, text_ends
 from specgauge.model.checks import FloatArray
-from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
 
@@ -85,7 +85,7 @@ def random_lookups(seed: int, *, texts: int = 5, longest: int = 12, gamma_max: i
     )
 
 
-def simulated(policy: RoundPolicy, texts: ReplayTexts, costs: ReplayCosts, replicates: int = 1) -> SimulatedRounds:
+def simulated(policy: GammaPolicy, texts: ReplayTexts, costs: ReplayCosts, replicates: int = 1) -> SimulatedRounds:
     """Every text once per replicate."""
     return ReplayBatches.drawn(texts, costs, replicates=replicates, seed=0).simulate(policy)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import IntArray
-from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
+from specgauge.model.policies.policy import FixedPolicy, GammaChoices, GammaPolicy, RoundSeen, Signals
 from tests.model.policy_cases import CAP, POLICIES, seen
 
 
@@ -66,7 +66,7 @@ def test_calls_side_by_side_are_calls_alone_and_never_ask_beyond_the_cap(name: s
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_a_round_that_could_not_draft_teaches_nothing(name: str) -> None:
-    policy: RoundPolicy = POLICIES[name]
+    policy: GammaPolicy = POLICIES[name]
     choices, untouched = policy.begin_many(50), policy.begin_many(50)
     for _ in range(3):
         choices.observe(seen([[0]] * 50, [[0]] * 50))

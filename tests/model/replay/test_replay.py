@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specgauge.model.acceptance.renewal import renewal
-from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s
 from specgauge.model.replay.replay import Interval, ReplayResult, replay, replayed_seconds
@@ -79,7 +79,7 @@ def test_both_plain_baselines_are_told_apart() -> None:
 def test_no_policy_is_tuned_on_the_prompts_it_is_judged_on() -> None:
     met: list[set[int]] = []
 
-    def noted(tuning: ReplayBatches) -> RoundPolicy:
+    def noted(tuning: ReplayBatches) -> GammaPolicy:
         met.append(set(tuning.texts.prompts.tolist()))
         return FixedPolicy(gamma=1)
 
