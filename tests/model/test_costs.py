@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from specgauge.model.costs import CostTable, RoundCosts, cost_table, draft_kind
 from specgauge.model.settings import Point, Provenance
+from tests.model.made import made_costs
 
 HERE, BETWEEN, BEYOND, GUESS = (
     Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.EXTRAPOLATED, Provenance.ASSUMED
@@ -20,17 +22,11 @@ def seconds(batch: float, context: float) -> float:
     return 5.0 + 0.25 * batch + 0.01 * context + 0.001 * batch * context
 
 
-def cell(batch: int, context: int, **changes: object) -> tuple[Point, RoundCosts]:
+def cell(batch: int, context: int, **changes: ArrayLike) -> tuple[Point, RoundCosts]:
     """Gammas 1 to 3, of which 2 has no T_verify."""
     t = seconds(batch, context)
-    values: dict[str, object] = {
-        "t_decode_s": t,
-        "t_draft_total_s": [t / 8, t / 4, 3 * t / 8],
-        "t_verify_s": [1.25 * t, np.nan, 1.5 * t],
-    }
-    arrays = {name: np.array(value) for name, value in {**values, **changes}.items()}
-    costs = RoundCosts(gammas=np.array([1, 2, 3]), provenance=np.array(HERE), **arrays)
-    return Point(batch_size=batch, context=context), costs
+    times_s = {"t_decode_s": t, "t_draft_total_s": [t / 8, t / 4, 3 * t / 8], "t_verify_s": [1.25 * t, np.nan, 1.5 * t]}
+    return Point(batch_size=batch, context=context), made_costs([1, 2, 3], **{**times_s, **changes})
 
 
 def table(*cells: tuple[Point, RoundCosts]) -> CostTable:

@@ -1,14 +1,13 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.decision import costs_from_blocks, estimate_speedup, summarise
-from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups
 from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
+from tests.model.made import made_acceptance
 
 GAMMAS = [1, 2, 4]
 
@@ -20,15 +19,6 @@ def flat_arms(blocks: int = 3) -> dict[str, Blocks]:
     arms |= {f"verify:{gamma}": (10.0 + gamma) * ones for gamma in GAMMAS}
     arms["draft_catch_up"] = 1.5 * ones
     return arms
-
-
-def accepted(omega: ArrayLike, full: ArrayLike, gammas: Sequence[int] = GAMMAS) -> Acceptance:
-    return Acceptance(
-        gammas=np.array(gammas),
-        tokens_per_round=np.asarray(omega, dtype=float),
-        full_acceptance=np.asarray(full, dtype=float),
-        provenance=np.array([Provenance.MEASURED] * len(gammas)),
-    )
 
 
 def test_costs_are_medians_of_the_arms() -> None:
@@ -46,7 +36,7 @@ def test_costs_are_medians_of_the_arms() -> None:
 
 def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
     costs = costs_from_blocks(flat_arms(), [1], draw_blocks(3, 2, 0))
-    found = speedups(costs, accepted([[1.9], [2.3], [0.8]], np.zeros((3, 1)), [1]))
+    found = speedups(costs, made_acceptance([[1.9], [2.3], [0.8]], np.zeros((3, 1))))
     assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
 
 
@@ -152,7 +142,8 @@ def simulated_cover(
     draws, weights = draw_blocks(blocks, 250, int(generator.integers(2**32))), draw_prompts(prompts, 250, 0)
     omega = ratio_replicates(committed[:, None], starts[:, None], weights)
     costs = costs_from_blocks(arms, [3], draws)
-    found = estimate_speedup(costs, accepted(omega, np.zeros(omega.shape), [3]), batch_size=1)
+    acceptance = made_acceptance(omega, np.zeros(omega.shape), gammas=np.array([3]))
+    found = estimate_speedup(costs, acceptance, batch_size=1)
     assert found.low is not None
     assert found.high is not None
     return bool(found.low[0] <= (1 + 3 * 0.6) * 10 / (6 + 13) <= found.high[0])
@@ -181,5 +172,5 @@ def test_blocks_shared_by_all_arms_cancel_in_the_speed_up() -> None:
         "verify:1": 11 * drift,
     }
     draws = draw_blocks(6, 200, 0)
-    acceptance = accepted(np.full((201, 1), 1.8), np.zeros((201, 1)), [1])
+    acceptance = made_acceptance(np.full((201, 1), 1.8), np.zeros((201, 1)))
     np.testing.assert_allclose(speedups(costs_from_blocks(arms, [1], draws), acceptance), 1.5, rtol=1e-12)

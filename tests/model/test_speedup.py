@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.costs import RoundCosts
 from specgauge.model.speedup import (
     accepted_draft_tokens,
     best_gamma,
@@ -33,6 +31,7 @@ from specgauge.model.speedup import (
     with_overhead_s,
     within_limits,
 )
+from tests.model.made import made_acceptance, made_costs
 
 
 @given(st.floats(0, 1), st.integers(1, 40))
@@ -74,25 +73,19 @@ def test_no_round_is_shorter_than_its_verification(overhead_s: float, round_s: f
     assert float(with_overhead_s(12.5, 8.0, overhead_s)) == round_s
 
 
-COSTS = RoundCosts(
-    gammas=np.array([1, 2]),
-    t_decode_s=np.array([8.0, 4.0]),
-    t_draft_total_s=np.array([[1.0, 2.0], [0.5, 1.0]]),
-    t_verify_s=np.array([[8.0, 9.0], [4.0, 6.0]]),
-    t_draft_catch_up_s=np.array([1.0, 2.0]),
-    t_overhead_s=np.array([[0.5], [-1.0]]),
-    provenance=np.array(0),
+COSTS = made_costs(
+    [1, 2],
+    t_decode_s=[8.0, 4.0],
+    t_draft_total_s=[[1.0, 2.0], [0.5, 1.0]],
+    t_verify_s=[[8.0, 9.0], [4.0, 6.0]],
+    t_draft_catch_up_s=[1.0, 2.0],
+    t_overhead_s=[[0.5], [-1.0]],
 )
 
 
 def test_costs_of_many_cells_are_joined_with_one_acceptance() -> None:
     """A_γ = 1/2, 1/4; with two rows π = 3/4, 7/16. In the second cell ε = -1 takes C(1) + π Δ₂ = 1/2 + 3/2 to 1."""
-    acceptance = Acceptance(
-        gammas=np.array([1, 2]),
-        tokens_per_round=np.array([1.5, 1.75]),
-        full_acceptance=np.array([0.5, 0.25]),
-        provenance=np.array([0, 0]),
-    )
+    acceptance = made_acceptance([1.5, 1.75], [0.5, 0.25])
     one = round_times_s(COSTS, acceptance)
     assert one.tolist() == [[10.0, 11.75], [4.5, 6.5]]
     assert round_times_s(COSTS, acceptance, batch_size=[1, 2]).tolist() == [[10.0, 11.75], [5.0, 6.875]]

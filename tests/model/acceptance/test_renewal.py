@@ -77,21 +77,6 @@ def test_the_overlap_in_the_last_factor_keeps_the_mean_and_shrinks_the_variance(
     assert variances[0] < share * variances[1]
 
 
-def test_rounds_of_one_text_by_hand() -> None:
-    # γ = 2, a = (.5, .8, .4, 1, 0): starts v = 1, .5, 1 - .8 (1 - 0), ... with bonus at t = 2 of mass .5 · .8 = .4.
-    a = np.array([[0.5, 0.8, 0.4, 1.0, 0.0]])
-    v1 = 1 - 0.5
-    v2 = 1 - 0.8
-    b2 = 1.0 * 0.5 * 0.8
-    v3 = 1 - (1 - b2) * 0.4
-    b3 = v1 * 0.8 * 0.4
-    v4 = 1 - (1 - b3) * 1.0
-    result = renewal(a, a, [5], [False], [2], 2)
-    assert result.rounds[0, 0] == pytest.approx(1 + v1 + v2 + v3 + v4, abs=1e-15)
-    assert result.starts[0, 0] == pytest.approx(1 + v1 + v2 + v3, abs=1e-15)
-    assert result.tested[0, 0] == pytest.approx(2 + (1 - b2) + (1 - b3), abs=1e-15)
-
-
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5])
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 6, 7, 12])
 def test_all_and_nothing_accepted(gamma: int, length: int) -> None:

@@ -64,15 +64,6 @@ def test_bounds_equal_brute_force_over_all_policies(bound: Any, by_eos: bool, lo
     assert bound(a[None], one(longest, by_eos), costs)[0] == pytest.approx(expected, abs=1e-12)
 
 
-def test_bounds_by_hand() -> None:
-    # A draft costs .5 of a step and is accepted for sure at 0 and 1, never at 2: draft 2 at the start, then nothing.
-    costs = 1 + 0.5 * np.arange(4)
-    assert best_by_start_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
-    assert accepted_length_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
-    # Costs alike for all γ, an EOS at the third place: a round of 2 drafts ends it with the EOS as bonus.
-    assert best_by_start_time_s(np.ones((1, 3)), one(3, True), np.ones(4))[0] == 1.0
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.sampled_from([0, 2, None]))
 def test_oracle_below_best_by_start_below_best_fixed_below_plain(

@@ -8,19 +8,19 @@ import pytest
 from specgauge.model.costs import RoundCosts
 from specgauge.model.search.levels import summarise_block
 from specgauge.model.search.search import expected_levels, searched_costs
-from specgauge.model.settings import Point, Provenance
+from specgauge.model.settings import Point
+from tests.model.made import made_costs
 
 Cells = dict[Point, RoundCosts]
 
 
 def costs(batch_size: int, context: int, scale: float, gammas: tuple[int, ...] = (1, 2)) -> Cells:
-    found = RoundCosts(
-        gammas=np.array([1, 2]),
-        t_decode_s=np.array(scale),
-        t_draft_total_s=scale * np.array([0.1, 0.2]),
-        t_draft_catch_up_s=np.array(0.05 * scale),
-        t_verify_s=np.array([scale * (1 + gamma) if gamma in gammas else np.nan for gamma in (1, 2)]),
-        provenance=np.array(Provenance.MEASURED),
+    found = made_costs(
+        [1, 2],
+        t_decode_s=scale,
+        t_draft_total_s=[0.1 * scale, 0.2 * scale],
+        t_draft_catch_up_s=0.05 * scale,
+        t_verify_s=[scale * (1 + gamma) if gamma in gammas else np.nan for gamma in (1, 2)],
     )
     return {Point(batch_size=batch_size, context=context): found}
 
