@@ -29,13 +29,11 @@ LEAST_SHARE, MOST_COST = 0.95, 0.35
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRun:
-    """One search."""
+    """One search: the share of the best speed-up lost, how many γ were timed at all, and device seconds."""
 
     loss: float
-    """Share of the best speed-up lost."""
     decided: bool
     timed: int
-    """γ that were timed at all."""
     device_s: float
     exhaustive_s: float
 

@@ -22,25 +22,17 @@ MAGICDEC = GOLDEN / "magicdec.csv"
 GAMMAS = np.arange(1, 33)
 
 
-def test_magicdec_speedups_without_overhead() -> None:
+def test_magicdec_speedups_without_overhead_and_with_one_for_each_gpu() -> None:
     errors = predict_table(MAGICDEC)["errors"]
     assert errors["rows"] == 59
     assert errors["mean_abs_error"] == pytest.approx(0.0338, abs=2e-4)
-
-
-def test_magicdec_speedups_with_one_overhead_for_each_gpu() -> None:
     document = predict_table(MAGICDEC, fit_overhead_by="gpu")
     fit = document["fit"]
-    assert {name: group["rows"] for name, group in fit["groups"].items()} == {
-        "8xL40": 3,
-        "4xH100": 3,
-        "8xH100": 6,
-        "8xA100": 47,
-    }
+    rows = {name: group["rows"] for name, group in fit["groups"].items()}
+    assert rows == {"8xL40": 3, "4xH100": 3, "8xH100": 6, "8xA100": 47}
     assert fit["groups"]["8xA100"]["t_overhead_s"] == pytest.approx(1.43e-3, abs=5e-6)
     assert fit["mean_abs_error"] == pytest.approx(0.0031, abs=5e-5)
     assert fit["loo_mean_abs_error"] == pytest.approx(0.0032, abs=5e-5)
-    assert fit["loo_mean_abs_error"] <= 0.004
     assert document["errors"]["mean_abs_error"] == pytest.approx(fit["mean_abs_error"], rel=1e-12)
 
 

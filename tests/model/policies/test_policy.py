@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,8 +38,8 @@ def played_round(choices: GammaChoices, signals: Signals, runs: IntArray) -> Int
         asked = (drafted == depth) & (depth < choices.gammas)
         tops = np.where(asked[:, None], signals.top_probs[:, depth, None], np.nan)
         entropies = np.where(asked[:, None], signals.entropies_nats[:, depth, None], np.nan)
-        ones = np.ones(drafted.size, dtype=np.int64)
-        goes_on = choices.goes_on(depth, Signals(top_probs=tops, entropies_nats=entropies, active_rows=ones))
+        shown = replace(signals, top_probs=tops, entropies_nats=entropies)
+        goes_on = choices.goes_on(depth, shown)
         drafted = np.where(asked & goes_on, depth + 1, drafted)
     kept = np.minimum(runs, drafted)[:, None]
     choices.observe(RoundSeen(drafted=drafted[:, None], accepted=kept, active=np.ones(kept.shape, dtype=np.bool_)))
@@ -60,7 +62,7 @@ def test_calls_side_by_side_are_calls_alone_and_never_ask_beyond_the_cap(name: s
         for index, choices in enumerate(alone):  # the other calls see other rounds
             others = generator.permutation(calls)
             others[index] = index
-            mixed = Signals(top_probs=tops[others], entropies_nats=entropies[others], active_rows=ones)
+            mixed = replace(signals, top_probs=tops[others], entropies_nats=entropies[others])
             assert played_round(choices, mixed, runs[others])[index] == drafted[index]
 
 

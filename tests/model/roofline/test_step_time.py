@@ -87,14 +87,11 @@ def test_a_window_bounds_what_is_read_and_multiplied() -> None:
 
 
 def test_tied_embeddings_are_held_once_and_read_all_the_same() -> None:
-    tied, untied = tiny(tie_word_embeddings=True), tiny()
-    first = Deployment(architecture=tied, hardware=round_machine(), precision=HALF)
-    second = Deployment(architecture=untied, hardware=round_machine(), precision=HALF)
-    assert untied.parameters - tied.parameters == 80
-    assert (
-        step_work(first, batch_size=1, context=0).weight_bytes
-        == step_work(second, batch_size=1, context=0).weight_bytes
-    )
+    models = tiny(tie_word_embeddings=True), tiny()
+    tied, untied = (Deployment(architecture=each, hardware=round_machine(), precision=HALF) for each in models)
+    assert untied.architecture.parameters - tied.architecture.parameters == 80
+    read = [step_work(each, batch_size=1, context=0).weight_bytes for each in (tied, untied)]
+    assert read[0] == read[1]
 
 
 def test_a_mixture_reads_the_experts_its_tokens_touch() -> None:
