@@ -147,12 +147,11 @@ def one_hot_argmax(scores: NDArray[Any]) -> NDArray[Any]:
 
 
 def effectively_greedy(settings: SamplingSettings, probs: ArrayLike) -> str | None:
-    """Why a drawing setting always takes the argmax on these rows, in words; None when it does not.
+    """Why a drawing setting always takes the argmax on these rows, in words; None when it does not, or openly does.
 
     probs: (..., V), the model's probabilities before temperature and filters (after the repetition penalty, if there is
-    one). The chain is run on them; the reason names the first processor after which every row has all its mass on the
-    argmax. Equal maxima are never greedy: top-k keeps them all, and top-p keeps the highest of them.
-    Temperature 0 is greedy openly, so the answer is None.
+    one). The reason names the first processor after which every row has all its mass on the argmax; equal maxima are
+    never greedy.
     """
     if settings.temperature == 0:
         return None
@@ -308,16 +307,9 @@ def uniforms(
 
 
 def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
-    """The token that uniform u picks: the lowest index whose cumulative mass exceeds u times the total.
+    """The token that uniform u picks, (...): the lowest index whose cumulative mass exceeds u times the total.
 
-    A token without mass is never picked.
-
-    Args:
-        probs: (..., V), non-negative masses that need not be normalised.
-        u: (...) in [0, 1), broadcast against the leading axes of probs.
-
-    Returns:
-        int64 (...).
+    probs (..., V) need not be normalised; u (...) in [0, 1) broadcasts against its leading axes.
 
     Raises:
         ValueError: negative or non-finite masses, rows without mass, or u outside [0, 1).

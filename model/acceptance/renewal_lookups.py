@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import RenewalResult, TextEnds, gamma_axis, lost_bonus, text_chunks, text_ends
+from specgauge.model.acceptance.renewal import RenewalResult, TextEnds, gamma_axis, lost_bonus, sums_by_text, text_ends
 from specgauge.model.checks import FloatArray, IntArray, probabilities, whole_numbers
 
 
@@ -95,22 +95,20 @@ def renewal_by_start(
         ahead=probabilities("ahead", np.where(within, better, 0.0)),
         offered=found,
     )
-    chunks = list(text_chunks(whole.ends.lengths, whole.offered.shape[1] * (drafts.size + 2) * (depth + 1)))
-    sums = [_sums(_cut(whole, rows), drafts) for rows in chunks] or [_sums(whole, drafts)]
-    back = np.argsort(np.concatenate(chunks), kind="stable") if chunks else slice(None)
-    joined = {name: np.concatenate([part[name] for part in sums])[back] for name in sums[0]}
-    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=None, **joined)
 
+    def sums(rows: IntArray, longest: int) -> dict[str, FloatArray]:
+        return _sums(
+            _Starts(
+                ends=ends.of_rows(rows),
+                survival=whole.survival[rows, :longest],
+                ahead=whole.ahead[rows, :longest],
+                offered=whole.offered[rows, :longest],
+            ),
+            drafts,
+        )
 
-def _cut(whole: _Starts, rows: IntArray) -> _Starts:
-    """Some texts, cut to their longest."""
-    longest = int(whole.ends.lengths[rows].max(initial=0))
-    return _Starts(
-        ends=whole.ends.of_rows(rows),
-        survival=whole.survival[rows, :longest],
-        ahead=whole.ahead[rows, :longest],
-        offered=whole.offered[rows, :longest],
-    )
+    by_text = sums_by_text(ends.lengths, given.shape[1] * (drafts.size + 2) * (depth + 1), sums)
+    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=ends.lengths, time_s=None, **by_text)
 
 
 def _start_chances(starts: _Starts, gammas: IntArray) -> FloatArray:
