@@ -49,32 +49,6 @@ MOST_POLICY_ERROR = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyProof:
-    """An adaptive policy in one cell: decoded, and replayed on the recorded texts of the same prompts."""
-
-    policy: str
-    speedup_measured: float
-    error: float
-    """S replayed / S measured − 1, with its interval."""
-    low: float | None
-    high: float | None
-
-    @property
-    def is_beyond(self) -> bool:
-        """Whether the error is more than is promised, whichever prompts had been decoded."""
-        ends = (self.error, self.error) if self.low is None or self.high is None else (self.low, self.high)
-        return ends[0] > MOST_POLICY_ERROR or ends[1] < -MOST_POLICY_ERROR
-
-    @property
-    def label(self) -> str:
-        """`renewal S = 1.51, replayed +0.5 % (-1.2 to +2.2)`."""
-        label = f"{self.policy} S = {self.speedup_measured:.3g}, replayed {100 * self.error:+.1f} %"
-        if self.low is None or self.high is None:
-            return label
-        return f"{label} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
-
-
-@dataclass(frozen=True, kw_only=True)
 class CellProof:
     """One cell of one run."""
 
@@ -95,8 +69,8 @@ class CellProof:
     """Fewest tokens of any arm."""
     why_not_lossless: str = ""
     """Empty where the texts are the target's."""
-    policies: tuple[PolicyProof, ...] = ()
-    """Those decoded whose texts are the target's and whose prompts were recorded."""
+    policies: Sequence[Mapping[str, Any]] = ()
+    """Rows of validation.csv: policies decoded whose texts are the target's and whose prompts were recorded."""
 
 
 def prove(run: Run) -> Iterator[CellProof]:
@@ -119,17 +93,11 @@ def prove(run: Run) -> Iterator[CellProof]:
         if blocks and rows:
             proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[cell])
             policies = [
-                PolicyProof(
-                    policy=row["policy"],
-                    speedup_measured=row["speedup_measured"],
-                    error=row["error"],
-                    low=row["error_low"],
-                    high=row["error_high"],
-                )
+                row
                 for row in predictions.policies
                 if cell_of(row) == cell and row["lossless"] and row["error"] is not None
             ]
-            yield replace(proof, policies=tuple(policies))
+            yield replace(proof, policies=policies)
 
 
 def _cell(
@@ -261,15 +229,30 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     )
 
 
-def _of_policies(policies: Sequence[PolicyProof]) -> Verdict:
-    errors = np.abs([one.error for one in policies])
-    beyond = sum(one.is_beyond for one in policies)
+def _of_policies(policies: Sequence[Mapping[str, Any]]) -> Verdict:
+    errors = np.abs([row["error"] for row in policies])
+    ends = [_ends(row) or (row["error"], row["error"]) for row in policies]
+    beyond = sum(low > MOST_POLICY_ERROR or high < -MOST_POLICY_ERROR for low, high in ends)
     return Verdict(
         label=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
         f"{100 * MOST_POLICY_ERROR:g}), {100 * errors.max():.2f} % at worst; beyond {100 * MOST_POLICY_ERROR:g} % with "
         f"the whole interval in {beyond} of {len(policies)} (in none)",
         holds=bool(errors.mean() <= MOST_POLICY_ERROR and beyond == 0),
     )
+
+
+def _ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval of a replay's error; None where it is unknown."""
+    low, high = row["error_low"], row["error_high"]
+    return None if low is None or high is None else (low, high)
+
+
+def _policy_text(row: Mapping[str, Any]) -> str:
+    """`renewal S = 1.51, replayed +0.5 % (-1.2 to +2.2); `."""
+    interval = ""
+    if (ends := _ends(row)) is not None:
+        interval = f" ({100 * ends[0]:+.1f} to {100 * ends[1]:+.1f})"
+    return f"{row['policy']} S = {row['speedup_measured']:.3g}, replayed {100 * row['error']:+.1f} %{interval}; "
 
 
 def _choice_text(cell: CellProof, choice: ShareOfBest) -> str:
@@ -296,7 +279,7 @@ def proof_text(cells: Sequence[CellProof]) -> str:
         choice = cell.no_choice if cell.choice is None else _choice_text(cell, cell.choice)
         lines.append(
             f"{cell.label}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
-            f"{acceptance}; {choice}; {''.join(f'{one.label}; ' for one in cell.policies)}{cell.tokens} tokens an arm"
+            f"{acceptance}; {choice}; {''.join(map(_policy_text, cell.policies))}{cell.tokens} tokens an arm"
         )
     return "\n".join([*lines, "", *(f"{'holds' if one.holds else 'MISSED'}: {one.label}" for one in verdicts(cells))])
 

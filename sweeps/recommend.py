@@ -26,6 +26,7 @@ from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.text_table import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +213,7 @@ def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
     """What decoding gave, on how many texts, with its interval where it has one; its γ where it is another."""
     other = "" if row["gamma"] == gamma else f"γ = {row['gamma']} "
     texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
-    on = "" if texts is None else f" on {texts} {'text' if texts == 1 else 'texts'}"
+    on = "" if texts is None else f" on {count(texts, 'text')}"
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
     interval = " (one batch)" if row["blocks"] == 1 < row["batch_size"] else ""
     if low is not None and high is not None:

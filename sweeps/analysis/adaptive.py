@@ -41,11 +41,11 @@ from specgauge.sweeps.analysis.decoded import (
     block_totals,
     empty_row,
     gammas_of,
-    texts_length,
 )
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.plan import decoded_tokens
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell
 from specgauge.sweeps.store.tables import half_of, read_tuned
@@ -65,14 +65,12 @@ def policy_rows(
     Raises:
         ValueError: policies.json, the acceptance or the rollouts are damaged, foreign or of another release.
     """
-    names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
-    if not any(names.values()):
-        return []
     settings = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
     tuned = read_tuned(run.path)
     rows = []
-    for key in decoded.requests:
-        if not names[key]:
+    for key, requests in decoded.requests.items():
+        names = policies_of(requests)
+        if not names:
             continue
         if key not in tuned:
             raise ValueError(
@@ -82,7 +80,7 @@ def policy_rows(
         setting = settings.get(key)
         source = None if setting is None else measured_costs(cells_of(setting, cells))
         point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], setting=setting, source=source)
-        rows += [point.row(name) for name in names[key]]
+        rows += [point.row(name) for name in names]
     return rows
 
 
@@ -170,7 +168,7 @@ class _DecodedPoint:
         """
         if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
-        half_way = self.key.start_context + texts_length(self.decoded.config) // 2
+        half_way = self.key.start_context + decoded_tokens(self.decoded.config) // 2
         costs = replay_costs_at(
             self.source,
             Point(batch_size=self.key.batch_size, context=half_way),

@@ -196,7 +196,8 @@ def counted_blocks(
             decoded = found.get((block, speculate_arm(gamma)))
             if decoded is None:
                 continue
-            full = full_rounds(decoded, batch_size, gamma_max=gamma_max, max_new_tokens=max_new_tokens)
+            room = decoded.furthest - 1 + gamma_max <= max_new_tokens - 1
+            full = (decoded.active_rows == batch_size) & decoded.asked_in_force & room
             if not full.any():
                 continue
             costs_s, verify_s, catch_up_s = costs.of(decoded)
@@ -214,12 +215,6 @@ def counted_blocks(
                 catch_up_share=float(decoded.follows_full[full].mean()),
                 t_accept_rest_s=float(decoded.t_accept_rest_s[full].mean()),
             )
-
-
-def full_rounds(found: BatchRounds, batch_size: int, *, gamma_max: int, max_new_tokens: int) -> BoolArray:
-    """(R,) rounds of a whole batch in which every row has `gamma_max` positions left before its length limit."""
-    room = found.furthest - 1 + gamma_max <= max_new_tokens - 1
-    return np.asarray((found.active_rows == batch_size) & found.asked_in_force & room, dtype=np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True)

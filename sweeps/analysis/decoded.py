@@ -25,6 +25,7 @@ from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_block
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import Overhead, acceptance_error, measured_interval, overheads
+from specgauge.sweeps.plan import decoded_tokens
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
@@ -187,7 +188,7 @@ class DecodedCells:
                         batch_size=key.batch_size,
                         gammas=gammas_of(requests[key]),
                         gamma_max=max(config.grid.gamma),
-                        max_new_tokens=texts_length(config),
+                        max_new_tokens=decoded_tokens(config),
                     )
                     blocks[key] = list(counted)
         return cls(
@@ -231,7 +232,7 @@ class DecodedCells:
             recorded.acceptance.prompts,
             gamma,
             gamma_max=max(self.config.grid.gamma),
-            limit=texts_length(self.config),
+            limit=decoded_tokens(self.config),
         )
         if error is None:
             return {}
@@ -289,12 +290,6 @@ def empty_row(key: DecodedKey) -> dict[str, Any]:
     """A row of validation.csv of a cell, nothing known of it."""
     row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
     return row | {name: value for name, value in asdict(key).items() if name in row} | {"context": key.start_context}
-
-
-def texts_length(config: Config) -> int:
-    """Tokens written for each prompt that is decoded end to end."""
-    wanted = None if config.validation is None else config.validation.max_new_tokens
-    return wanted or config.workload.max_new_tokens
 
 
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:

@@ -57,7 +57,7 @@ class AnalysedRun:
     cells: tuple[CellTimings, ...]
     settings: tuple[RunSetting, ...]
     decoded: DecodedCells
-    shared: SharedCosts
+    shared: SharedCosts = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -81,7 +81,7 @@ class AnalysedRun:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
         cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
         decoded = DecodedCells.read(run, cells, settings)
-        return cls(run=run, cells=cells, settings=settings, decoded=decoded, shared=SharedCosts(run.config))
+        return cls(run=run, cells=cells, settings=settings, decoded=decoded)
 
     def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
         """Every cell of every setting."""
@@ -178,7 +178,8 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
 
     ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
     """
-    config, shared = run.config, SharedCosts(run.config)
+    config = run.config
+    shared: SharedCosts = {}
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
     timed = collect_timings(cells, config.grid.gamma, run.journal())
     found: dict[DecodedKey, int | None] = {}
@@ -325,10 +326,7 @@ def _run_warnings(
     for setting in found:
         if setting.rounds is not None:
             yield from setting_warnings(
-                setting.pair,
-                setting.sampling,
-                setting.key.draft_sampling,
-                setting.key.acceptance_rule,
+                setting.key,
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
                 check=setting.rounds.chain_check,
             )

@@ -30,6 +30,7 @@ from specgauge.model.stats.bootstrap import expansion, interval_around
 from specgauge.model.validate import RatioError, holds_zero, ratio_error
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.store.schema import DecodedKey
+from specgauge.sweeps.text_table import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,7 +176,7 @@ class ValidationSummary:
 
     def text(self) -> str:
         """One line, without a full stop."""
-        where = f"Decoded end to end in {self.cells} {'cell' if self.cells == 1 else 'cells'}"
+        where = f"Decoded end to end in {count(self.cells, 'cell')}"
         if self.forced == self.rows:
             where += ", acceptance forced by coin (not lossless)"
         if self.speedup is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
 from specgauge.model.search.candidates import LEFT_OUT
+from specgauge.model.settings import Setting
 from specgauge.model.stats.medians import drift, median_interval, worst_half_width
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
@@ -99,13 +100,12 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningR
 
 def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     precision = config.precision
-    worst = _worst_arms(
-        cells,
-        lambda cell, arm: worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm)),
-    )
-    wide = {cell: found for cell, found in worst.items() if found[1] > precision.relative_ci}
-    if wide:
-        cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
+
+    def width_of(cell: CellTimings, arm: ArmTimings) -> float:
+        return worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm))
+
+    if wide := _worst_arms(cells, width_of, precision.relative_ci):
+        cell, arm, width = max(wide, key=lambda found: found[2])
         width_text = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
         limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
         budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
@@ -124,10 +124,8 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
         last, round_s = arm.samples_as_taken_s[:, -1], cell.held_against_s(arm.arm)
         return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
 
-    worst = _worst_arms(cells, share)
-    moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
-    if moved:
-        cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
+    if moved := _worst_arms(cells, share, MOST_DRIFT):
+        cell, arm, size = max(moved, key=lambda found: found[2])
         yield WarningRow(
             code="drift",
             message=f"pair {pair}: in {_cells(len(moved), cells)} the later half of the samples differs from the "
@@ -137,15 +135,14 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
 
 
 def _worst_arms(
-    cells: Iterable[CellTimings], measure: Callable[[CellTimings, ArmTimings], float]
-) -> dict[Cell, tuple[str, float]]:
-    """For every cell with times, the arm of a round on which `measure` is largest, and its value."""
-    found = {}
+    cells: Iterable[CellTimings], measure: Callable[[CellTimings, ArmTimings], float], limit: float
+) -> list[tuple[Cell, str, float]]:
+    """For every cell with an arm of a round on which `measure` is over a limit, the worst of them and its value."""
+    found = []
     for cell in cells:
         timed = (arm for arm in cell.arms.values() if arm.status == "ok" and not is_prefill(arm.arm))
-        values = {arm.arm: measure(cell, arm) for arm in timed}
-        if values:
-            found[cell.cell] = max(values.items(), key=lambda item: item[1])
+        over = [(cell.cell, arm.arm, value) for arm in timed if (value := measure(cell, arm)) > limit]
+        found += [max(over, key=lambda one: one[2])] if over else []
     return found
 
 
@@ -214,11 +211,12 @@ def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[WarningRow]:
         )
 
 
-def setting_warnings(
-    pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
-) -> Iterator[WarningRow]:
+def setting_warnings(setting: Setting, *, draft_is_timed: bool, check: ChainCheck) -> Iterator[WarningRow]:
     """Warnings about one setting; `draft_is_timed`: drawing as it would in use."""
-    where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
+    where = (
+        f"pair {setting.pair}, sampling {setting.sampling}, rule {setting.acceptance_rule}, draft sampling "
+        f"{setting.draft_sampling}"
+    )
     if not check.consistent:
         errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
         yield WarningRow(

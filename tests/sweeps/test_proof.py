@@ -12,11 +12,12 @@ import pytest
 
 from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
-from specgauge.sweeps.proof import CellProof, PolicyProof, main, measured_speeds, proof_text, prove, verdicts
+from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, prove, verdicts
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.analysis.test_validated_runs import batch, forced_run, run
 from tests.sweeps.analysis.test_validation import BLOCK
 from tests.sweeps.decoded import key
+from tests.sweeps.validation_rows import policy_row
 
 GOOD = CellProof(
     label="run: pair, greedy, batch 1, context 128",
@@ -47,8 +48,10 @@ FORCED = replace(
     GOOD, cost_errors=(0.05,), acceptance_inside=None, choice=None, no_choice="not lossless: forced",
     why_not_lossless="forced",
 )  # fmt: skip
-CLOSE = PolicyProof(policy="renewal", speedup_measured=1.5, error=-0.03, low=-0.07, high=0.01)
-POLICIES = replace(GOOD, policies=(CLOSE, replace(CLOSE, policy="svip", error=0.01, low=None, high=None)))
+CLOSE = policy_row(policy="renewal", speedup_measured=1.5, error=-0.03, error_low=-0.07, error_high=0.01)
+POLICIES = replace(
+    GOOD, policies=[CLOSE, CLOSE | {"policy": "svip", "error": 0.01, "error_low": None, "error_high": None}]
+)
 
 
 @pytest.mark.parametrize(
@@ -130,19 +133,21 @@ def test_the_text_has_a_line_a_cell_and_the_promises(snapshot: Callable[[str, st
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("errors", "wanted"),
     [
-        ([{"error": 0.031}], False),
-        ([{"error": 0.0, "low": -0.05, "high": 0.05}], True),
-        ([{"error": -0.0299, "low": None, "high": None}], True),
-        ([{"error": 0.03, "low": 0.031, "high": 0.05}], False),
-        ([{"error": -0.03, "low": -0.05, "high": -0.031}], False),
-        ([{"error": 0.0}, {"error": 0.0}, {"error": 0.06, "low": 0.04, "high": 0.08}], False),
-        ([{"error": 0.0}, {"error": 0.0}, {"error": 0.06, "low": 0.02, "high": 0.08}], True),
+        ([(0.031, -0.07, 0.01)], False),
+        ([(0.0, -0.05, 0.05)], True),
+        ([(-0.0299, None, None)], True),
+        ([(0.03, 0.031, 0.05)], False),
+        ([(-0.03, -0.05, -0.031)], False),
+        ([(0.0, -0.07, 0.01), (0.0, -0.07, 0.01), (0.06, 0.04, 0.08)], False),
+        ([(0.0, -0.07, 0.01), (0.0, -0.07, 0.01), (0.06, 0.02, 0.08)], True),
     ],
 )
-def test_an_error_may_be_the_prompts_but_not_on_average(changes: list[dict[str, Any]], wanted: bool) -> None:
-    assert holds(replace(GOOD, policies=tuple(replace(CLOSE, **one) for one in changes)))[3] is wanted
+def test_an_error_may_be_the_prompts_but_not_on_average(errors: list[tuple[Any, ...]], wanted: bool) -> None:
+    """The error of each policy with its interval."""
+    rows = [policy_row(error=error, error_low=low, error_high=high) for error, low, high in errors]
+    assert holds(replace(GOOD, policies=rows))[3] is wanted
 
 
 def decoded(path: Path, **changes: Any) -> Path:

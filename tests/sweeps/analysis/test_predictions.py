@@ -7,20 +7,17 @@ A_i = 2^-i, Ω = 3/2, 7/4, 15/8, and T_round = γ/8 + A_γ/16 + 5/4 = 45/32, 97/
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
-from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
-from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import OPTIMISTIC
-from specgauge.sweeps.analysis import cell_estimate as rounds
+from specgauge.sweeps.analysis import cell_estimate
 from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
-from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
@@ -239,16 +236,10 @@ def test_settings_that_share_a_cells_arms_share_its_costs(tmp_path: Path, monkey
         acceptance_rule=["ratio", "match"],
     )
     run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)})
-    made_for: list[int] = []
-    cell_costs = rounds.cell_costs
-
-    def listen(config: Config, cell: CellTimings, gammas: Sequence[int]) -> RoundCosts:
-        made_for.append(cell.cell.batch_size)
-        return cell_costs(config, cell, gammas)
-
-    monkeypatch.setattr(rounds, "cell_costs", listen)
+    from_blocks = Mock(side_effect=cell_estimate.costs_from_blocks)
+    monkeypatch.setattr(cell_estimate, "costs_from_blocks", from_blocks)
     assert len(predict(run).rows) == 2 * 4 * 3
-    assert made_for == [1, 2]
+    assert from_blocks.call_count == 2
 
 
 def test_files_come_back_as_written(tmp_path: Path) -> None:

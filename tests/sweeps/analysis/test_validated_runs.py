@@ -15,7 +15,6 @@ import pytest
 from specgauge.configs.schema import Config
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.validate import ratio_error
-from specgauge.sweeps.analysis.decoded import texts_length
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT
 from specgauge.sweeps.store.rows import columns
@@ -222,9 +221,3 @@ def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:
     nothing = write_run(tmp_path / "nothing", made.config(), {"greedy": acceptance_frame(10, 16)})
     assert predict_run(nothing).validation == ()
     assert not (nothing.path / "validation.csv").exists()
-
-
-def test_how_long_texts_are() -> None:
-    assert texts_length(config()) == 12
-    assert texts_length(made.config(validate={}, workload={"max_new_tokens": 9})) == 9
-    assert texts_length(made.config(workload={"max_new_tokens": 9})) == 9
