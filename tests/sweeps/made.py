@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
@@ -19,7 +20,7 @@ from specgauge.sweeps.store.rundir import Run, acceptance_file_name
 from specgauge.sweeps.store.writer import OpenRun
 
 T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
-ENVIRONMENT = {
+ENVIRONMENT: dict[str, Any] = {
     "device": "cpu",
     "cpu": "Some CPU",
     "cuda": None,
@@ -79,6 +80,11 @@ def model_folder(path: Path, shape: Mapping[str, Any], tensors: Mapping[str, Seq
     return path
 
 
+def exact(value: float | Sequence[float]) -> Any:
+    """Equal but for rounding."""
+    return pytest.approx(value, rel=1e-12, abs=1e-13)
+
+
 def marks(arm: str, gamma_max: int) -> list[float]:
     """The constant times of an arm, exact in binary."""
     if arm == "draft":
@@ -121,6 +127,7 @@ def write_run(
     scale: Mapping[str, float] | None = None,
     broken: Mapping[tuple[int, int, str], tuple[str, str]] | None = None,
     only: set[tuple[int, int]] | None = None,
+    blocks: int = 3,
 ) -> Run:
     """A run whose arms take their constant times, times `scale`, with a record of each kind of trouble in `broken`."""
     gammas = config.grid.gamma
@@ -133,14 +140,14 @@ def write_run(
                         {"axes": cell.axes, "arm": arm, "block": 0, "status": trouble[0], "reason": trouble[1]}
                     )
                 elif only is None or (cell.batch_size, cell.context) in only:
-                    record_blocks(run.journal, cell, arm, max(gammas), (scale or {}).get(arm, 1.0))
+                    record_blocks(run.journal, cell, arm, max(gammas), (scale or {}).get(arm, 1.0), blocks)
     for sampling, frame in acceptance.items():
         with atomic_path(path / "acceptance" / acceptance_file_name("p", sampling)) as temporary:
             frame.to_parquet(temporary, index=False)
     return Run.open(path)
 
 
-def record_blocks(journal: Journal, cell: Cell, arm: str, gamma_max: int, scale: float) -> None:
+def record_blocks(journal: Journal, cell: Cell, arm: str, gamma_max: int, scale: float, blocks: int = 3) -> None:
     sample = [mark * scale for mark in marks(arm, gamma_max)]
-    for block in range(3):
+    for block in range(blocks):
         journal.append({"axes": cell.axes, "arm": arm, "block": block, "status": "ok", "samples_s": [sample] * 4})
