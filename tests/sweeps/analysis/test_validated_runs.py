@@ -28,9 +28,9 @@ from tests.sweeps.made import acceptance_frame, exact, write_run
 MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
 
 
-def config(batch_size: Any = 1, context: Any = (64, 65), **changes: Any) -> Config:
+def config(batch_size: Any = 1, context: Sequence[int] = (64, 65)) -> Config:
     grid = {"batch_size": batch_size, "context": list(context), "gamma": "1:3"}
-    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12}, **changes)
+    return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12})
 
 
 def batch(**changes: Any) -> Batch:
@@ -42,10 +42,10 @@ def run(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], made_of: Confi
     return decoded_run(path, made_of or config(), blocks, **rest)
 
 
-def both(**changes: Any) -> dict[DecodedKey, list[Batch]]:
+def both() -> dict[DecodedKey, list[Batch]]:
     """Two blocks, of prompts 0 and 1, at each of the two contexts."""
     return {
-        key(start_context=context): [batch(context=context, prompts=(prompt,), **changes) for prompt in (0, 1)]
+        key(start_context=context): [batch(context=context, prompts=(prompt,)) for prompt in (0, 1)]
         for context in (64, 65)
     }
 
