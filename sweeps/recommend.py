@@ -48,11 +48,6 @@ class Recommendations:
         """What decoding these points end to end found; None where none was."""
         return summarise(self.validation)
 
-    def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry at its γ, as the models decide; None where there is none."""
-        row = self.nearest_measured(entry)
-        return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
-
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none."""
         gamma, here = entry["recommended_gamma"], self._decoded.get(cell_of(entry))
@@ -164,15 +159,12 @@ def recommendations_json(answers: Recommendations) -> str:
     ends = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
     entries = []
     for entry in answers.entries:
-        row = answers.measured(entry)
-        entries.append(
-            {
-                **entry,
-                "label": _label(entry),
-                "speedup_measured": None if row is None else {name: row[column] for name, column in ends.items()},
-                "speedup_whole": None if row is None else row["speedup_whole"],
-            }
-        )
+        row = answers.nearest_measured(entry)
+        if row is not None and row["gamma"] != entry["recommended_gamma"]:
+            row = None
+        measured = None if row is None else {name: row[column] for name, column in ends.items()}
+        whole = None if row is None else row["speedup_whole"]
+        entries.append({**entry, "label": _label(entry), "speedup_measured": measured, "speedup_whole": whole})
     content = {
         "recommendations": entries,
         "max_itl_s": answers.max_itl_s,

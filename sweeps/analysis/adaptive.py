@@ -169,13 +169,8 @@ class _DecodedPoint:
         if self.source is None or self.setting is None or self.setting.texts is None:
             return {}
         half_way = self.key.start_context + decoded_tokens(self.decoded.config) // 2
-        costs = replay_costs_at(
-            self.source,
-            Point(batch_size=self.key.batch_size, context=half_way),
-            self.tuned.gamma_max,
-            t_overhead_s=self.overhead_s,
-            t_early_stop_check_s=self.tuned.t_early_stop_check_s,
-        )
+        point, look_s = Point(batch_size=self.key.batch_size, context=half_way), self.tuned.t_early_stop_check_s
+        costs = replay_costs_at(self.source, point, self.tuned.gamma_max, self.overhead_s, look_s)
         texts = replayed_texts(self.run, self.setting, context=self.key.start_context, gamma_max=costs.gamma_max)
         known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
         if not known.size:

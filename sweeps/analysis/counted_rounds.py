@@ -11,9 +11,6 @@ the γ that was asked for, beside the plain steps of the same prompts with all r
 and switches (rounds whose γ asked for differs from the last, those whose limits left no row its γ passed over).
 
 Costs are interpolated over the growing context; a ragged batch costs what its longest row does. Times in seconds.
-
-    for block in counted_blocks(costs, rounds, batch_size=4, …): block.speedup_measured, block.speedup_from_counts(ε)
-    CountedArm.of(rounds, "adaptive:renewal").time_s(costs, t_overhead_s)
 """
 
 from __future__ import annotations

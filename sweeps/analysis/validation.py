@@ -8,10 +8,6 @@
     acceptance error    Ω predicted / Ω counted − 1, with its 95 % interval over prompts, paired where both have them
 
 A cell decoded at one context only has its ε from that very context, and says so.
-
-    summarise(run.validation()).text()
-    # Decoded end to end in 8 cells: predicted S within 2.1 % of measured on average, 5.0 % at worst; S from the rounds
-    # counted in these texts within 1.0 % on average, 2.4 % at worst
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What a reader must know before believing a run's numbers: each warning with its remedy, as plain data.
 
-    {"code": "not_converged", "message": "pair p: 2 of 8 cells …", "remedy": "raise precision.max_seconds …"}
-
 One warning a kind and pair (or pair and sampling setting): it names the worst point and says how many there are.
 """
 
@@ -118,7 +116,6 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
-
     def share(cell: CellTimings, arm: ArmTimings) -> float:
         """How far an arm drifted, as a share of what it is held against."""
         last, round_s = arm.samples_as_taken_s[:, -1], cell.held_against_s(arm.arm)
