@@ -18,6 +18,7 @@ import numpy as np
 
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
 from specgauge.model.checks import FloatArray, finite_or_none
+from specgauge.model.costs import CostSource
 from specgauge.model.speedup import catch_up_probability, measured_speedup, speedup, with_overhead_s
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
@@ -151,8 +152,10 @@ class DecodedCells:
     requests: Mapping[DecodedKey, pd.DataFrame]
     rounds: Mapping[DecodedKey, pd.DataFrame]
     blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
-    recorded: Mapping[DecodedKey, RecordedRounds]
-    """What the acceptance pass predicts, where it is known."""
+    settings: Mapping[DecodedKey, RunSetting]
+    """Of every cell of the grid, decoded or not."""
+    sources: Mapping[DecodedKey, CostSource]
+    """The measured costs, where they are known."""
     fitted: Mapping[DecodedKey, Overhead]
 
     @classmethod
@@ -168,20 +171,16 @@ class DecodedCells:
         for key in requests:  # texts that all end with their first token have no round
             rounds.setdefault(key, every_round.iloc[:0])
         blocks: dict[DecodedKey, list[CountedBlock]] = {}
-        recorded: dict[DecodedKey, RecordedRounds] = {}
-        keys: list[DecodedKey] = []
+        sources: dict[DecodedKey, CostSource] = {}
+        settings: dict[DecodedKey, RunSetting] = {}
         for setting in found:
             own = cells_of(setting, cells)
             source = measured_costs(own) if requests else None
             for cell in own:
                 key = setting.decoded_key(cell.cell)
-                keys.append(key)
-                if key not in requests:
-                    continue
-                predicted = setting.rounds_at(cell.cell.context)
-                if predicted is not None:
-                    recorded[key] = predicted
-                if source is not None:
+                settings[key] = setting
+                if key in requests and source is not None:
+                    sources[key] = source
                     counted = counted_blocks(
                         source,
                         rounds[key],
@@ -196,8 +195,9 @@ class DecodedCells:
             requests=requests,
             rounds=rounds,
             blocks=blocks,
-            recorded=recorded,
-            fitted=overheads(blocks, keys, replicates=config.precision.bootstrap_replicates, seed=config.seed),
+            settings=settings,
+            sources=sources,
+            fitted=overheads(blocks, settings, replicates=config.precision.bootstrap_replicates, seed=config.seed),
         )
 
     def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
@@ -216,7 +216,8 @@ class DecodedCells:
     def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
         row = empty_row(key) | {"gamma": gamma, **figures}
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
-        recorded = self.recorded.get(key)
+        setting = self.settings.get(key)
+        recorded = None if setting is None else setting.rounds_at(key.start_context)
         if recorded is not None and row["lossless"]:
             row |= self._acceptance(key, recorded, gamma)
         if own:

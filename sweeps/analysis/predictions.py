@@ -158,7 +158,7 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
         rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
         recommendations.append(recommendation(setting, cell, estimate))
     validation = tuple(decoded.rows())
-    policies = tuple(policy_rows(run, decoded, cells, found))
+    policies = tuple(policy_rows(run, decoded))
     found_warnings = [
         *_run_warnings(config, cells, found, recommendations, validation, told),
         *text_warnings([*validation, *policies]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,11 +71,8 @@ def model_folder(path: Path, shape: Mapping[str, Any], tensors: Mapping[str, Seq
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, sizes in tensors.items():
-        count = 1
-        for size in sizes:
-            count *= size
-        header[name] = {"dtype": "BF16", "shape": list(sizes), "data_offsets": [end, end + 2 * count]}
-        end += 2 * count
+        start, end = end, end + 2 * math.prod(sizes)
+        header[name] = {"dtype": "BF16", "shape": list(sizes), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
     return path
