@@ -29,12 +29,14 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
+    decoding_warnings,
     left_out_warnings,
+    policy_warnings,
     setting_warnings,
+    text_warnings,
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
