@@ -40,7 +40,7 @@ CLEARLY = 0.02
 _IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
 
 _Row = Mapping[str, Any]
-"""Of validation.csv."""
+"""Of validation.csv, or an entry of recommendation.yaml."""
 
 
 def point_text(cell: Cell) -> str:
@@ -240,32 +240,23 @@ def setting_warnings(setting: Setting, *, draft_is_timed: bool, check: ChainChec
         )
 
 
-def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[WarningRow]:
+def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
     """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
     if open_ones := [entry for entry in measured if entry["decision"] == "undecided"]:
-        first = open_ones[0]
         yield WarningRow(
             code="undecided",
-            message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
-            f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
+            message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first {_point(open_ones[0])}",
             remedy="give more prompts or workload.repetitions, and raise precision.min_blocks and max_blocks",
         )
-    risky = [
-        (entry, loss)
-        for entry in measured
-        if entry["decision"] == "speculate"
-        and isinstance(loss := entry["expected_loss"], float)
-        and loss > MOST_EXPECTED_LOSS
-    ]
-    if risky:
-        worst, loss = max(risky, key=lambda one: one[1])
+    speculating = [entry for entry in measured if entry["decision"] == "speculate"]
+    if risky := [entry for entry in speculating if (entry["expected_loss"] or 0.0) > MOST_EXPECTED_LOSS]:
+        worst = max(risky, key=lambda entry: entry["expected_loss"])
         yield WarningRow(
             code="gamma_uncertain",
             message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
-            f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
-            f"{worst['sampling']}, batch size {worst['batch_size']}, context {worst['context']}: γ = {worst['gamma']}, "
-            f"{100 * loss:.0f} % expected",
+            f"against the best one, which the data do not tell; worst {_point(worst)}: γ = {worst['gamma']}, "
+            f"{100 * worst['expected_loss']:.0f} % expected",
             remedy="give more prompts or workload.repetitions, and raise precision.max_seconds and max_blocks",
         )
 
