@@ -66,7 +66,7 @@ def replay_run(
     analysed, tuned = AnalysedRun.read(run, pairs=None if pair is None else [pair]), read_tuned(run.path)
     replayed = []
     for setting, cell in analysed.points():
-        matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
+        matches = (sampling, setting.key.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
         if any(wanted not in (None, own) for wanted, own in matches):
             continue
         if progress is not None:

@@ -315,7 +315,7 @@ def _run_warnings(
         own = [cell for cell in cells if cell.cell.pair == pair.name]
         yield from timing_warnings(config, pair.name, own)
         is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
-        settings = {setting.sampling: setting for setting in found if setting.pair == pair.name}
+        settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
         yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():

@@ -32,7 +32,7 @@ def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: in
     Raises:
         ValueError: the acceptance or rollouts of the run are damaged, foreign or without signals.
     """
-    frame = run.acceptance_of(setting.pair, setting.sampling)
+    frame = run.acceptance_of(setting.key.pair, setting.key.sampling)
     if context in setting.starting_at:
         frame = frame[frame["context"] - frame["position"] == context]
     looked_up = are_lookups(frame.columns)

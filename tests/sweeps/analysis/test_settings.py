@@ -75,8 +75,8 @@ def test_other_contexts_take_all_texts(tmp_path: Path) -> None:
 def test_pairs_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     made_of = made.config(pairs=[{"name": name, "target": "embedded", "draft": "embedded"} for name in "pq"])
     run = write_run(tmp_path / "run", made_of, {"greedy": acceptance_frame(4, 16)})
-    assert [setting.pair for setting in run_settings(run, {})] == ["p", "q"]
-    assert [setting.pair for setting in run_settings(run, {}, pairs=["q"])] == ["q"]
+    assert [setting.key.pair for setting in run_settings(run, {})] == ["p", "q"]
+    assert [setting.key.pair for setting in run_settings(run, {}, pairs=["q"])] == ["q"]
 
 
 def test_what_does_not_answer_for_a_context(tmp_path: Path) -> None:
