@@ -92,8 +92,8 @@ class RecordedTexts:
 def padded_texts(frame: pd.DataFrame, more: Iterable[str] = ()) -> PaddedTexts:
     """Recorded positions as texts, with the columns that acceptance needs and `more`; raises as `recorded_texts`."""
     names = (*needed_columns(frame.columns), *more)
-    keys = (frame[name].to_numpy() for name in ("prompt", "repetition", "position", "end_reason"))
-    return pad_texts(*keys, {name: frame[name].to_numpy() for name in names})
+    values = {name: frame[name].to_numpy() for name in names}
+    return pad_texts(frame["prompt"], frame["repetition"], frame["position"], frame["end_reason"], values)
 
 
 def recorded_texts(frame: pd.DataFrame) -> RecordedTexts:

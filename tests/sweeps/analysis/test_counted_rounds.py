@@ -39,7 +39,7 @@ def costs(times: float, verify_s: Sequence[float]) -> RoundCosts:
     return RoundCosts(
         gammas=gammas,
         t_decode_s=np.array(times * T_DECODE_S),
-        t_draft_total_s=times * T_DRAFT_S * gammas,
+        t_draft_total_s=np.array(times * T_DRAFT_S * gammas, dtype=np.float64),
         t_draft_catch_up_s=np.array(times * CATCH_UP_S),
         t_verify_s=times * np.array(verify_s),
         provenance=np.array(Provenance.MEASURED),

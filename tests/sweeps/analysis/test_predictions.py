@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from specgauge.model.arms import arm_names
-from specgauge.model.decision import OPTIMISTIC
-from specgauge.sweeps.analysis import cell_estimate
+from specgauge.model.decision import OPTIMISTIC, costs_from_blocks
 from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rows import columns
@@ -208,8 +207,8 @@ def test_settings_that_share_a_cells_arms_share_its_costs(tmp_path: Path, monkey
         acceptance_rule=["ratio", "match"],
     )
     run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)})
-    from_blocks = Mock(side_effect=cell_estimate.costs_from_blocks)
-    monkeypatch.setattr(cell_estimate, "costs_from_blocks", from_blocks)
+    from_blocks = Mock(side_effect=costs_from_blocks)
+    monkeypatch.setattr("specgauge.sweeps.analysis.cell_estimate.costs_from_blocks", from_blocks)
     assert len(predict(run).rows) == 2 * 4 * 3
     assert from_blocks.call_count == 2
 

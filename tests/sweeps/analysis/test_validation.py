@@ -100,7 +100,9 @@ def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalRes
     rounds = np.array([[99.0, one] for one in starts])
     survival = np.zeros((*shape, 2))
     survival[:, 1, 0] = np.array(committed) - np.array(starts)
-    others = dict.fromkeys(("lost_bonus", "tested", "accepted", "tested_overlap", "catch_ups"), np.zeros(shape))
+    others: dict[str, Any] = dict.fromkeys(
+        ("lost_bonus", "tested", "accepted", "tested_overlap", "catch_ups"), np.zeros(shape)
+    )
     sizes: dict[str, Any] = {"gammas": np.array([1, 2]), "gamma_max": 2, "tokens": np.zeros(len(starts), dtype=int)}
     return RenewalResult(rounds=rounds, starts=rounds, survival=survival, time_s=None, **sizes, **others)
 
