@@ -260,13 +260,11 @@ def _one_sided(first: _Figures, second: _Figures) -> str:
 
 
 def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[SettingPoint, _Figures]) -> list[str]:
-    """Cells that only one of the runs has timed."""
     alone = [key for key in own if key not in other]
     return [f"{count(len(alone), 'cell')} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
 def _without_rounds(which: str, shared: Sequence[SettingPoint], own: Mapping[SettingPoint, _Figures]) -> list[str]:
-    """Cells in which only plain decoding can be compared."""
     missing = [key for key in shared if own[key].speculative is None]
     known = f"speculative decoding of {count(len(missing), 'cell')}, not known in the {which}"
     return [f"{known}, such as {missing[0].label}: {own[missing[0]].trouble}"] if missing else []

@@ -78,7 +78,6 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
 
 
 def _left_out(config: Config, cells: Sequence[Cell]) -> str:
-    """How many cells the rules of the grid leave out."""
     whole = sum(1 for _ in config.points()) * len(chains(config))
     return f", {whole - len(cells)} of {whole} left out by rules of the grid" if len(cells) < whole else ""
 
@@ -103,7 +102,6 @@ def _arm_lines(config: Config) -> list[str]:
 
 
 def _search_lines(config: Config) -> list[str]:
-    """What a search for γ would do, where there is one."""
     if not config.grid.is_searched:
         return []
     lines = [
@@ -141,7 +139,6 @@ def _acceptance_line(config: Config, prompts: int) -> str:
 
 
 def _validation_lines(config: Config, prompts: int) -> list[str]:
-    """What is decoded end to end, where anything is."""
     asked = config.validation
     if asked is None:
         return ["end to end: nothing is decoded; validate: {} checks the prediction"]
@@ -168,7 +165,6 @@ def _validation_lines(config: Config, prompts: int) -> list[str]:
 
 
 def _limit_lines(config: Config) -> list[str]:
-    """What the run may spend, where that is limited."""
     limits = config.limits
     said = [
         *([f"{duration_text(limits.run_seconds)} of this run"] if limits.run_seconds is not None else []),

@@ -237,11 +237,6 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
         yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} cells."
 
 
-def run_text(run: Run) -> str:
-    """All that a run recommends, in lines."""
-    return recommendations_text(recommend(run))
-
-
 def title_text(entry: Mapping[str, Any]) -> str:
     """Pair and sampling setting; what is the plain case is left out."""
     plain = {"mode": ("eager", "mode"), "draft_sampling": ("same", "draft"), "acceptance_rule": ("ratio", "rule")}

@@ -11,13 +11,7 @@ import yaml
 from specgauge.configs.canonical import strict_loads
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.sweeps.analysis.predictions import predict_run
-from specgauge.sweeps.recommend import (
-    Recommendations,
-    recommend,
-    recommendations_json,
-    recommendations_text,
-    run_text,
-)
+from specgauge.sweeps.recommend import Recommendations, recommend, recommendations_json, recommendations_text
 from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
@@ -86,7 +80,7 @@ def test_without_a_limit_that_binds_the_file_and_the_recount_agree(run: Run) -> 
 def test_text_is_a_line_to_act_on(run: Run, snapshot: Callable[[str, str], None]) -> None:
     some = recommendations_text(recommend(run, sampling="greedy", batch_size=1, context=64))
     limited = recommendations_text(recommend(run, sampling="t1", batch_size=1, context=64, max_itl_s=1.0))
-    snapshot("recommend", "\n\n".join([some, limited, run_text(run)]) + "\n")
+    snapshot("recommend", "\n\n".join([some, limited, recommendations_text(recommend(run))]) + "\n")
 
 
 @pytest.fixture
