@@ -6,7 +6,6 @@ A_i = 2^-i, Ω = 3/2, 7/4, 15/8, and T_round = γ/8 + A_γ/16 + 5/4 = 45/32, 97/
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,7 +17,7 @@ from specgauge.model.arms import arm_names
 from specgauge.model.decision import OPTIMISTIC, costs_from_blocks
 from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.sweeps import made
@@ -218,11 +217,8 @@ def test_files_come_back_as_written(tmp_path: Path) -> None:
     accepted = 0.25 + 0.05 * frame["prompt"]
     frame = frame.assign(draft_prob=accepted, overlap_ratio=accepted)
     predictions = predict_run(write_run(path, made.config(), {"greedy": frame}))
-    run, table = Run.open(path), Run.open(path).predictions()
-    assert list(table.columns) == list(columns(PredictionRow))
-    for row, found in zip(predictions.rows, table.to_dict("records"), strict=True):
-        for name, value in row.items():
-            assert found[name] == value or (value is None and math.isnan(found[name]))
+    run = Run.open(path)
+    assert tuple(plain(row) for row in run.rows(PredictionRow)) == predictions.rows
     assert (run.recommendations(), run.warnings) == (predictions.recommendations, predictions.warnings)
     assert yaml.safe_load((path / "recommendation.yaml").read_text())["schema"] == 1
     files = [path / name for name in ("predictions.csv", "recommendation.yaml")]
