@@ -12,8 +12,6 @@ Runs are comparable in the pairs and sampling settings that mean the same in bot
 Machines, releases and types of weights may differ, and are told. Acceptance is comparable over the same prompts only;
 without them only plain decoding is compared. Each replicate of a ratio draws the same prompts in both runs, and the
 blocks of each run by themselves: block 2 of one run has nothing to do with block 2 of another.
-
-    print(comparison_text(compare(Run.open(a), Run.open(b))))
 """
 
 from __future__ import annotations
@@ -231,7 +229,10 @@ def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) 
 
 def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings) -> _Figures:
     config, estimate = analysed.run.config, analysed.estimate(setting, cell)
-    plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
+    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]  # its pace is uncertain too
+    seed = (config.seed, int(cell.cell.id, 16))
+    draws = draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed)
+    plain = cell.cell.batch_size / median_replicates(blocks, draws)
     if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
         trouble = f"{status}: {reason}" if status != "ok" else setting.reason or TOO_SHORT
@@ -243,13 +244,6 @@ def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings)
     return _Figures(
         plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=estimate.costs.is_optimistic
     )
-
-
-def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
-    """(1 + R,) T_decode, the pace of the machine in its uncertainty."""
-    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
-    seed = (config.seed, int(cell.cell.id, 16))
-    return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
 
 
 def _one_sided(first: _Figures, second: _Figures) -> str:

@@ -1,7 +1,4 @@
-"""What a configuration would do, as text: cells, arms, memory and time. Measures nothing; no torch.
-
-print(describe(config))
-"""
+"""What a configuration would do, as text: cells, arms, memory and time. Measures nothing; no torch."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def policy_rows(run: Run, decoded: DecodedCells) -> list[dict[str, Any]]:
     tuned = read_tuned(run.path)
     rows = []
     for key, requests in decoded.requests.items():
-        names = policies_of(requests)
+        names = sorted(name for arm in requests["arm"].unique() if (name := Arm.parse(arm).policy) is not None)
         if not names:
             continue
         if key not in tuned:
@@ -75,12 +75,6 @@ def policy_rows(run: Run, decoded: DecodedCells) -> list[dict[str, Any]]:
         point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key])
         rows += [point.row(name) for name in names]
     return rows
-
-
-def policies_of(requests: pd.DataFrame) -> list[str]:
-    """The policies that a cell was decoded under, by name."""
-    named = (Arm.parse(arm).policy for arm in requests["arm"].unique())
-    return sorted(name for name in named if name is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

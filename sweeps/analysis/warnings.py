@@ -273,7 +273,7 @@ def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
 
 def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], str]) -> Iterator[WarningRow]:
     """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, label)."""
-    for pair in _distinct(pair for pair, _ in reasons):
+    for pair in dict.fromkeys(pair for pair, _ in reasons):
         own = {label: reason for (one, label), reason in reasons.items() if one == pair}
         label, reason = next(iter(own.items()))
         cells = "1 cell was" if len(own) == 1 else f"{len(own)} cells were"
@@ -283,7 +283,7 @@ def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], st
             remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then "
             "run the same command again, which goes on",
         )
-    for pair in _distinct(row["pair"] for row in rows):
+    for pair in dict.fromkeys(row["pair"] for row in rows):
         yield from _pair_warnings([row for row in rows if row["pair"] == pair])
 
 
@@ -349,7 +349,7 @@ def policy_warnings(tuned: Iterable[TunedCell]) -> Iterator[WarningRow]:
     """Policies that were asked for and not decoded, once for every pair and reason."""
     found: dict[tuple[str, str], list[TunedCell]] = {}
     for cell in tuned:
-        for reason in _distinct(cell.left_out.values()):
+        for reason in dict.fromkeys(cell.left_out.values()):
             found.setdefault((cell.key.pair, reason), []).append(cell)
     for (pair, reason), cells in found.items():
         key, count = cells[0].key, "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
@@ -364,7 +364,7 @@ def policy_warnings(tuned: Iterable[TunedCell]) -> Iterator[WarningRow]:
 
 def text_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:
     """Greedy texts that are not plain decoding's, for every pair once; rows: of fixed γ and of adaptive policies."""
-    for pair in _distinct(row["pair"] for row in rows):
+    for pair in dict.fromkeys(row["pair"] for row in rows):
         found = [row for row in rows if row["pair"] == pair and row["texts_differ"]]
         if found:
             row = max(found, key=lambda row: int(row["texts_differ"]))
@@ -376,10 +376,6 @@ def text_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:
                 "decoding's where rounding does not explain it: they are not the target's",
                 remedy=f"{_IN_FLOAT32} (requests.parquet, against_plain)",
             )
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
 
 
 def _point(row: _Row) -> str:
