@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -96,25 +97,13 @@ def acceptance_frame(
     prompts: int, positions: int, accepted: float = 0.5, *, context: int = 64, end_reason: str = "length"
 ) -> pd.DataFrame:
     """Every draft passes with probability `accepted` under the ratio rule; tokens never repeat."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
-    return pd.DataFrame(
-        {
-            "prompt": [prompt for prompt, _ in rows],
-            "repetition": 0,
-            "position": [position for _, position in rows],
-            "context": [context + position for _, position in rows],
-            "token": [position for _, position in rows],
-            "target_prob": 1.0,
-            "draft_prob": accepted,
-            "overlap_ratio": accepted,
-            "overlap_match": accepted,
-            "draft_argmax": -1,
-            "draft_argmax_target_prob": 0.0,
-            "draft_top_prob": 0.5,
-            "draft_entropy_nats": 1.0,
-            "end_reason": end_reason,
-        }
-    )
+    position = np.tile(np.arange(positions), prompts)
+    varying = {"prompt": np.repeat(np.arange(prompts), positions), "position": position, "context": context + position}
+    draft = {"draft_prob": accepted, "draft_argmax": -1, "draft_argmax_target_prob": 0.0}
+    signals = {"draft_top_prob": 0.5, "draft_entropy_nats": 1.0}
+    overlaps = {"overlap_ratio": accepted, "overlap_match": accepted}
+    constant = {"repetition": 0, "target_prob": 1.0, "end_reason": end_reason}
+    return pd.DataFrame({**varying, "token": position, **draft, **signals, **overlaps}).assign(**constant)
 
 
 def write_run(

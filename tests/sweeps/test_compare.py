@@ -180,42 +180,34 @@ GREEDY = "p, eager, greedy, same, ratio, batch 1"
 GRID: dict[str, Any] = {"batch_size": 1, "context": 64, "gamma": "1:3"}
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "reasons"),
-    [
-        ({}, {"pairs": [pair("q")]}, "pair p is only in the first; pair q is only in the second"),
-        (
-            {"sampling": [{"name": "a"}]},
-            {"sampling": [{"name": "b"}]},
-            "sampling a is only in the first; sampling b is only in the second",
-        ),
-        (
-            {},
-            {"grid": {**GRID, "context": [65, 66]}},
-            f"1 cell timed only in the first, such as {GREEDY}, context 64; "
-            f"2 cells timed only in the second, such as {GREEDY}, context 65",
-        ),
-        (
-            {"pairs": [pair(target={"model": "o/m", "revision": "v1"})]},
-            {"pairs": [pair(target={"model": "o/m", "revision": "v2"})]},
-            "pair p has another target (revision: 'v1', 'v2')",
-        ),
-        ({}, {"pairs": [pair(draft={"layers": 2})]}, "pair p has another draft (model: 'embedded', None)"),
-        ({}, None, f"1 cell timed only in the first, such as {GREEDY}, context 64"),
-        (None, None, "they have no batch size, context and mode in common that both measured"),
-    ],
-)
+SHARE_NOTHING: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = [
+    ({}, {"pairs": [pair("q")]}),
+    ({"sampling": [{"name": "a"}]}, {"sampling": [{"name": "b"}]}),
+    ({}, {"grid": {**GRID, "context": [65, 66]}}),
+    (
+        {"pairs": [pair(target={"model": "o/m", "revision": "v1"})]},
+        {"pairs": [pair(target={"model": "o/m", "revision": "v2"})]},
+    ),
+    ({}, {"pairs": [pair(draft={"layers": 2})]}),
+    ({}, None),
+    (None, None),
+]
+"""Changes to the configuration of both; None: a run that has timed nothing."""
+
+
 def test_runs_that_share_nothing_are_refused_with_the_reasons(
-    tmp_path: Path, first: dict[str, Any] | None, second: dict[str, Any] | None, reasons: str
+    tmp_path: Path, snapshot: Callable[[str, str], None]
 ) -> None:
-    """None: a run that has timed nothing."""
-    runs = [
-        write(tmp_path / name, only=set()) if changes is None else write(tmp_path / name, made.config(**changes))
-        for name, changes in (("a", first), ("b", second))
-    ]
-    with pytest.raises(ValueError, match="nothing to compare") as caught:
-        compare(*runs)
-    assert str(caught.value) == f"{runs[0].path} and {runs[1].path}: nothing to compare: {reasons}"
+    lines = []
+    for number, both in enumerate(SHARE_NOTHING):
+        runs = [
+            write(tmp_path / f"{number}-{name}", made.config(**changes or {}), only=set() if changes is None else None)
+            for name, changes in zip("ab", both, strict=True)
+        ]
+        with pytest.raises(ValueError, match="nothing to compare") as caught:
+            compare(*runs)
+        lines.append(str(caught.value).replace(f"{tmp_path}/", ""))
+    snapshot("compare_refusals", "\n".join([*lines, ""]))
 
 
 def test_the_rest_is_compared_and_what_is_left_out_is_told(tmp_path: Path) -> None:
