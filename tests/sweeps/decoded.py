@@ -93,14 +93,13 @@ class Batch:
             decode_s = self.scale * made.T_DECODE_S * (self.max_new_tokens - 1)
         speculates = bool(Arm.parse(arm).gamma)
         return [
-            {
+            dict.fromkeys(name for name in columns(RequestRow) if name not in BLOCK_COLUMNS)
+            | {
                 "arm": arm, "gamma": Arm.parse(arm).gamma, "row": row, "prompt": prompt, "repetition": self.repetition,
                 "prompt_tokens": self.context, "tokens": list(range(self.max_new_tokens)), "finish_reason": "length",
-                "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s,
+                "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s, "lossless": True,
                 "rounds": None if arm == "generate" else len(rounds),
-                "expected_rounds": float(len(rounds)) if speculates else None, "expected_starts": None,
-                "expected_committed": None, "lossless": True, "why_not_lossless": None, "against_plain": None,
-                "leaves_plain_at": None, "leaves_plain_margin": None,
+                "expected_rounds": float(len(rounds)) if speculates else None,
             }
             for row, prompt in enumerate(self.prompts)
         ]  # fmt: skip

@@ -103,7 +103,7 @@ def acceptance_frame(
     signals = {"draft_top_prob": 0.5, "draft_entropy_nats": 1.0}
     overlaps = {"overlap_ratio": accepted, "overlap_match": accepted}
     constant = {"repetition": 0, "target_prob": 1.0, "end_reason": end_reason}
-    return pd.DataFrame({**varying, "token": position, **draft, **signals, **overlaps}).assign(**constant)
+    return pd.DataFrame({**varying, "token": position, **draft, **signals, **overlaps, **constant})
 
 
 def write_run(
