@@ -21,7 +21,7 @@ from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.run.session import OUT_OF_TIME, Session
 from specgauge.sweeps.store.rows import write_table
-from specgauge.sweeps.store.rundir import ACCEPTANCE, ROLLOUTS, acceptance_file_name
+from specgauge.sweeps.store.rundir import ROLLOUTS, acceptance_path
 from specgauge.sweeps.store.schema import AcceptanceRow, RolloutKey
 from specgauge.sweeps.store.tables import add_rollouts, has_rollouts
 
@@ -118,7 +118,7 @@ class Recording:
         ]
 
     def _path(self, sampling: SamplingConfig) -> Path:
-        return self._session.run.path / ACCEPTANCE / acceptance_file_name(self._pair.name, sampling.name)
+        return acceptance_path(self._session.run.path, self._pair.name, sampling.name)
 
     def _try(self, sampling: SamplingConfig, *works: Callable[[], object]) -> None:
         """Do what the acceptance under a sampling setting takes; keep why it failed."""

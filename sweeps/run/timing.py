@@ -38,7 +38,7 @@ class BlockLog:
         self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
         for line in self._journal.latest.values():
-            if line.status in SETTLED or line.cell in session.skipped:
+            if line.status in SETTLED or session.skips("timing", line.cell):
                 self._show(line)
 
     def _show(self, line: JournalLine) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product, zip_longest
@@ -120,21 +120,6 @@ class ValidationCell:
         return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
 
 
-def validation_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
-    """The measured cells of a pair that are to be decoded, under the first draft sampling and acceptance rule."""
-    for sampling, point in product(config.sampling, decoded_points(config, pair)):
-        key = DecodedKey(
-            pair=pair,
-            mode=point.mode,
-            sampling=sampling.name,
-            draft_sampling=config.draft_sampling[0],
-            acceptance_rule=config.acceptance_rule[0],
-            batch_size=point.batch_size,
-            start_context=point.context,
-        )
-        yield key, sampling
-
-
 def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
     """A γ of the grid and the γ beside it, three in all where the grid has as many."""
     first = max(0, min(list(grid).index(gamma) - 1, len(grid) - 3))
@@ -146,11 +131,22 @@ def validation_cells(
 ) -> tuple[list[ValidationCell], dict[str, str]]:
     """The cells of a pair with the γ of each, and why others have none, by their labels.
 
+    Each is decoded under the first draft sampling and acceptance rule.
+
     recommended: the γ that measured costs and acceptance recommend in each cell, where they are known.
     """
     cells, reasons = [], {}
     assert config.validation is not None
-    for key, sampling in validation_keys(config, pair):
+    for sampling, point in product(config.sampling, decoded_points(config, pair)):
+        key = DecodedKey(
+            pair=pair,
+            mode=point.mode,
+            sampling=sampling.name,
+            draft_sampling=config.draft_sampling[0],
+            acceptance_rule=config.acceptance_rule[0],
+            batch_size=point.batch_size,
+            start_context=point.context,
+        )
         gammas = config.validation.gamma
         if gammas == "recommended":
             gamma = recommended.get(key)
@@ -297,10 +293,10 @@ class Validation:
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
-        for key, _ in validation_keys(self._config, self._session.pair.name):
+        for point in decoded_points(self._config, self._session.pair.name):
             check_context(
                 loaded.target.name,
-                context=key.start_context,
+                context=point.context,
                 tokens=decoded_tokens(self._config),
                 max_context=loaded.target.max_context,
                 section="validate",
@@ -389,7 +385,7 @@ class Validation:
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
-        if self._session.deadline.is_spent:
+        if self._session.leaves_out("blocks of decoding end to end"):
             return RUN_SECONDS
         return VALIDATION_SECONDS if block > 0 and self._left_s(log) == 0.0 else None
 

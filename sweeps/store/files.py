@@ -21,14 +21,12 @@ class StorageError(OSError):
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The one line for a write that the operating system refused."""
+    what, remedy = error.strerror or error, "put that right"
     if error.errno in FULL:
-        return StorageError(
-            f"{path}: cannot write, {os.strerror(error.errno or 0)}: what was measured before is kept; "
-            f"free some space (or raise the limit) and run the same command again, it is resumed from here"
-        )
+        what, remedy = os.strerror(error.errno or 0), "free some space (or raise the limit)"
     return StorageError(
-        f"{path}: cannot write, {error.strerror or error}: what was measured before is kept; put that right and run "
-        "the same command again, it is resumed from here"
+        f"{path}: cannot write, {what}: what was measured before is kept; {remedy} and run the same command again, "
+        "it is resumed from here"
     )
 
 

@@ -12,7 +12,7 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_path
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
@@ -168,7 +168,7 @@ def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     config = made.config(grid=GRID, acceptance={"sequential": sequential}, sampling=sampling)
     assert run(path, config) == 1
     (kept,) = {"a", "b"} - {broken}
-    assert [file.name for file in (path / "acceptance").iterdir()] == [acceptance_file_name("p", kept)]
+    assert list((path / "acceptance").iterdir()) == [acceptance_path(path, "p", kept)]
     table = Run.open(path).predictions()
     reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
     assert set(table["t_decode_s"]) == {1.0}

@@ -22,7 +22,7 @@ from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import PairOutcome, Session
 from specgauge.sweeps.run.timing import search_objectives
-from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
@@ -66,7 +66,7 @@ def searched_run(
         record(run, found if blocks is None else blocks, SKIPPED if skipped is None else skipped, pace or {}, ended)
     frame = made.acceptance_frame(10, 16) if acceptance is None else acceptance
     (path / "acceptance").mkdir(exist_ok=True)
-    frame.to_parquet(path / "acceptance" / acceptance_file_name("p", "greedy"), index=False)
+    frame.to_parquet(acceptance_path(path, "p", "greedy"), index=False)
     return Run.open(path)
 
 
@@ -132,7 +132,7 @@ def test_every_setting_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     assert questions[0].acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
     assert questions[0].acceptance.tokens_per_round.shape == (51, 3)
     assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
-    (tmp_path / "acceptance" / acceptance_file_name("p", "greedy")).unlink()
+    acceptance_path(tmp_path, "p", "greedy").unlink()
     assert search_objectives(run, "p", [cell]) == {}
 
 

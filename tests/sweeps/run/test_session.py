@@ -91,9 +91,9 @@ def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(
 
 def test_prompts_that_are_no_text_are_told_by_their_file(tmp_path: Path, bench: FakeBench) -> None:
     with made.begin(tmp_path) as run:
-        (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe")
+        (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe\n")
         prompts = PairPrompts(run, "p", sys.modules["specgauge.bench.prompts"].__dict__["read_prompts"](None))
-        with pytest.raises(ValueError, match=r"/prompts\.jsonl: not UTF-8 text \(byte 0\); delete it to have it"):
+        with pytest.raises(ValueError, match=r"/prompts\.jsonl, line 1: not JSON: .*; delete it to have it"):
             prompts.encoded(None)
 
 

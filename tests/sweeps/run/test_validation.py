@@ -16,7 +16,7 @@ from specgauge.configs.schema import Config
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
-from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells, validation_keys
+from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
@@ -108,13 +108,13 @@ def test_cells_are_those_of_the_grid_unless_named() -> None:
         sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}],
         draft_sampling=["greedy"],
         acceptance_rule=["match", "ratio"],
-        validate={"context": 65},
+        validate={"context": 65, "gamma": 2},
     )
     first = {"draft_sampling": "greedy", "acceptance_rule": "ratio", "start_context": 65}
-    assert [(found, setting.name) for found, setting in validation_keys(made_of, "p")] == [
+    cells, _ = validation_cells(made_of, "p", {})
+    assert [(cell.key, cell.sampling.name) for cell in cells] == [
         (key(sampling=name, batch_size=batch_size, **first), name) for name in ("greedy", "t1") for batch_size in (1, 2)
     ]
-    assert list(validation_keys(made.config(), "p")) == []
 
 
 def test_gammas_are_those_asked_for_or_recommended_and_a_reason_where_none_is() -> None:
@@ -211,11 +211,10 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
 def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
     """Timed for longer, a run may recommend another γ; a block that lacked the others' γ could not be compared."""
     asked = config(gamma="recommended", batch_size=1, context=64, grid=GRID | {"gamma": "1:6"})
-    (where,) = [key for key, _ in validation_keys(asked, "p")]
     with interrupted(bench, after=3 + 3 + 1):
-        decode(tmp_path / "run", asked, {where: 2})
+        decode(tmp_path / "run", asked, {key(): 2})
     bench.decoded.clear()
-    _, heard = decode(tmp_path / "run", asked, {where: 5})
+    _, heard = decode(tmp_path / "run", asked, {key(): 5})
     assert {one.arm for one in bench.decoded if ":" in one.arm} == {"speculate:1", "speculate:2", "speculate:3"}
     assert heard.said == [
         "greedy, batch size 1, context 64: resumed with γ = 1, 2, 3, as it was begun; with --fresh it would be 4, 5, 6"

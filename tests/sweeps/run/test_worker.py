@@ -25,7 +25,7 @@ from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run import runner, worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
-from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_checkpoint
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, Label, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded
@@ -40,7 +40,7 @@ DECODED = made.config(
 )
 TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"
-DECODING = f"decoding: {FATAL}"
+DECODING = ("decoding", FATAL)
 CHAINS = pd.DataFrame(
     {"prompt": 0, "repetition": 0, "start": 3, "depth": [1], "token": 5, "top_prob": [0.5], "entropy_nats": [1.0]}
 )
@@ -61,9 +61,9 @@ class Script:
     """In the place of `worker._start`: what each worker does, and what each was told to skip."""
 
     steps: list[Step]
-    skipped: list[list[str]] = field(default_factory=list)
+    skipped: list[list[Label]] = field(default_factory=list)
 
-    def __call__(self, run: Path, pair: str, skipped: Sequence[str], seconds: float | None) -> tuple[int, Sent]:
+    def __call__(self, run: Path, pair: str, skipped: Sequence[Label], seconds: float | None) -> tuple[int, Sent]:
         self.skipped.append(list(skipped))
         return self.steps.pop(0)(run)
 
@@ -117,7 +117,7 @@ def test_cells_it_died_in_are_skipped(path: Path, script: Use, capsys: pytest.Ca
     found: dict[str, Any] = {"acceptance_reasons": {"greedy": "oom: full"}, "validation_reasons": {"a": "b"}}
     steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(**found))
     assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, **found)
-    assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
+    assert steps.skipped == [[], [("timing", FIRST.id)], [("timing", FIRST.id), ("timing", SECOND.id)]]
     lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()[1:]]
     code = "its process ended with code 1"
     assert sorted(lines) == sorted(
@@ -179,7 +179,7 @@ def test_a_sampling_setting_it_died_at_has_no_acceptance(tmp_path: Path, script:
     assert measure_apart(tmp_path / "new", TWO, "p", say=print) == PairOutcome(
         failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
     )
-    assert steps.skipped == [[], ["acceptance: a"], ["acceptance: a", "rejected drafts: b"]]
+    assert steps.skipped == [[], [("acceptance", "a")], [("acceptance", "a"), ("rejected drafts", "b")]]
     assert Run.open(tmp_path / "new").journal() == ()
 
 
@@ -216,7 +216,7 @@ def test_a_cell_it_died_decoding_is_decoded_by_the_next_run(tmp_path: Path, benc
 
     def look(decoding: Decoding) -> None:
         label = f"greedy, batch size {decoding.batch_size}, context {decoding.context}"
-        assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "part": f"decoding: {label}"}
+        assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "kind": "decoding", "name": label}
         seen.append(decoding.point)
 
     bench.before_decoding = look
@@ -239,11 +239,13 @@ def marked(folder: Path) -> dict[str, Any]:
 def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as mark:
         mark.block("c", "decode", 2)
-        assert marked(tmp_path) == {"stage": "timing decode", "cell": "c", "arm": "decode", "block": 2}
+        assert marked(tmp_path) == {
+            "stage": "timing decode", "kind": "timing", "name": "c", "arm": "decode", "block": 2
+        }  # fmt: skip
         with mark.skippable("decoding", FATAL, stage="decoding"):
-            assert marked(tmp_path) == {"stage": "decoding", "part": DECODING}
+            assert marked(tmp_path) == {"stage": "decoding", "kind": "decoding", "name": FATAL}
             mark.stage("a stage of it")
-            assert marked(tmp_path) == {"stage": "a stage of it", "part": DECODING}
+            assert marked(tmp_path) == {"stage": "a stage of it", "kind": "decoding", "name": FATAL}
         assert marked(tmp_path) == {"stage": "decoding"}
     assert list(tmp_path.iterdir()) == []
     for damaged in ("", '{"stage": "loa', "[1]", '{"stage": 3}'):
@@ -260,7 +262,7 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     script(
         dies(-9, stage="loading loads"),
         dies_in(-11, "acceptance", "greedy", "writing texts, writes, greedy"),
-        lambda run: (0, work(run, "writes", ["acceptance: greedy"])),
+        lambda run: (0, work(run, "writes", [("acceptance", "greedy")])),
         lambda run: (0, work(run, "fine")),
     )
     assert runner.run(three, out=path, apart=True) == FAILED
@@ -281,7 +283,7 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
 
 def test_a_cell_that_is_skipped_is_measured_by_the_next_run(path: Path, bench: FakeBench) -> None:
     worker._record(path, CONFIG, [FIRST], KILLED)
-    assert work(path, "p", [FIRST.id]) == PairOutcome()
+    assert work(path, "p", [("timing", FIRST.id)]) == PairOutcome()
     assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
     bench.measured.clear()
     assert work(path, "p") == PairOutcome()
@@ -368,7 +370,7 @@ def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return found
 
 
-def run(path: Path, config: Config, *skipped: str) -> None:
+def run(path: Path, config: Config, *skipped: Label) -> None:
     made.begin(path, config).close()
     assert work(path, "p", skipped) == PairOutcome()
 
@@ -377,23 +379,24 @@ def test_sampling_settings_are_marked(new: Path, seen: Calls) -> None:
     run(new, TWO)
     expected: Calls = [("load_pair", {"stage": "loading p"})]
     for name in "ab":
-        checkpoint = {"part": f"acceptance: {name}"}
+        checkpoint = {"kind": "acceptance", "name": name}
         expected += [("generate_plain", {"stage": f"writing texts, p, {name}", **checkpoint})] * 2
         expected += [("pair_acceptance", {"stage": f"acceptance, p, {name}", **checkpoint})]
     for name in "ab":
         stage = f"rejected drafts, p, {name}"
-        expected += [("measure_rollouts", {"stage": stage, "part": f"rejected drafts: {name}"})]
+        expected += [("measure_rollouts", {"stage": stage, "kind": "rejected drafts", "name": name})]
     assert seen == [*expected, ("measure_cells", {"stage": "timing p"})]
 
 
 def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> None:
     config = made.config(acceptance={"sequential": True})
-    run(new, config, "acceptance: greedy")
+    run(new, config, ("acceptance", "greedy"))
     assert [name for name, _ in seen] == ["load_pair", "measure_cells"], "nothing is loaded for what is skipped"
     seen.clear()
     run(new, config)
     writing, measuring = (
-        {"stage": f"{stage}, p, greedy", "part": "acceptance: greedy"} for stage in ("writing texts", "acceptance")
+        {"stage": f"{stage}, p, greedy", "kind": "acceptance", "name": "greedy"}
+        for stage in ("writing texts", "acceptance")
     )
     loading: Calls = [("load_model", {"stage": "loading p"})]
     recording: Calls = [*[("generate_plain", writing)] * 2, ("measure_acceptance", measuring)]
@@ -401,7 +404,7 @@ def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> N
 
 
 def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, bench: FakeBench) -> None:
-    run(new, TWO, "acceptance: a", "rejected drafts: b")
+    run(new, TWO, ("acceptance", "a"), ("rejected drafts", "b"))
     assert [Run.open(new).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
     assert [name for name, _ in seen].count("measure_rollouts") == 0
     timed = len(bench.measured)
