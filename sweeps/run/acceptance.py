@@ -98,8 +98,8 @@ class Recording:
         for sampling in self._config.sampling:
             if not self._path(sampling).is_file() or self._session.skips("rejected drafts", sampling.name):
                 continue
-            for rest in product(self._config.draft_sampling, self._config.acceptance_rule):
-                key = RolloutKey(self._pair.name, sampling.name, *rest)
+            for draft_sampling, rule in product(self._config.draft_sampling, self._config.acceptance_rule):
+                key = RolloutKey(self._pair.name, sampling.name, draft_sampling, rule)
                 is_there = has_rollouts(self._session.run.path / ROLLOUTS, key)
                 if not is_there and not self._session.leaves_out(f"rejected drafts under {sampling.name}"):
                     stage = f"rejected drafts, {self._pair.name}, {sampling.name}"

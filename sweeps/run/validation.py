@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product, zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -159,7 +159,6 @@ def validation_cells(
     return cells, reasons
 
 
-@dataclass(frozen=True, kw_only=True)
 class PolicyTuner:
     """The adaptive policies of a pair, tuned once a cell on what the run recorded.
 
@@ -167,24 +166,20 @@ class PolicyTuner:
     draft's signals and the cell's costs; where one of these is missing they are left out, with the reason.
     """
 
-    run: Run
-    names: Sequence[str]
-    """The policies that are asked for."""
-    prompts: int
-    """Prompts of the workload; each may have been recorded at several lengths."""
-    points: Mapping[DecodedKey, tuple[RunSetting, CellTimings]]
+    def __init__(self, run: Run, pair: str, names: Sequence[str], prompts: int) -> None:
+        """Read what the run has of the pair, to tune the policies `names`; `prompts` is how many the workload has.
 
-    @classmethod
-    def of(cls, run: Run, pair: str, names: Sequence[str], prompts: int) -> Self:
-        """Read what the run has of the pair; ValueError where a file of it is damaged."""
+        Raises:
+            ValueError: a file of the run is damaged.
+        """
+        self.run, self.names, self.prompts = run, names, prompts
         cells = [cell for cell in plan_cells(run.config) if cell.pair == pair]
         timed = collect_timings(cells, run.config.grid.gamma, run.journal())
-        points = {
+        self.points = {
             setting.decoded_key(cell.cell): (setting, cell)
             for setting in run_settings(run, {}, pairs=[pair])
             for cell in cells_of(setting, timed)
         }
-        return cls(run=run, names=names, prompts=prompts, points=points)
 
     def gamma_max(self, key: DecodedKey) -> int:
         """The most drafts that a policy may ask for: the largest γ whose round was timed, or that of the grid."""
@@ -193,29 +188,20 @@ class PolicyTuner:
         return max(self.run.config.grid.gamma) if costs is None else costs.gamma_max
 
     def tuned(self, key: DecodedKey, host_costs: Callable[[int], HostCosts]) -> TunedCell:
-        """The policies of a cell, kept ones or tuned now; `host_costs` measures at the most drafts of a round.
+        """The policies of a cell for both halves of the prompts, kept ones or tuned and kept now.
+
+        host_costs: measures them at the most drafts of a round.
 
         Raises:
             ValueError: what they are tuned on is damaged.
             StorageError: the disk refused to keep them.
         """
-        tuned = read_tuned(self.run.path).get(key)
-        if tuned is None:
-            costs = host_costs(self.gamma_max(key))
-            tuned = self.tune(key, t_overhead_s=costs.t_overhead_s, t_early_stop_check_s=costs.t_early_stop_check_s)
-            keep_tuned(self.run.path, tuned)
-        return tuned
-
-    def tune(self, key: DecodedKey, *, t_overhead_s: float, t_early_stop_check_s: float) -> TunedCell:
-        """The policies of both halves of the prompts.
-
-        t_overhead_s: ε of a round; t_early_stop_check_s: what an early-stop check of a draft's signals costs.
-
-        Raises:
-            ValueError: the acceptance or the rollouts of the run are damaged.
-        """
+        kept = read_tuned(self.run.path).get(key)
+        if kept is not None:
+            return kept
         gamma_max, needy = self.gamma_max(key), [name for name in self.names if name not in UNTUNED]
-        found = self._tunings(key, t_overhead_s, t_early_stop_check_s) if needy else ""
+        costs = host_costs(gamma_max)
+        found = self._tunings(key, costs) if needy else ""
 
         def half(of: int) -> TunedHalf:
             tuning = None if isinstance(found, str) else found[of]
@@ -227,26 +213,26 @@ class PolicyTuner:
                 policies={name: policies[name] for name in self.names if name in policies},
             )
 
-        return TunedCell(
+        tuned = TunedCell(
             key=key,
             prompts=self.prompts,
             gamma_max=gamma_max,
-            t_overhead_s=t_overhead_s,
-            t_early_stop_check_s=t_early_stop_check_s,
+            t_overhead_s=costs.t_overhead_s,
+            t_early_stop_check_s=costs.t_early_stop_check_s,
             halves=(half(0), half(1)),
             left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
         )
+        keep_tuned(self.run.path, tuned)
+        return tuned
 
-    def _tunings(
-        self, key: DecodedKey, t_overhead_s: float, t_early_stop_check_s: float
-    ) -> tuple[ReplayBatches, ReplayBatches] | str:
+    def _tunings(self, key: DecodedKey, host_costs: HostCosts) -> tuple[ReplayBatches, ReplayBatches] | str:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.points:
             return NO_COSTS
         setting, cell = self.points[key]
         if setting.texts is None:
             return setting.reason
-        costs = replay_costs(cell, t_overhead_s, t_early_stop_check_s)
+        costs = replay_costs(cell, host_costs.t_overhead_s, host_costs.t_early_stop_check_s)
         if costs is None:
             return NO_COSTS
         texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)
@@ -311,7 +297,7 @@ class Validation:
         pair, path = self._session.pair.name, self._session.run.path
         if self._asked.policies is not None:
             prompts = len(self._session.prompts)
-            self._tuner = PolicyTuner.of(Run.open(path), pair, self._asked.policies, prompts)
+            self._tuner = PolicyTuner(Run.open(path), pair, self._asked.policies, prompts)
         log = DecodedLog.open(path)
         cells = self._cells(recommended, log)
         blocks = {cell.key: self._batches(cell) for cell in cells}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -104,7 +105,8 @@ def recorded(path: Path, frames: Any = None, prompts: int = 4, **changes: Any) -
 
 
 def tune(run: Run, names: list[str] = NAMES, prompts: int = 4) -> Any:
-    return PolicyTuner.of(run, "p", names, prompts).tune(key(), t_overhead_s=0.25, t_early_stop_check_s=0.125)
+    costs = SimpleNamespace(t_overhead_s=0.25, t_early_stop_check_s=0.125)
+    return PolicyTuner(run, "p", names, prompts).tuned(key(), lambda gamma: costs)  # type: ignore[arg-type]
 
 
 def test_each_half_is_tuned_on_the_other(tmp_path: Path) -> None:
@@ -134,9 +136,9 @@ def test_a_prompt_at_two_lengths_teaches_nothing_to_itself(tmp_path: Path) -> No
 
 def test_the_largest_gamma_with_times_is_the_most_that_is_asked_for(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", broken={(1, 64, "verify:3"): ("oom", "out of memory")})
-    assert PolicyTuner.of(run, "p", NAMES, 4).gamma_max(key()) == 2
+    assert PolicyTuner(run, "p", NAMES, 4).gamma_max(key()) == 2
     assert tune(run, ["gammatune"]).halves[1].policies == {"gammatune": GammaTunePolicy(start=2, cap=2)}
-    assert PolicyTuner.of(recorded(tmp_path / "none", only=set()), "p", NAMES, 4).gamma_max(key()) == 3
+    assert PolicyTuner(recorded(tmp_path / "none", only=set()), "p", NAMES, 4).gamma_max(key()) == 3
 
 
 @pytest.mark.parametrize(
