@@ -29,6 +29,8 @@ ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
 POINTS = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
 FEW = ["plain", "speculate:2"]
+GREEDY = [{"name": "greedy", "temperature": 0}]
+OOM, TOO_LARGE = "oom: OutOfMemoryError: full", "skipped: out of memory already at batch size {}, context {}"
 FULL, LARGER = "greedy, batch size 2, context 64", "greedy, batch size 2, context 65"
 
 
@@ -51,9 +53,9 @@ class Heard(Progress):
         self.said.append(text)
 
 
-def config(grid: Mapping[str, Any] = GRID, **verify: Any) -> Config:
+def config(grid: Mapping[str, Any] = GRID, sampling: Any = GREEDY, **validate: Any) -> Config:
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None}
-    return made.config(grid=grid, validate={**plain, **verify})
+    return made.config(grid=grid, sampling=sampling, validate={**plain, **validate})
 
 
 def ten_prompts(context: int) -> tuple[list[int], list[list[int]]]:
@@ -374,54 +376,45 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     assert reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"}
 
 
-def runs_out_at(bench: FakeBench, *points: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("full", "others", "changes", "begun"),
+    [
+        ((2, 64), {LARGER: TOO_LARGE.format(2, 64)}, {}, 0),
+        ((1, 65), {LARGER: TOO_LARGE.format(1, 65)}, {}, 0),
+        # another sampling setting may need less, as greedy decoding does; here it runs out by itself
+        ((2, 64), {LARGER: TOO_LARGE.format(2, 64), FULL.replace("greedy", "t1"): OOM,
+                   LARGER.replace("greedy", "t1"): TOO_LARGE.format(2, 64)},
+         {"sampling": [{"name": "greedy", "temperature": 0}, {"name": "t1"}]}, 0),
+        ((2, 64), {}, {}, 4),  # a larger one has shown that it fits, by its first block
+    ],
+)  # fmt: skip
+def test_a_cell_that_is_larger_in_every_way_than_one_out_of_memory_is_not_tried(
+    tmp_path: Path,
+    bench: FakeBench,
+    full: tuple[int, int],
+    others: dict[str, str],
+    changes: dict[str, Any],
+    begun: int,
+) -> None:
+    """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
+    made_of = config(prompts=6, **changes)
+    if begun:
+        with interrupted(bench, after=begun * len(ARMS)):
+            decode(tmp_path / "run", made_of)
+
     def run_out(decoding: Decoding) -> None:
-        if decoding.point in points:
+        if decoding.point == full:
             raise OutOfMemoryError("full")
 
     bench.before_decoding = run_out
-
-
-@pytest.mark.parametrize(
-    ("full", "decoded"), [((2, 64), {(1, 64): 4, (1, 65): 4}), ((1, 65), {(1, 64): 4, (2, 64): 2})]
-)
-def test_a_cell_that_is_larger_in_every_way_is_not_tried(
-    tmp_path: Path, bench: FakeBench, full: tuple[int, int], decoded: dict[tuple[int, int], int]
-) -> None:
-    """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
-    runs_out_at(bench, full)
-    reasons, _ = decode(tmp_path / "run")
-    where = f"batch size {full[0]}, context {full[1]}"
-    assert reasons == {
-        f"greedy, {where}": "oom: OutOfMemoryError: full",
-        LARGER: f"skipped: out of memory already at {where}",
-    }
-    assert Counter(point for point, _ in blocks_of(bench)) == decoded
+    reasons, _ = decode(tmp_path / "run", made_of)
+    assert reasons == {"greedy, batch size {}, context {}".format(*full): OOM, **others}
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
-    again, _ = decode(tmp_path / "run")
+    again, _ = decode(tmp_path / "run", made_of)
     assert again == {}
-    assert {point for point, _ in blocks_of(bench)} == set(POINTS) - set(decoded)
-
-
-def test_another_sampling_setting_is_tried(tmp_path: Path, bench: FakeBench) -> None:
-    """It may need less, as greedy decoding does; here it runs out by itself."""
-    runs_out_at(bench, (2, 64))
-    sampling = [{"name": "greedy", "temperature": 0}, {"name": "t1"}]
-    verify = {"gamma": 2, "prompts": 4, "max_new_tokens": 6}
-    reasons, _ = decode(tmp_path / "run", made.config(grid=GRID, sampling=sampling, validate=verify))
-    full = {label for label, reason in reasons.items() if reason == "oom: OutOfMemoryError: full"}
-    assert full == {FULL, FULL.replace("greedy", "t1")}
-
-
-def test_one_that_has_shown_that_it_fits_is_resumed(tmp_path: Path, bench: FakeBench) -> None:
-    made_of = config(prompts=6)
-    with interrupted(bench, after=4 * len(ARMS)):  # a block of every cell
-        decode(tmp_path / "run", made_of)
-    runs_out_at(bench, (2, 64))
-    reasons, _ = decode(tmp_path / "run", made_of)
-    assert reasons == {FULL: "oom: OutOfMemoryError: full"}
-    assert DecodedLog.open(tmp_path / "run").blocks(key(batch_size=2, start_context=65)) == 3
+    left_out = {full, (2, 65)} if others else {full}
+    assert {point for point, _ in blocks_of(bench)} == left_out
 
 
 @pytest.mark.parametrize("limit", [1, 2, 9])

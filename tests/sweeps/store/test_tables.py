@@ -20,7 +20,6 @@ from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, Ro
 from specgauge.sweeps.store.tables import (
     DecodedLog,
     add_rollouts,
-    half_of,
     has_rollouts,
     keep_tuned,
     read_decoded,
@@ -148,15 +147,6 @@ def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> N
     assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
 
 
-@pytest.mark.parametrize("name", RolloutKey._fields)
-def test_chains_without_their_setting_are_refused(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "rollouts.parquet"
-    add_rollouts(path, GREEDY, chains(3))
-    pq.write_table(pq.read_table(path).drop_columns([name]), path)
-    with pytest.raises(ValueError, match=rf"^{path}: expected the column '{name}', it is missing"):
-        has_rollouts(path, GREEDY)
-
-
 def tuned_cell(**changes: Any) -> TunedCell:
     halves = (
         TunedHalf(tuned_on=(1, 3), policies=dict(EVERY_KIND)),
@@ -183,8 +173,3 @@ def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
     assert list(read_tuned(tmp_path)[key()].names) == list(EVERY_KIND)
     keep_tuned(tmp_path, tuned_cell(t_early_stop_check_s=0.5))
     assert read_tuned(tmp_path)[key()].t_early_stop_check_s == 0.5
-
-
-def test_a_prompt_belongs_to_one_half_at_every_length() -> None:
-    """Five prompts at two lengths: numbers 0 to 4, then 5 to 9."""
-    assert [half_of(number, 5) for number in range(10)] == [0, 1, 0, 1, 0] * 2
