@@ -28,9 +28,6 @@ from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
 from specgauge.sweeps.model_sizes import NO_MODEL, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.run.pair import PairRun
-from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
@@ -180,8 +177,6 @@ def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_oth
 ) -> None:
     fake = FakeBench().take_over(monkeypatch)
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
-    with made.begin(tmp_path / "run", asked) as opened:
-        prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
-        PairRun(Session(opened, asked.pairs[0], prompts, Progress())).measure()
+    fake.measure_pair(tmp_path / "run", asked)
     assert fake.loaded[: len(loaded)] == loaded
     assert len(fake.recorded) == 1

@@ -67,12 +67,11 @@ def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
 ) -> None:
     path, failed = tmp_path / "run", status == "failed"
     reason = "RuntimeError: bad" if failed else "OutOfMemoryError: full"
-    points = bench.fail_at if failed else bench.oom_at
-    points.add((2, 65))
+    bench.fails_at = {(2, 65): RuntimeError("bad") if failed else OutOfMemoryError("full")}
     assert run(path) == int(failed)
     assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
     assert f"batch size 2, context 65: unknown, {status}: {reason}" in capsys.readouterr().out
-    points.clear()
+    bench.fails_at = {}
     bench.measured.clear()
     assert run(path) == 0
     assert {(b, s) for b, s, _, _ in bench.measured} == ({(2, 65)} if failed else set())

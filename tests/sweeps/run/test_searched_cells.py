@@ -18,9 +18,8 @@ from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.run.pair import PairRun
-from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import PairOutcome, Session
+from specgauge.sweeps.run.progress import Lines
+from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.timing import search_objectives
 from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
@@ -151,10 +150,9 @@ def measure(
     adaptive = ModuleType("specgauge.bench.timing.adaptive")
     adaptive.__dict__["measure_adaptively"] = measure_adaptively
     monkeypatch.setitem(sys.modules, adaptive.__name__, adaptive)
-    prompts = bench.take_over(monkeypatch).modules()["specgauge.bench.prompts"].__dict__["read_prompts"](None)
+    bench.take_over(monkeypatch)
     said = StringIO()
-    with made.begin(path, made.config(**changes)) as run, progress_to(said) as progress:
-        outcome = PairRun(Session(run, run.config.pairs[0], prompts, progress)).measure()
+    outcome = bench.measure_pair(path, made.config(**changes), Lines(said))
     return outcome, calls, said.getvalue()
 
 

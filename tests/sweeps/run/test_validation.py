@@ -22,7 +22,7 @@ from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
 from tests.sweeps import made
 from tests.sweeps.decoded import key
-from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
+from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
@@ -228,8 +228,8 @@ def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, ben
 def test_too_little_memory_for_all_caches_is_told_once(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.before_decoding = lambda _: object.__setattr__(made_one, "interleaves", False)
-    made_one = bench.end_to_end(None, None, max_new_tokens=6)
+    made_one = FakeEndToEnd(bench, None, None, max_new_tokens=6)
+    bench.before_decoding = lambda _: setattr(made_one, "interleaves", False)
     monkeypatch.setattr(sys.modules["specgauge.bench.end_to_end.end_to_end"], "EndToEnd", lambda *_, **__: made_one)
     _, heard = decode(tmp_path / "run", config(batch_size=1, context=64))
     (said,) = heard.said
@@ -247,11 +247,10 @@ def test_forced_rates_and_lengths_reach_the_decoder(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
-    end_to_end = bench.end_to_end
 
     def listen(pair: Any, settings: Any, **options: Any) -> Any:
         asked.append({"temperature": settings.temperature, **options})
-        return end_to_end(pair, settings, **options)
+        return FakeEndToEnd(bench, pair, settings, **options)
 
     monkeypatch.setattr(sys.modules["specgauge.bench.end_to_end.end_to_end"], "EndToEnd", listen)
     made_of = made.config(

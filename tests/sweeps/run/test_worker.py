@@ -215,7 +215,7 @@ def test_a_cell_it_died_decoding_is_decoded_by_the_next_run(tmp_path: Path, benc
     seen = []
 
     def look(decoding: Decoding) -> None:
-        label = f"greedy, batch size {decoding.batch_size}, context {decoding.context}"
+        label = "greedy, batch size {}, context {}".format(*decoding.point)
         assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "kind": "decoding", "name": label}
         seen.append(decoding.point)
 
