@@ -27,8 +27,8 @@ from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.model.replay.rounds import ReplayBatches
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.settings import cells_of, run_settings
+from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import RUN_SECONDS, Session

@@ -107,7 +107,7 @@ def _start(
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with ours, _stderr() as shown:
-        worker = context.Process(target=WORK, args=(theirs, shown, run, pair, skipped, seconds))
+        worker = context.Process(target=work_apart, args=(theirs, shown, run, pair, skipped, seconds))
         with theirs, _apart_from_the_caller():
             worker.start()
         sent = None
@@ -171,10 +171,6 @@ def work_apart(
         pipe.send(work(run, pair, skipped, Deadline(seconds)))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-
-
-WORK: Callable[..., None] = work_apart
-"""What a worker runs."""
 
 
 def work(

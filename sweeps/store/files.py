@@ -30,15 +30,6 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     )
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a rename or a new name in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the name `path` when the block ends without an error.
@@ -52,7 +43,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name survives a power cut too
+        finally:
+            os.close(folder)
     except BaseException as error:
         with suppress(OSError):  # the error that brought us here is the one to report
             temporary.unlink(missing_ok=True)

@@ -58,7 +58,7 @@ def test_the_cells_after_the_one_that_was_killed_are_measured_and_the_next_run_m
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", odd_workers.PATHS)
     with monkeypatch.context() as accidents:
-        accidents.setattr(worker, "WORK", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
+        accidents.setattr(worker, "work_apart", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
         code, out, errors, run = run_to_its_end(config, path)
     assert code == 1, errors
     before = run.journal()

@@ -120,7 +120,7 @@ def test_a_full_disk_is_one_line_and_the_run_is_resumed(
     config = made.config(grid={"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"})
     made.begin(path, config).close()
     with monkeypatch.context() as patched:
-        patched.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
+        patched.setattr(worker, "work_apart", odd_workers.with_accidents("fake", "full disk"))
         with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
             measure_apart(path, config, "p", say=print)
     content = (path / "cells.jsonl").read_bytes()
@@ -139,7 +139,7 @@ from specgauge.sweeps.run import worker
 from tests.sweeps import odd_workers
 from tests.sweeps.apart import CONFIG
 print("the script runs", file=sys.stderr)
-worker.WORK = odd_workers.with_accidents("refuse in left_behind", "fake")
+worker.work_apart = odd_workers.with_accidents("refuse in left_behind", "fake")
 sys.exit(specgauge.run(CONFIG, out=Path("run"), apart=True) or "torch" in sys.modules)
 """
 
