@@ -49,28 +49,19 @@ def config(draft: Any = "ngram", **changes: Any) -> Config:
 
 def lookup_frame(prompts: int = 10) -> pd.DataFrame:
     """Every token certain under the target, so that overlaps are what happened."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(POSITIONS)]
-    drafts = [position % 3 == 0 for _, position in rows]
-    nothing = [math.nan] * len(rows)
-    names = ("draft_prob", "overlap_ratio", "overlap_match", "draft_argmax_target_prob", "draft_top_prob")
-    return pd.DataFrame(
-        {
-            "prompt": [prompt for prompt, _ in rows],
-            "repetition": 0,
-            "position": [position for _, position in rows],
-            "context": [64 + position for _, position in rows],
-            "token": [position for _, position in rows],
-            "target_prob": 1.0,
-            "draft_argmax": pd.array([None] * len(rows), dtype="Int32"),
-            **dict.fromkeys((*names, "draft_entropy_nats"), nothing),
-            "proposed_length": [3 * one for one in drafts],
-            "match_length": [int(one) for one in drafts],
-            "lookup_match": [2 * one for one in drafts],
-            "rejected_target_prob": [
-                0.0 if one and position < 16 else math.nan for one, (_, position) in zip(drafts, rows, strict=True)
-            ],
-            "end_reason": "length",
-        }
+    frame = made.acceptance_frame(prompts, POSITIONS)
+    drafts = (frame["position"] % 3 == 0).astype(int)
+    unknown = (
+        *("draft_prob", "overlap_ratio", "overlap_match", "draft_argmax_target_prob", "draft_top_prob"),
+        "draft_entropy_nats",
+    )
+    return frame.assign(
+        **dict.fromkeys(unknown, math.nan),
+        draft_argmax=pd.array([None] * len(frame), dtype="Int32"),
+        proposed_length=3 * drafts,
+        match_length=drafts,
+        lookup_match=2 * drafts,
+        rejected_target_prob=np.where((drafts == 1) & (frame["position"] < 16), 0.0, math.nan),
     )
 
 

@@ -78,22 +78,6 @@ def test_an_interrupted_run_is_resumed_under_the_very_same_policies(tmp_path: Pa
     assert {policy.t_round_s[0] for policy in goodput} == {1.125}
 
 
-def test_what_cannot_be_tuned_is_left_out_and_told(
-    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.acceptance_error = RuntimeError("odd")
-    assert runner.run(config(), out=tmp_path / "run") == 1
-    assert {one.arm for one in bench.decoded} == set(ARMS[:-1])
-    assert {one.policy for one in bench.decoded if one.arm == "adaptive:heuristic"} == {HeuristicPolicy(start=3, cap=3)}
-    run = Run.open(tmp_path / "run")
-    (warning,) = (one["message"] for one in run.warnings if one["code"] == "policy_left_out")
-    assert warning.startswith("pair p: goodput left out of 1 cell, first sampling greedy, batch size 1, context 64: ")
-    _, row = run.rows(ValidationRow)
-    assert (row.policy, row.speedup_predicted) == ("heuristic", None)
-    assert row.speedup_measured is not None
-    assert "Traceback" not in capsys.readouterr().err
-
-
 NAMES = ["heuristic", "goodput", "svip"]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,7 @@ from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.run import runner, worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
-from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, Label, read_checkpoint
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Label, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded
@@ -56,27 +56,22 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@dataclass
-class Script:
-    """In the place of `worker._start`: what each worker does, and what each was told to skip."""
-
-    steps: list[Step]
-    skipped: list[list[Label]] = field(default_factory=list)
-
-    def __call__(self, run: Path, pair: str, skipped: Sequence[Label], seconds: float | None) -> tuple[int, Sent]:
-        self.skipped.append(list(skipped))
-        return self.steps.pop(0)(run)
-
-
-Use = Callable[..., Script]
+Use = Callable[..., list[list[Label]]]
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Use:
-    def use(*steps: Step) -> Script:
-        found = Script(list(steps))
-        monkeypatch.setattr(worker, "_start", found)
-        return found
+    """What each worker does, in the place of `worker._start`; returns what each was told to skip, as it comes."""
+
+    def use(*steps: Step) -> list[list[Label]]:
+        to_come, skipped = iter(steps), []
+
+        def start(run: Path, pair: str, labels: Sequence[Label], seconds: float | None) -> tuple[int, Sent]:
+            skipped.append(list(labels))
+            return next(to_come)(run)
+
+        monkeypatch.setattr(worker, "_start", start)
+        return skipped
 
     return use
 
@@ -85,29 +80,19 @@ def ends(sent: Sent = None, **outcome: Any) -> Step:
     return lambda run: (0, sent or PairOutcome(**outcome))
 
 
-def dies(code: int, cell: Cell | None = None, arm: str = "decode", block: int = 0, stage: str | None = None) -> Step:
-    """A death in a block, in a stage, or before anything was marked."""
+def dies(code: int, stage: str = "", **mark: Any) -> Step:
+    """A death with its mark; without a stage, before anything was marked."""
 
     def step(run: Path) -> tuple[int, Sent]:
-        if cell is not None:
-            Checkpoint(run).block(cell.id, arm, block)
-        elif stage is not None:
-            Checkpoint(run).stage(stage)
+        if stage:
+            (run / MARK).write_text(json.dumps({"stage": stage, **mark}))
         return code, None
 
     return step
 
 
-def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
-    """A death at a checkpoint."""
-
-    def step(run: Path) -> tuple[int, Sent]:
-        with Checkpoint(run).skippable(kind, name, stage=stage):
-            content = (run / MARK).read_bytes()
-        (run / MARK).write_bytes(content)
-        return code, None
-
-    return step
+def dies_timing(code: int, cell: Cell, arm: str = "decode", block: int = 0) -> Step:
+    return dies(code, f"timing {arm}", kind="timing", name=cell.id, arm=arm, block=block)
 
 
 def test_cells_it_died_in_are_skipped(path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,9 +100,9 @@ def test_cells_it_died_in_are_skipped(path: Path, script: Use, capsys: pytest.Ca
     with made.begin(path, CONFIG) as run:
         run.journal.append({"axes": FIRST.axes, "arm": "draft", "block": 0, "status": "ok", "samples_s": [[1.0]]})
     found: dict[str, Any] = {"acceptance_reasons": {"greedy": "oom: full"}, "validation_reasons": {"a": "b"}}
-    steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(**found))
+    skipped = script(dies_timing(-11, FIRST, "draft"), dies_timing(1, SECOND, "verify:2", 1), ends(**found))
     assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, **found)
-    assert steps.skipped == [[], [("timing", FIRST.id)], [("timing", FIRST.id), ("timing", SECOND.id)]]
+    assert skipped == [[], [("timing", FIRST.id)], [("timing", FIRST.id), ("timing", SECOND.id)]]
     lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()[1:]]
     code = "its process ended with code 1"
     assert sorted(lines) == sorted(
@@ -133,7 +118,7 @@ def test_samples_before_a_death_count_and_the_death_is_told(path: Path, script: 
         for cell in (FIRST, SECOND):
             for arm in ARMS:
                 made.record_blocks(run.journal, cell, arm, 2, 1.0)
-    script(dies(-9, SECOND, "verify:1", 3), ends())
+    script(dies_timing(-9, SECOND, "verify:1", 3), ends())
     measure_apart(path, CONFIG, "p", say=print)
     made.acceptance_frame(8, 16).to_parquet(path / "acceptance" / "p--greedy.parquet")
     found = predict(Run.open(path))
@@ -147,8 +132,8 @@ def test_samples_before_a_death_count_and_the_death_is_told(path: Path, script: 
     [
         (ends(StorageError("cells.jsonl: cannot write")), StorageError, "cells.jsonl: cannot write"),
         (ends(RuntimeError("pair p: KeyError: 'gone'")), RuntimeError, "pair p: KeyError: 'gone'"),
-        (dies(130, FIRST), KeyboardInterrupt, ""),
-        (dies(-2, FIRST), KeyboardInterrupt, ""),
+        (dies_timing(130, FIRST), KeyboardInterrupt, ""),
+        (dies_timing(-2, FIRST), KeyboardInterrupt, ""),
     ],
 )
 def test_what_ends_the_whole_run(path: Path, script: Use, step: Step, error: type[BaseException], message: str) -> None:
@@ -171,15 +156,15 @@ def test_workers_that_never_live_long_enough_are_one_line(tmp_path: Path, script
 
 def test_a_sampling_setting_it_died_at_has_no_acceptance(tmp_path: Path, script: Use) -> None:
     made.begin(tmp_path / "new", TWO).close()
-    steps = script(
-        dies_in(-9, "acceptance", "a", "writing texts, p, a"),
-        dies_in(-11, "rejected drafts", "b", "rejected drafts, p, b"),
+    skipped = script(
+        dies(-9, "writing texts, p, a", kind="acceptance", name="a"),
+        dies(-11, "rejected drafts, p, b", kind="rejected drafts", name="b"),
         ends(acceptance_reasons={"a": "left out: limits.run_seconds is spent"}),
     )
     assert measure_apart(tmp_path / "new", TWO, "p", say=print) == PairOutcome(
         failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
     )
-    assert steps.skipped == [[], [("acceptance", "a")], [("acceptance", "a"), ("rejected drafts", "b")]]
+    assert skipped == [[], [("acceptance", "a")], [("acceptance", "a"), ("rejected drafts", "b")]]
     assert Run.open(tmp_path / "new").journal() == ()
 
 
@@ -187,9 +172,9 @@ def test_a_sampling_setting_it_died_at_has_no_acceptance(tmp_path: Path, script:
     ("step", "stage", "killed"),
     [
         (ends(validation_reasons={"another": "oom: full"}), "", 0),
-        (dies(-9, stage="loading p"), "loading p", 4),
-        (dies(-9, FIRST), "timing decode", 4),
-        (dies_in(-9, "decoding", FATAL, "decoding"), "decoding", 4),
+        (dies(-9, "loading p"), "loading p", 4),
+        (dies_timing(-9, FIRST), "timing decode", 4),
+        (dies(-9, "decoding", kind="decoding", name=FATAL), "decoding", 4),
     ],
 )
 def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pair(
@@ -197,14 +182,14 @@ def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pai
 ) -> None:
     path = tmp_path / "run"
     made.write_run(path, DECODED, {"greedy": made.acceptance_frame(8, 16)}, only=set())
-    again = [dies(-9, FIRST)] if stage == "timing decode" else []
-    steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step, *again)
+    again = [dies_timing(-9, FIRST)] if stage == "timing decode" else []
+    skipped = script(dies(-11, "decoding", kind="decoding", name=FATAL), step, *again)
     reasons, died = {FATAL: f"killed: {SEGFAULT}"}, f"killed: {KILLED}, while {stage}"
     rest = {"every cell": died} if stage else {"another": "oom: full"}
     assert measure_apart(path, DECODED, "p", say=print) == PairOutcome(
         failed=True, died=died if stage else None, validation_reasons=reasons | rest
     )
-    assert steps.skipped[:2] == [[], [DECODING]]
+    assert skipped[:2] == [[], [DECODING]]
     assert [line.status for line in Run.open(path).journal()] == ["killed"] * killed * len(ARMS)
     assert capsys.readouterr().out.startswith(f"pair p: killed: {SEGFAULT}, while decoding\n")
     assert not (path / MARK).exists()
@@ -260,8 +245,8 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     path = tmp_path / "run"
     three = made.config(pairs=pairs("loads", "writes", "fine"), grid=CONFIG.grid)
     script(
-        dies(-9, stage="loading loads"),
-        dies_in(-11, "acceptance", "greedy", "writing texts, writes, greedy"),
+        dies(-9, "loading loads"),
+        dies(-11, "writing texts, writes, greedy", kind="acceptance", name="greedy"),
         lambda run: (0, work(run, "writes", [("acceptance", "greedy")])),
         lambda run: (0, work(run, "fine")),
     )
