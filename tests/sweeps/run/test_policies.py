@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specgauge.configs.schema import Config
 from specgauge.model.policies.feedback import GammaTunePolicy, HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.stopping import SvipPolicy
@@ -24,7 +23,7 @@ from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.made import acceptance_frame
-from tests.sweeps.run.test_validation import interrupted
+from tests.sweeps.run.test_validation import ONE_CELL, config, interrupted
 
 ARMS = ["plain", "loop", "generate", "speculate:2", "adaptive:heuristic", "adaptive:goodput"]
 
@@ -35,16 +34,13 @@ def bench(bench: FakeBench) -> FakeBench:
     return bench
 
 
-def config(batch_size: int = 1, **verify: Any) -> Config:
-    grid = {"batch_size": batch_size, "context": 64, "gamma": "1:3"}
-    plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None, "policies": ["heuristic", "goodput"]}
-    return made.config(grid=grid, validate={**plain, **verify})
+CONFIG = config(ONE_CELL, policies=["heuristic", "goodput"])
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:
     """Four of the ten prompts are decoded; all ten were recorded and teach."""
     path = tmp_path / "run"
-    assert runner.run(config(), out=path) == 0
+    assert runner.run(CONFIG, out=path) == 0
     tuned = read_tuned(path)[key()]
     assert (tuned.t_overhead_s, tuned.t_early_stop_check_s, tuned.gamma_max, tuned.prompts) == (0.125, 0.5, 3, 10)
     assert [half.tuned_on for half in tuned.halves] == [(1, 3, 5, 7, 9), (0, 2, 4, 6, 8)]
@@ -67,10 +63,10 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
 def test_an_interrupted_run_is_resumed_under_the_very_same_policies(tmp_path: Path, bench: FakeBench) -> None:
     path = tmp_path / "run"
     with interrupted(bench, after=len(ARMS) + 2):
-        runner.run(config(), out=path)
+        runner.run(CONFIG, out=path)
     kept = (path / "policies.json").read_bytes()
     bench.overhead_s = 9.0
-    assert runner.run(config(), out=path) == 0
+    assert runner.run(CONFIG, out=path) == 0
     assert (path / "policies.json").read_bytes() == kept
     assert bench.host_costs_at == [3]
     assert Counter(one.arm for one in bench.decoded)["adaptive:goodput"] >= 4

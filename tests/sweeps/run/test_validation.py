@@ -26,6 +26,7 @@ from tests.sweeps.fake_bench import Decoding, FakeBench, FakeEndToEnd, OutOfMemo
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
+ONE_CELL = {"batch_size": 1, "context": 64, "gamma": "1:3"}
 POINTS = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
 FEW = ["plain", "speculate:2"]
@@ -40,14 +41,10 @@ class Heard(Progress):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
-        self.aside: list[float] = []
 
     @property
     def stage(self) -> Stage:
         return self._stage
-
-    def set_aside(self, seconds: float) -> None:
-        self.aside.append(seconds)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -203,11 +200,13 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
     assert len(read_decoded(tmp_path / "run")[0].groupby(["batch_size", "start_context", "block"])) == 3
     first = list(bench.decoded[: 3 * len(ARMS)])
     bench.decoded.clear()
+    bench.warmed_up.clear()
     _, heard = decode(tmp_path / "run")
     assert len(bench.decoded) == (12 - 3) * len(ARMS)
     assert not set(first) & set(bench.decoded)
     assert heard.stage.done == 12
-    assert len(heard.aside) == len(POINTS), "every cell is warmed up once"
+    assert Counter(bench.warmed_up) == dict.fromkeys(ARMS, len(POINTS)), "every cell is warmed up once"
+    assert heard.stage.aside_s > 0.0
 
 
 def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
