@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,11 +17,10 @@ import pandas as pd
 import pytest
 
 from specgauge.cli.errors import tell
-from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.exits import FAILED
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run import runner, worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
@@ -30,7 +29,7 @@ from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made
-from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs, specgauge
+from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs
 from tests.sweeps.fake_bench import Decoding, FakeBench
 
 SEGFAULT = "its process got SIGSEGV"
@@ -40,7 +39,7 @@ DECODED = made.config(
 )
 TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"
-DECODING = ("decoding", FATAL)
+DECODING: Label = ("decoding", FATAL)
 CHAINS = pd.DataFrame(
     {"prompt": 0, "repetition": 0, "start": 3, "depth": [1], "token": 5, "top_prob": [0.5], "entropy_nats": [1.0]}
 )
@@ -195,23 +194,30 @@ def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pai
     assert not (path / MARK).exists()
 
 
-def test_a_cell_it_died_decoding_is_decoded_by_the_next_run(tmp_path: Path, bench: FakeBench) -> None:
+def test_a_cell_that_is_skipped_is_timed_and_decoded_by_the_next_run(tmp_path: Path, bench: FakeBench) -> None:
     made.begin(tmp_path, DECODED).close()
-    seen = []
+    (cell,) = [cell for cell in plan_cells(DECODED) if (cell.batch_size, cell.context) == (1, 65)]
+    worker._record(tmp_path, DECODED, [cell], KILLED)
 
     def look(decoding: Decoding) -> None:
         label = "greedy, batch size {}, context {}".format(*decoding.point)
         assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "kind": "decoding", "name": label}
-        seen.append(decoding.point)
 
     bench.before_decoding = look
-    assert work(tmp_path, "p", [DECODING]) == PairOutcome()
-    assert set(seen) == {(1, 64), (2, 64), (2, 65)}
-    seen.clear()
-    assert work(tmp_path, "p") == PairOutcome()
-    assert set(seen) == {(1, 65)}
+    for skipped, points in (
+        ([("timing", cell.id), DECODING], {(1, 64), (2, 64), (2, 65)}),
+        ([], {(1, 65)}),
+    ):
+        bench.measured.clear()
+        bench.decoded.clear()
+        assert work(tmp_path, "p", skipped) == PairOutcome()
+        timed = Counter((batch_size, context) for batch_size, context, _, _ in bench.measured)
+        assert timed == dict.fromkeys(points, len(ARMS) * 3)
+        assert {one.point for one in bench.decoded} == points
     requests, _ = read_decoded(tmp_path)
     assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
+    bench.environment["threads"] = 3
+    assert str(work(tmp_path, "p")).startswith(f"{tmp_path}: measured with threads 2, here it is 3;")
 
 
 def marked(folder: Path) -> dict[str, Any]:
@@ -266,24 +272,17 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
 
 
-def test_a_cell_that_is_skipped_is_measured_by_the_next_run(path: Path, bench: FakeBench) -> None:
-    worker._record(path, CONFIG, [FIRST], KILLED)
-    assert work(path, "p", [("timing", FIRST.id)]) == PairOutcome()
-    assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
-    bench.measured.clear()
-    assert work(path, "p") == PairOutcome()
-    assert {context for _, context, _, _ in bench.measured} == {64}
-    bench.environment["threads"] = 3
-    assert str(work(path, "p")).startswith(f"{path}: measured with threads 2, here it is 3;")
+def fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(threads: int | None) -> None:
+        raise error
+
+    monkeypatch.setattr(worker, "prepare_machine", fail)
 
 
 def test_what_is_unforeseen_is_told_with_its_kind(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def gone(threads: int | None) -> Mapping[str, Any]:
-        raise KeyError("gone")
-
-    monkeypatch.setattr(worker, "prepare_machine", gone)
+    fails(monkeypatch, KeyError("gone"))
     for debug in ("0", "1", "false"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
@@ -300,6 +299,7 @@ def test_what_is_unforeseen_is_told_with_its_kind(
         (FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), 2, "a.txt: No such file"),
         (OSError("no such device"), 1, "no such device"),
         (StorageError("cells.jsonl: cannot write"), 1, "cells.jsonl: cannot write"),
+        (ValueError("pair 'p' target: no weights"), 2, "pair 'p' target: no weights"),
     ],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_told_as_in_one_process(
@@ -310,10 +310,7 @@ def test_what_the_machine_lacks_is_told_as_in_one_process(
     code: int,
     line: str,
 ) -> None:
-    def lacks(threads: int | None) -> Mapping[str, Any]:
-        raise error
-
-    monkeypatch.setattr(worker, "prepare_machine", lacks)
+    fails(monkeypatch, error)
     sent = pickle.loads(pickle.dumps(work(path, "p")))
     assert type(sent) is type(error)
     assert tell(sent, debug=False) == tell(error, debug=False) == code
@@ -397,19 +394,3 @@ def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, ben
     assert Run.open(new).has_acceptance("p", "a")
     assert [name for name, _ in seen].count("measure_rollouts") == 2
     assert len(bench.measured) == timed > 0
-
-
-def test_weights_that_are_not_there_are_the_same_line_in_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
-
-    monkeypatch.setattr(worker, "_start", lambda run, pair, skipped, seconds: (0, work(run, pair, skipped)))
-    target = save(tmp_path / "target", llama(), word_tokenizer())
-    (target / "model.safetensors").unlink()
-    config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
-    with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
-        runner.run(config, out=tmp_path / "here")
-    (tmp_path / "config.yaml").write_text(config_to_yaml(config))
-    code, _, errors = specgauge(tmp_path / "stderr", "run", tmp_path / "config.yaml", "--out", tmp_path / "line")
-    assert (code, errors.splitlines()[-1]) == (2, f"specgauge: {here.value}")
