@@ -49,7 +49,12 @@ class FakeEndToEnd:
     """Every text is as long as it may be; rounds accept everything and nothing in turn, and take their parts and ε."""
 
     def __init__(self, bench: FakeBench, pair: Any, settings: Any, **options: Any) -> None:
-        self.bench, self.options, self.interleaves = bench, options, True
+        self.bench, self.options = bench, options
+        bench.decoders.append({"temperature": settings.temperature, **options})
+
+    @property
+    def interleaves(self) -> bool:
+        return self.bench.interleaves
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         assert (gamma_max > 0) == arm.startswith("adaptive:")
@@ -115,6 +120,10 @@ class FakeBench:
     threads: list[int | None] = field(default_factory=list)
     decoded: list[Decoding] = field(default_factory=list)
     """Batches decoded end to end, in order."""
+    decoders: list[dict[str, Any]] = field(default_factory=list)
+    """Temperature and options of each decoder that was made."""
+    interleaves: bool = True
+    """Whether the caches of all arms fit at once."""
     before_decoding: Callable[[Decoding], object] = lambda _: None
     """Called before each of them; what it raises is what happens."""
     warmed_up: list[str] = field(default_factory=list)
