@@ -229,8 +229,8 @@ class FakeBench:
                 arms[(i + block) % len(arms)] for i in range(len(arms))
             ],
             "prompts.read_prompts": lambda workload, tell=None: PROMPTS,
-            "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[1, 2, 3]] * len(prompts),
-            "prompts.prompts_of_length": lambda prompts, length: [[1] * length] * len(prompts),
+            "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[number] for number in range(len(prompts))],
+            "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
             "environment.collect_environment": lambda: self.environment,
             "environment.use_threads": self.threads.append,
         }.items():

@@ -12,7 +12,7 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.rundir import Run, acceptance_path
+from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
@@ -57,7 +57,7 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     assert (path / "cells.jsonl").read_bytes() == before
     prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
     assert prompts[1] == {
-        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1, 2, 3],
+        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1],
     }  # fmt: skip
 
 
@@ -92,8 +92,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "batch size 1, context 64: unknown, unmeasured: not measured yet" in out
     bench.load_error = {}
     assert run(tmp_path / "run", config) == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "prompts.jsonl").read_text().splitlines()]
-    assert sorted((line["pair"], line["prompt"]) for line in lines) == [
+    assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
         (pair, n) for pair in ("bad", "p") for n in range(10)
     ]
 

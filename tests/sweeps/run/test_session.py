@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,8 @@ from specgauge.sweeps.run.session import (
     timing_left_s,
 )
 from specgauge.sweeps.run.worker import work
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.checkpoint import Label
+from specgauge.sweeps.store.rundir import Run, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import PROMPTS, FakeBench
@@ -57,13 +57,8 @@ def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     return bench
 
 
-def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
     """The n-th prompt is [n] here, and is brought to a length by repeating it."""
-    module: Any = FakeBench().take_over(monkeypatch) and sys.modules["specgauge.bench.prompts"]
-    monkeypatch.setattr(module, "encode_prompts", lambda prompts, *_: [[number] for number in range(len(prompts))])
-    monkeypatch.setattr(module, "prompts_of_length", lambda prompts, length: [list(one) * length for one in prompts])
     config = made.config(workload={"prompt_tokens": [2, 3], "max_new_tokens": 16})
     with made.begin(tmp_path, config) as run:
         prompts = PairPrompts(run, "p", PROMPTS[:2])
@@ -73,18 +68,12 @@ def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(
         assert prompts.at(4) == ([0, 1], [[0] * 4, [1] * 4])
         assert prompts.encoded(None) is encoded
         assert len(prompts) == 2
-    lines = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [(line["prompt"], line["text"], line["tokens"]) for line in lines] == [
-        (number, f"text {number % 2}", tokens) for number, tokens in enumerate(encoded)
-    ]
-
-
-def test_prompts_that_are_no_text_are_told_by_their_file(tmp_path: Path, bench: FakeBench) -> None:
-    with made.begin(tmp_path) as run:
+        assert [(row.prompt, row.text, list(row.tokens)) for row in prompt_rows(tmp_path)] == [
+            (number, f"text {number % 2}", tokens) for number, tokens in enumerate(encoded)
+        ]
         (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe\n")
-        prompts = PairPrompts(run, "p", PROMPTS)
         with pytest.raises(ValueError, match=r"/prompts\.jsonl, line 1: not JSON: .*; delete it to have it"):
-            prompts.encoded(None)
+            PairPrompts(run, "p", PROMPTS).encoded(None)
 
 
 def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
@@ -239,7 +228,7 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 ) -> None:
     now, started = [0.0], []
 
-    def start(run: Path, pair: str, skipped: Sequence[str], left_s: float) -> tuple[int, Any]:
+    def start(run: Path, pair: str, skipped: Sequence[Label], left_s: float) -> tuple[int, Any]:
         started.append((pair, left_s))
         now[0] += 4.0
         return 0, work(run, pair, skipped, Deadline(left_s))
