@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
 
 @cache
-def columns(row_type: type[Any]) -> dict[str, Column]:
+def columns(row_type: Any) -> dict[str, Column]:
     """The fields of a row type, by name and in order."""
     hints = get_type_hints(row_type, include_extras=True)
     return {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
