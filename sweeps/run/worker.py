@@ -75,13 +75,14 @@ def measure_apart(
             if sent is not None:
                 return _with_reasons(replace(sent, failed=sent.failed or bool(skipped)), skipped)
             mark, death = read_checkpoint(run) or {"stage": "starting"}, _death(code)
-            kind, name, where = mark.get("kind"), mark.get("name"), f"{death}, while {mark['stage']}"
+            kind, where = mark.get("kind"), f"{death}, while {mark['stage']}"
+            label: Label | None = None if kind is None else (kind, mark["name"])
             say(f"pair {pair}: killed: {death if kind == 'timing' else where}")
-            if kind is None or (kind, name) in skipped:
+            if label is None or label in skipped:
                 return _with_reasons(_end_pair(run, config, pair, where), skipped)
-            skipped[kind, name] = f"killed: {death if kind in ('timing', 'decoding') else where}"
+            skipped[label] = f"killed: {death if kind in ('timing', 'decoding') else where}"
             if kind == "timing":
-                cells = [cell for cell in plan_cells(config) if cell.id == name]
+                cells = [cell for cell in plan_cells(config) if cell.id == mark["name"]]
                 _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
     finally:
         clear_checkpoint(run)
