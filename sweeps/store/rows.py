@@ -18,7 +18,6 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -69,11 +68,15 @@ class Column(NamedTuple):
         return f"{what} {bounds}".rstrip() + (", or nothing" if what and self.may_lack else "")
 
 
-@cache
-def columns(row_type: Any) -> dict[str, Column]:
+_COLUMNS: dict[Any, dict[str, Column]] = {}
+
+
+def columns(row_type: type[Any]) -> dict[str, Column]:
     """The fields of a row type, by name and in order."""
-    hints = get_type_hints(row_type, include_extras=True)
-    return {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
+    if row_type not in _COLUMNS:
+        hints = get_type_hints(row_type, include_extras=True)
+        _COLUMNS[row_type] = {one.name: _column(one, hints[one.name]) for one in fields(row_type)}
+    return _COLUMNS[row_type]
 
 
 def _column(one: Field[Any], hint: Any) -> Column:
