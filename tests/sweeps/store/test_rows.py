@@ -21,13 +21,12 @@ from specgauge.sweeps.store.schema import (
     Interval,
     PredictionRow,
     RecommendationRow,
-    RolloutKey,
     ValidationRow,
 )
 from specgauge.sweeps.store.tables import add_rollouts, keep_tuned, read_decoded, read_rollouts, read_tuned
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
-from tests.sweeps.store.test_tables import chains, tuned_cell
+from tests.sweeps.store.test_tables import GREEDY, chains, tuned_cell
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 CELL: dict[str, Any] = {
@@ -73,7 +72,7 @@ def path(tmp_path: Path) -> Path:
     write_csv(path / "validation.csv", ValidationRow, [validation_row(), policy_row()])
     (path / "recommendation.yaml").write_text(answers([recommendation()]))
     write_table(path / ACCEPTANCE, AcceptanceRow, made.acceptance_frame(2, 3))
-    add_rollouts(path / "rollouts.parquet", RolloutKey("p", "greedy", "same", "ratio"), chains(3))
+    add_rollouts(path / "rollouts.parquet", GREEDY, chains(3))
     write_blocks(path, {key(): [Batch(prompts=(7, 8), max_new_tokens=5)]})
     keep_tuned(path, tuned_cell())
     return path

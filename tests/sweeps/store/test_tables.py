@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specgauge.model.settings import Setting
 from specgauge.sweeps.store import tables
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rows import columns, write_table
 from specgauge.sweeps.store.rundir import REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RoundRow, TunedCell, TunedHalf
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow, TunedCell, TunedHalf
 from specgauge.sweeps.store.tables import (
     DecodedLog,
     add_rollouts,
@@ -30,7 +31,8 @@ from tests.model.policy_cases import POLICIES as EVERY_KIND
 from tests.sweeps.decoded import PREFILL_S, Batch, key
 
 SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
-GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
+GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+DRAWN = replace(GREEDY, sampling="t1")
 
 
 def keep(log: DecodedLog, block: int, where: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
@@ -140,7 +142,7 @@ def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> N
     add_rollouts(path, GREEDY, chains(3))
     add_rollouts(path, DRAWN, chains(7))
     assert (has_rollouts(path, GREEDY), has_rollouts(path, DRAWN)) == (True, True)
-    assert not has_rollouts(path, GREEDY._replace(acceptance_rule="match"))
+    assert not has_rollouts(path, replace(GREEDY, acceptance_rule="match"))
     frame = read_rollouts(path)
     assert frame["sampling"].tolist() == ["greedy", "greedy", "t1", "t1"]
     assert frame["start"].tolist() == [3, 3, 7, 7]
