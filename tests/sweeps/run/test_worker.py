@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from specgauge.cli.errors import tell
@@ -31,6 +30,7 @@ from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made
 from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs
 from tests.sweeps.fake_bench import Decoding, FakeBench
+from tests.sweeps.store.test_tables import chains
 
 SEGFAULT = "its process got SIGSEGV"
 DECODED = made.config(
@@ -40,9 +40,6 @@ DECODED = made.config(
 TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"
 DECODING: Label = ("decoding", FATAL)
-CHAINS = pd.DataFrame(
-    {"prompt": 0, "repetition": 0, "start": 3, "depth": [1], "token": 5, "top_prob": [0.5], "entropy_nats": [1.0]}
-)
 
 Sent = PairOutcome | Exception | None
 Step = Callable[[Path], tuple[int, Sent]]
@@ -335,7 +332,7 @@ def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
         return told
 
     rollouts = ModuleType("specgauge.bench.acceptance.rollouts")
-    rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: CHAINS
+    rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: chains(3)
     monkeypatch.setitem(sys.modules, rollouts.__name__, rollouts)
     for called in (
         "models.pair.load_model",
