@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
@@ -31,7 +30,7 @@ from specgauge.sweeps.analysis.predictions import TOO_SHORT, AnalysedRun
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of
-from specgauge.sweeps.store.rundir import PROMPTS, Run
+from specgauge.sweeps.store.rundir import Run, prompt_rows
 from specgauge.sweeps.store.schema import machine_of
 from specgauge.sweeps.text_table import count, text_table
 
@@ -88,13 +87,8 @@ def other_texts_of(first: Run, second: Run, pair: str) -> str:
         one, two = (getattr(run.config.workload, field) for run in (first, second))
         if one != two:
             return f"workload.{field} was {one}, is {two}"
-    return "" if _prompts(first, pair) == _prompts(second, pair) else "the prompts differ"
-
-
-def _prompts(run: Run, pair: str) -> list[str]:
-    path, own = run.path / PROMPTS, f'"pair":{canonical_json(pair)}'
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    return sorted(line for line in lines if own in line)
+    prompts, others = ({row for row in prompt_rows(run.path) if row.pair == pair} for run in (first, second))
+    return "" if prompts == others else "the prompts differ"
 
 
 def differences(first: Run, second: Run) -> Iterator[str]:

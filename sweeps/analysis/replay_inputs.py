@@ -22,7 +22,6 @@ from specgauge.sweeps.analysis.counted_rounds import measured_costs
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
-from specgauge.sweeps.store.schema import RolloutKey
 from specgauge.sweeps.store.tables import read_rollouts
 
 
@@ -75,9 +74,7 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
     path = run.path / ROLLOUTS
     if not path.is_file():
         return None
-    frame = read_rollouts(path)
-    for name in RolloutKey._fields:
-        frame = frame[frame[name] == getattr(setting.key, name)]
+    frame = read_rollouts(path, setting.key)
     if frame.empty:
         return None
     whole = {name: frame[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}

@@ -24,7 +24,6 @@ from specgauge.sweeps.run.session import (
     ALL_MISSING,
     ALL_TOO_LARGE,
     OUT_OF_TIME,
-    RUN_SECONDS,
     PairOutcome,
     Session,
     timing_left_s,
@@ -183,9 +182,6 @@ class PairRun:
         self.session.prompts.encoded(loaded.target.tokenizer)
         self.session.mark.stage("decoding end to end")
         validation.decode(loaded, recommended_gammas(Run.open(self.session.run.path), self.pair.name))
-        reasons = self.session.outcome.validation_reasons.values()
-        if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in reasons):
-            self.session.leaves_out("blocks of decoding end to end")
 
 
 def prepare_machine(threads: int | None) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rows import row_of, write_csv, write_mapping
-from specgauge.sweeps.store.rundir import acceptance_file_name
+from specgauge.sweeps.store.rundir import acceptance_path
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps.made import acceptance_frame
@@ -113,7 +113,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     for pair, (sampling, alpha) in itertools.product(shape.pairs, shape.alphas.items()):
         if shape.with_acceptance:
             frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
-            frame.to_parquet(folder / "acceptance" / acceptance_file_name(pair, sampling), index=False)
+            frame.to_parquet(acceptance_path(folder, pair, sampling), index=False)
     if shape.with_predictions:
         rows = prediction_rows(shape)
         write_csv(folder / "predictions.csv", PredictionRow, rows)

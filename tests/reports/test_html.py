@@ -15,7 +15,7 @@ from specgauge.reports import sections
 from specgauge.reports.html import compilation_facts, environment_facts, write_report
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_path
 from tests.reports.pages import Page, read_page
 from tests.reports.synthetic import Shape, build_run
 from tests.reports.validation_rows import decode
@@ -202,7 +202,7 @@ def test_what_is_not_to_be_measured_is_no_gap(tmp_path: Path) -> None:
                 else:
                     line = {"arm": arm, "block": 0, "status": "skipped", "reason": "needs more"}
                     run.journal.append({"axes": cell.axes, **line})
-    texts = tmp_path / "run" / "acceptance" / acceptance_file_name("p-eager", "greedy")
+    texts = acceptance_path(tmp_path / "run", "p-eager", "greedy")
     made.acceptance_frame(10, 16).to_parquet(texts, index=False)
     text = read(tmp_path / "run")[1].text
     assert [f"Pair {name}: target" in text for name in ("p-eager", "p-compile", "q-eager", "q-compile")] == [

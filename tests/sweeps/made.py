@@ -18,7 +18,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.files import atomic_path
 from specgauge.sweeps.store.journal import Journal
-from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 
 T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
@@ -129,7 +129,7 @@ def write_run(
                 elif only is None or (cell.batch_size, cell.context) in only:
                     record_blocks(run.journal, cell, arm, max(gammas), (scale or {}).get(arm, 1.0), blocks)
     for sampling, frame in acceptance.items():
-        with atomic_path(path / "acceptance" / acceptance_file_name("p", sampling)) as temporary:
+        with atomic_path(acceptance_path(path, "p", sampling)) as temporary:
             frame.to_parquet(temporary, index=False)
     return Run.open(path)
 

@@ -12,7 +12,9 @@ import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
+from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import PromptRow
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import exact
@@ -49,8 +51,8 @@ def write(
 
 def write_prompts(path: Path, *rows: tuple[str, str]) -> None:
     """The prompts.jsonl of a run: (pair, text)."""
-    lines = [json.dumps({"pair": pair, "prompt": 0, "text": text}, separators=(",", ":")) for pair, text in rows]
-    (path / "prompts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    lines = [json_line(PromptRow(pair=pair, prompt=0, category=None, text=text, tokens=())) for pair, text in rows]
+    (path / "prompts.jsonl").write_bytes(b"".join(lines))
 
 
 def ratios(comparison: Comparison) -> dict[str, Ratio]:
