@@ -74,8 +74,6 @@ def series_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
     return {name: series_style(index) for index, name in enumerate(dict.fromkeys(names))}
 
 
-# ---------------------------------------------------------------------------------------------------------------- S(γ)
-
 _TALLEST_INTERVAL, _TALLEST_MEASURED = 1.5, 1.2
 _BESIDE, _COLUMN = 0.12, 0.45
 """How far right of its γ a measured point stands, so that it does not hide the predicted one, and the last of them."""
@@ -143,8 +141,6 @@ def draw_speedup(
     return hover
 
 
-# ---------------------------------------------------------------------------------------------------------------- cost
-
 _BAR = 0.62
 
 
@@ -199,9 +195,6 @@ def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], uni
     return hover
 
 
-# ---------------------------------------------------------------------------------------------------------- acceptance
-
-
 def draw_acceptance(
     axes: Axes,
     series: Mapping[str, Values],
@@ -228,8 +221,6 @@ def draw_acceptance(
         )
     return hover
 
-
-# ------------------------------------------------------------------------------------------------------------ heat map
 
 _MAP = LinearSegmentedColormap.from_list("speedup", ["#a64e0a", "#e9a368", "#f5f4f2", "#70add6", "#085192"])
 """Orange below 1, blue above, nearly white at 1; at its strongest where twice as fast or half as fast."""
@@ -289,17 +280,16 @@ def draw_heat_map(
     """The cells over `batch_sizes` (rows, smallest below) and `contexts` (columns), and the break-even line."""
     rows, columns = sorted(batch_sizes, reverse=True), sorted(contexts)
     empty = HeatCell(speedup=None, gamma=None, note=NO_DATA)
+    grid = [[cells.get(Point(batch_size=b, context=c), empty) for c in columns] for b in rows]
     words = []
-    for down, batch_size in enumerate(rows):
-        for across, context in enumerate(columns):
-            cell = cells.get(Point(batch_size=batch_size, context=context), empty)
+    for down, (batch_size, row) in enumerate(zip(rows, grid, strict=True)):
+        for across, (context, cell) in enumerate(zip(columns, row, strict=True)):
             _draw_cell(axes, across, down, cell)
             found = cell.note
             if cell.speedup is not None:
                 found = f"{speedup(cell.speedup)} at γ = {cell.gamma}{cell.note and f', {cell.note}'}"
             words.append(f"batch {batch_size}, context {context}: {found}")
-    grid = [[cells.get(Point(batch_size=b, context=c), empty).speedup for c in columns] for b in rows]
-    for path in break_even_lines(grid):
+    for path in break_even_lines([[cell.speedup for cell in row] for row in grid]):
         x, y = zip(*path, strict=True)
         axes.plot(x, y, color=WHITE, linewidth=5, gid="contour-edge", zorder=3)
         axes.plot(x, y, color=BLACK, linewidth=2.5, gid="contour", zorder=3)
@@ -339,8 +329,6 @@ def draw_colour_key(axes: Axes) -> Hover:
     axes.spines["bottom"].set_visible(False)
     return {}
 
-
-# ------------------------------------------------------------------------------------------------------------- scatter
 
 _LONGEST_BAR = 1.25
 Ends = tuple[float | None, float | None]
@@ -390,9 +378,6 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_round_ticks())
     return hover
-
-
-# --------------------------------------------------------------------------------------------------------------- shared
 
 
 def _gamma_axis(axes: Axes, series: Series) -> None:

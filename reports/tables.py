@@ -7,7 +7,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from specgauge.model.arms import Arm
@@ -131,7 +131,6 @@ def _mark(row: PredictionRow) -> str:
 def _time_column(
     unit: TimeUnit, rows: Iterable[PredictionRow], name: str, title: str
 ) -> tuple[str, Callable[[PredictionRow], str]]:
-    """A column of times in a shared unit, with decimals of its own."""
     fitted = unit.fitted(getattr(row, name) for row in rows)
     return f"{title}, {unit.name}", lambda row: fitted.text(getattr(row, name))
 
@@ -223,7 +222,6 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
 
 
 def _arm_words(arm: str) -> str:
-    """The arm in the report's symbols."""
     parsed = Arm.parse(arm)
     return _ARMS[parsed.kind].format(parsed.gamma)
 
@@ -265,11 +263,9 @@ def common_notes(common: Mapping[str, str]) -> list[str]:
     return [_NAMES[name].format(value) for name, value in common.items()]
 
 
-def setting_heading(setting: Setting, common: Mapping[str, str]) -> str:
-    """A setting, named by what `common_fields` leaves out."""
-    return ", ".join(
-        _NAMES[part.name].format(getattr(setting, part.name)) for part in fields(setting) if part.name not in common
-    )
+def setting_heading(setting: Setting, common: Collection[str]) -> str:
+    """A setting, named by the fields that are not in `common`."""
+    return ", ".join(words.format(getattr(setting, name)) for name, words in _NAMES.items() if name not in common)
 
 
 def _cell_words(cell: Cell, cells: Sequence[CellTimings]) -> str:

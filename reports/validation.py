@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from specgauge.reports.figures import Ends, ScatterPoint, SeriesStyle, draw_scatter, is_open, marker, series_styles
 from specgauge.reports.formatting import (
@@ -102,12 +101,10 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
 
 
 def _unbroken(words: str) -> str:
-    """Text in which no line breaks between a number and its per-cent sign, or before the number of a γ."""
     return words.replace(" %", PER_CENT).replace("γ = ", "γ\u00a0=\u00a0")
 
 
 def _forced(rows: Sequence[ValidationRow]) -> str:
-    """A notice on the rows whose texts are not the target's, with the reasons."""
     forced = [row for row in rows if not row.lossless]
     if not forced:
         return ""
@@ -181,11 +178,12 @@ def scatter_blocks(rows: Sequence[ValidationRow], samplings: Sequence[str]) -> l
     for order, (title, members) in enumerate(grouped.items()):
         panels = [
             panel(
-                partial(draw_scatter, points=points),
+                draw_scatter,
                 caption,
                 _SQUARE,
                 key=f"validation-{order}-{place}",
                 titles=(caption, f"{how} {what}", y_title),
+                points=points,
             )
             for place, (caption, y_title, how, what, y_name, x_name) in enumerate(_SCATTERS)
             if (points := list(_scatter_points(members, y_name, x_name, how, styles, sizes)))
