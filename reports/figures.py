@@ -423,7 +423,6 @@ def _draw_band(axes: Axes, x: Sequence[int], low: Values, high: Values, style: S
 
 
 def _draw_markers(axes: Axes, x: Values, y: Values, colour: str, shape: str, gid: str, size: float) -> None:
-    """Filled markers with an edge in the page's colour; hollow ones and rings in their own."""
     kind = gid.partition(" ")[0]
     face = {"dots": colour, "ring": "none"}.get(kind, COLOURS["page"])
     edge, width = (COLOURS["page"], 1.0) if kind == "dots" else (colour, 2.0 if kind == "ring" else 1.6)

@@ -171,7 +171,6 @@ def printable(text: str) -> str:
 
 
 def _with_minus(digits: str) -> str:
-    """With a real minus, as long as a plus."""
     return digits.replace("-", "−")
 
 

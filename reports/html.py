@@ -67,7 +67,6 @@ def render_report(data: ReportData) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    """The page's template, read and compiled once a process."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -122,7 +121,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
 
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
-    """One entry a setting: its name, what its sampling is, its answers and its heat map."""
     grid = data.config.grid
     groups = answers.groups(grid.batch_size, grid.context)
     batch_sizes = sorted({*grid.batch_size, *(one.batch_size for one in data.recommendations)})
@@ -167,7 +165,6 @@ def _sampling_names(data: ReportData) -> list[str]:
 
 
 def _configured(data: ReportData) -> list[Setting]:
-    """The settings that the configuration asks for."""
     config = data.config
     return [
         Setting(
@@ -185,7 +182,6 @@ def _configured(data: ReportData) -> list[Setting]:
 
 
 def _unanswered(data: ReportData) -> int:
-    """Cells to be measured that the recommendations have no number for."""
     wanted: dict[str, set[Point]] = {}
     for cell in plan_cells(data.config):
         wanted.setdefault(cell.pair, set()).add(Point(batch_size=cell.batch_size, context=cell.context))
@@ -196,7 +192,6 @@ def _unanswered(data: ReportData) -> int:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    """The device's name, and on a CPU the processor's."""
     name = environment.get("device")
     if name == "cpu" and environment.get("cpu"):
         cores = environment.get("cpu_cores")
@@ -233,7 +228,6 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
-    """A leaf's name without its unit suffix, and its value with the unit."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         for suffix, scale, unit in _UNITS:
             if name.endswith(suffix):

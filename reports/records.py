@@ -124,7 +124,6 @@ def _is_predicted(run: Run) -> bool:
 
 
 def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
-    """Parts of the run that are not there."""
 
     def gap(code: str, message: str) -> WarningRow:
         return WarningRow(code=code, message=message, remedy=RESUME)
@@ -204,7 +203,6 @@ def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
 
 
 def _optimistic(curves: Curves) -> Iterator[WarningRow]:
-    """Speed-ups without the overhead of a round."""
     rows = known_rows(curves)
     unknown = [row for row in rows if row.t_overhead_s is None]
     if unknown:

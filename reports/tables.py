@@ -102,8 +102,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         ("A_γ", lambda row: number(row.full_acceptance)),
         *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
     ]
-    common = common_fields(list(curves))
-    notes, numbers = common_notes(common), len(columns)
+    notes: list[str] = []
     known = [row for row in rows if row.status == "ok"]
     provenance, labels = {_provenance(row) for row in known}, {row.label for row in known}
     if len(provenance) > 1:
@@ -114,12 +113,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         columns.append(("label", lambda row: row.label or UNKNOWN))
     else:
         notes += [f"every speed-up is {words}" for words in labels if words]
-    return Table(
-        caption="; ".join(notes),
-        columns=[title for title, _ in columns],
-        groups=row_groups(curves, columns, common, chosen),
-        words=frozenset({4, *range(numbers, len(columns))}),
-    )
+    return point_table(curves, columns, notes, words=("mark", "provenance", "label"), chosen=chosen)
 
 
 def _mark(row: PredictionRow) -> str:
@@ -226,14 +220,21 @@ def _arm_words(arm: str) -> str:
     return _ARMS[parsed.kind].format(parsed.gamma)
 
 
-def row_groups(
+def point_table(
     rows: Mapping[Setting, Mapping[Point, Sequence[_Row]]],
     columns: Columns[_Row],
-    common: Mapping[str, str],
+    notes: Iterable[str] = (),
+    *,
+    words: Collection[str] = (),
+    wide: Collection[str] = (),
     chosen: Chosen = (),
-) -> list[RowGroup]:
-    """A group of rows for every setting and point."""
-    return [
+) -> Table:
+    """A group of rows for every setting and point, under what all settings share and the `notes`.
+
+    `words` and `wide` are titles of columns.
+    """
+    common = common_fields(list(rows))
+    groups = [
         RowGroup(
             heading=f"{setting_heading(setting, common)} · {point_words(point)}",
             rows=[
@@ -247,6 +248,14 @@ def row_groups(
         for setting, points in rows.items()
         for point, own in points.items()
     ]
+    titles = [title for title, _ in columns]
+    return Table(
+        caption="; ".join([*(_NAMES[name].format(value) for name, value in common.items()), *notes]),
+        columns=titles,
+        groups=groups,
+        words=frozenset(place for place, title in enumerate(titles) if title in words),
+        wide=frozenset(place for place, title in enumerate(titles) if title in wide),
+    )
 
 
 def common_fields(settings: Sequence[Setting]) -> dict[str, str]:
@@ -256,11 +265,6 @@ def common_fields(settings: Sequence[Setting]) -> dict[str, str]:
         for name in _NAMES
         if name != "sampling" and len({getattr(one, name) for one in settings}) == 1
     }
-
-
-def common_notes(common: Mapping[str, str]) -> list[str]:
-    """What all settings share, in words."""
-    return [_NAMES[name].format(value) for name, value in common.items()]
 
 
 def setting_heading(setting: Setting, common: Collection[str]) -> str:

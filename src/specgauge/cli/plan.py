@@ -165,7 +165,6 @@ def _plan_row(
 
 
 def _bound(model: Deployment, batch_size: int, context: int, tokens: int) -> str:
-    """What takes longest in a step: memory, arithmetic or link."""
     bounds = roofline_bounds_s(step_work(model, batch_size=batch_size, context=context, tokens=tokens), model)
     return max(bounds, key=lambda name: float(bounds[name]))
 

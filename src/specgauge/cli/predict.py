@@ -320,7 +320,6 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
 
 
 def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.ndarray[Any, Any]:
-    """The group of every row that an overhead is fitted to."""
     if "t_overhead_s" in table.header:
         raise ValueError(f"{table.path}: expected a fit only where overheads are not given, got t_overhead_s")
     for needed in (column, "speedup_measured"):
