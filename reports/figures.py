@@ -94,10 +94,8 @@ def speedup_domain(predictions: Iterable[PredictionRow], measured: Iterable[Vali
     values = [1.0, *(value for value, _, _ in rows if value is not None)]
     lows = [low for value, low, _ in rows if value is not None and low is not None]
     highs = [high for value, _, high in rows if value is not None and high is not None]
-    low = max(min(values + lows), min(values) / _TALLEST_INTERVAL)
-    high = min(max(values + highs), max(values) * _TALLEST_INTERVAL)
-    room = _ROOM * (high - low) or 0.1
-    return max(0.0, low - room), high + room
+    low, high = _domain(values, lows, highs, _TALLEST_INTERVAL)
+    return max(0.0, low), high
 
 
 def draw_speedup(
@@ -357,10 +355,7 @@ def scatter_domain(points: Sequence[ScatterPoint]) -> tuple[float, float]:
     """A range for both axes that shows every point, and the intervals unless they dwarf them."""
     values = [value for point in points for value in (point.x, point.y)]
     ends = [end for point in points for end in (*point.x_ends, *point.y_ends) if end is not None]
-    low = max(min(values + ends), min(values) / _LONGEST_BAR)
-    high = min(max(values + ends), max(values) * _LONGEST_BAR)
-    room = _ROOM * (high - low) or 0.1
-    return low - room, high + room
+    return _domain(values, ends, ends, _LONGEST_BAR)
 
 
 def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
@@ -378,6 +373,14 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_round_ticks())
     return hover
+
+
+def _domain(values: list[float], lows: list[float], highs: list[float], longest: float) -> tuple[float, float]:
+    """A range that shows every value, and the ends of intervals up to `longest` times the outermost, with room."""
+    low = max(min(values + lows), min(values) / longest)
+    high = min(max(values + highs), max(values) * longest)
+    room = _ROOM * (high - low) or 0.1
+    return low - room, high + room
 
 
 def _gamma_axis(axes: Axes, series: Series) -> None:

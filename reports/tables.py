@@ -154,11 +154,11 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
         ("α, overlap", lambda one: number(one.alpha_overlap, 3)),
         ("α, accepted", lambda one: number(one.alpha_accepted, 3)),
         ("α, from Ω", lambda one: number(one.alpha_omega, 3)),
-        ("prompts", lambda one: str(one.prompts)),
-        ("texts", lambda one: str(one.texts)),
-        ("positions", lambda one: str(one.positions)),
-        ("unknown", lambda one: percent(one.null_share)),
-        ("repeated 4-grams", lambda one: percent(one.repeated_ngrams)),
+        ("prompts", lambda one: str(one.texts.prompts)),
+        ("texts", lambda one: str(one.texts.padded.lengths.size)),
+        ("positions", lambda one: str(one.texts.positions)),
+        ("unknown", lambda one: percent(one.texts.null_share)),
+        ("repeated 4-grams", lambda one: percent(one.texts.repeated_share())),
     ]
     rows = [Row(cells=[text(one) for _, text in columns]) for one in acceptance]
     return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)

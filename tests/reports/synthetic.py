@@ -77,11 +77,7 @@ class Shape:
                 "sampling": [{"name": name, "temperature": 0 if name == "greedy" else 1.0} for name in self.alphas],
                 "draft_sampling": list(self.draft_sampling),
                 "acceptance_rule": list(self.acceptance_rule),
-                "grid": {
-                    "batch_size": list(self.batch_sizes),
-                    "context": list(self.contexts),
-                    "gamma": list(self.gammas),
-                },
+                "grid": {"batch_size": [*self.batch_sizes], "context": [*self.contexts], "gamma": [*self.gammas]},
             }
         )
 
