@@ -34,7 +34,7 @@ from specgauge.model.checks import (
 )
 from specgauge.model.costs import RoundCosts, draft_kind
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
-from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
+from specgauge.model.overhead import fit_overhead, relative_errors
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import (
     round_time_s,
@@ -292,7 +292,11 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
         )
         by_group = {group.group: group.t_overhead_s for group in fitted.groups}
         overhead = np.array([by_group.get(label, math.nan) for label in labels])
-        fit = _fit_document(fit_overhead_by, fitted)
+        groups = {
+            group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *FIT_ERRORS)}
+            for group in fitted.groups
+        }
+        fit = {"column": fit_overhead_by, "groups": groups, **{name: getattr(fitted, name) for name in FIT_ERRORS}}
     round_s = with_overhead_s(costs_s, verify, np.nan_to_num(overhead))
     gain = speedup(omega, t_decode_s=decode, t_round_s=round_s)
     errors = np.full(gain.shape, np.nan)
@@ -331,14 +335,6 @@ def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.nda
         raise ValueError(f"{table.path}: speedup_measured: expected at least one value to fit on, got none")
     at = table.header.index(column)
     return np.array([cells[at].strip() for cells in table.texts])
-
-
-def _fit_document(column: str, fitted: OverheadFit) -> dict[str, Any]:
-    groups = {
-        group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *FIT_ERRORS)}
-        for group in fitted.groups
-    }
-    return {"column": column, "groups": groups, **{name: getattr(fitted, name) for name in FIT_ERRORS}}
 
 
 def rows_text(document: Mapping[str, Any]) -> str:
