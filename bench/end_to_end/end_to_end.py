@@ -37,7 +37,6 @@ from specgauge.bench.end_to_end.arm_runs import (
     caches_fit,
     request_of,
     run_of_decoded,
-    run_of_plain,
 )
 from specgauge.bench.end_to_end.baselines import generate_with_transformers
 from specgauge.bench.end_to_end.host_costs import EveryGamma, HostCosts, measure_host_costs
@@ -234,7 +233,7 @@ class EndToEnd:
         """One arm of our own, round by round; ``policy`` chooses γ where the arm is adaptive."""
         if arm == PLAIN or decodes_plainly(policy):
             plain = yield from plain_steps(self.pair.target, batch, self.settings, seed=self.seed, clock=self.clock)
-            return run_of_plain(plain, arm)
+            return run_of_decoded(arm, plain)
         gamma = Arm.parse(arm).gamma if policy is None else policy
         assert gamma is not None, f"{arm}: no policy"
         decoder = self._decoder() if self.interleaves else self.decoder

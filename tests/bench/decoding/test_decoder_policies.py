@@ -61,7 +61,7 @@ def test_a_policy_that_stops_at_two_drafts_exactly_two() -> None:
     assert policy.told == [([2], [2]), ([2], [2]), ([1], [1])]
     assert [depth for depth, _, _ in policy.asked] == [1, 2, 1, 2]
     assert len(network_.forwards) == 1 + 2 + 2 + 1  # the prompt, then a forward a draft
-    assert found.lossless
+    assert found.why_not_lossless is None
 
 
 def test_the_signals_asked_about_are_those_recorded() -> None:

@@ -65,9 +65,8 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) ->
     found = decode_plain(ending, batch_of([[1, 2], [3]], 6), GREEDY, seed=0, clock=Ticks())
     lengths = sorted(len(text.tokens) for text in found.texts)
     assert found.prefill_s == 1.0
-    assert [step.position for step in found.steps] == list(range(1, lengths[1]))
-    assert [step.active_rows for step in found.steps] == [
-        2 if step.position < lengths[0] else 1 for step in found.steps
+    assert [times.active_rows for times in found.times] == [
+        2 if position < lengths[0] else 1 for position in range(1, lengths[1])
     ]
     assert found.decode_s == lengths[1] - 1
     assert found.texts == plain(ending, prompts=[[1, 2], [3]], new=6)
