@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from specgauge.bench.acceptance.lookups import measure_lookups
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.decoding.records import NonFiniteLogitsError
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoded import DRAWN, GREEDY, Make, plain
 from tests.bench.scripted import broken_at, scripted, text_of, written
@@ -125,9 +129,9 @@ def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Make) -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [1, 5, 8])
 @pytest.mark.parametrize("who", ["target", "draft"])
-@pytest.mark.parametrize("one_by_one", [False, True], ids=["side by side", "one by one"])
+@pytest.mark.parametrize("how", ["side by side", "one by one", "lookups"])
 def test_logits_that_are_no_numbers_are_named(
-    settings: SamplingSettings, value: float, place: int, who: str, one_by_one: bool
+    settings: SamplingSettings, value: float, place: int, who: str, how: str
 ) -> None:
     """Filling after a shorter text is not looked at: text 4 ends before the place."""
     texts = [written(range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
@@ -137,11 +141,16 @@ def test_logits_that_are_no_numbers_are_named(
         for name in ("target", "draft")
     )
     options: Any = {"batch_size": 2, "chunk": 3}
-    first: Any = (lambda: target) if one_by_one else target
-    second: Any = (lambda: draft) if one_by_one else draft
+    measure: dict[str, Callable[[list[Text]], pd.DataFrame]] = {
+        "side by side": lambda given: measure_acceptance(target, draft, given, settings, **options),
+        "one by one": lambda given: measure_acceptance(lambda: target, lambda: draft, given, settings, **options),
+        "lookups": lambda given: measure_lookups(
+            target if who == "target" else draft, NgramConfig(), given, settings, gamma_max=2, **options
+        ),
+    }
     with pytest.raises(NonFiniteLogitsError) as caught:
-        measure_acceptance(first, second, texts, settings, **options)
+        measure[how](texts)
     assert (caught.value.model, caught.value.prompt, caught.value.position) == (f"pair 'x' {who}", 9, place)
-    frame = measure_acceptance(target, draft, texts[:1] * 2, settings, **options)
+    frame = measure[how](texts[:1] * 2)
     assert len(frame) == 2 * (place - 1)
-    assert not frame.isna().any(axis=None)
+    assert frame["target_prob"].notna().all()
