@@ -224,14 +224,15 @@ class SpeculativeDecoder:
             row.commit([token], self.target.eos_token_ids, batch.given.max_new_tokens)
 
     def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
-        """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
+        """min(γ, tokens left − 1, draft limit − s), never below 0, and which of them it is.
+
+        The target's context, which holds the prompt and every new token, allows more than the tokens left do.
+        """
         limits: dict[GammaLimit, int] = {
             "asked": asked,
             "tokens_left": tokens_left - 1,
             "draft_context": self.drafter.room(context),
         }
-        if self.target.max_context is not None:
-            limits["target_context"] = self.target.max_context - context - 1
         lowest = min(limits, key=lambda name: limits[name])
         return max(0, limits[lowest]), lowest
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 EndReason = Literal["eos", "length"]
-GammaLimit = Literal["asked", "tokens_left", "target_context", "draft_context"]
+GammaLimit = Literal["asked", "tokens_left", "draft_context"]
 """What set γ in force: what was asked for, or the limit that allowed less."""
 
 

@@ -27,12 +27,14 @@ def test_every_row_equals_its_own_batch_of_one(tiny_model: Make, settings: Sampl
     options: Any = {"gamma": 3, "seed": 7, **rule}
     drafter = ModelDrafter(draft, settings, signals=True)
     together = decode(target, drafter, settings, numbers=NUMBERS, **options)
+    plainly = plain(target, settings, seed=7, numbers=NUMBERS)
     assert any(
         len({row.accepted for row in together.rows if row.round == number}) > 1 for number in range(len(together.times))
     )
     for number, prompt in zip(NUMBERS, PROMPTS, strict=True):
         alone = decode(target, drafter, settings, [prompt], numbers=[number], **options)
         assert alone.texts == [text for text in together.texts if text.prompt == number]
+        assert plain(target, settings, [prompt], seed=7, numbers=[number])[0] in plainly
         rows = [row for row in together.rows if row.prompt == number]
         assert [row.round for row in alone.rows] == [row.round for row in rows]
         for one, other in zip(alone.rows, rows, strict=True):

@@ -18,7 +18,7 @@ from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError, brok
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, GREEDY, decode, decoder_of, plain
+from tests.bench.decoded import DRAWN, GREEDY, decode, plain
 from tests.bench.scripted import FAR, GivenDrafter, after, always, broken_at, scripted, text_of
 
 EOS = 0
@@ -161,19 +161,6 @@ def test_a_row_at_the_end_of_its_context_beside_a_fresh_one(prompt_tokens: int) 
         assert [text.tokens for text in found.texts] == [tuple(script) for script in scripts]
         assert [(row.gamma, row.accepted) for row in found.rows if row.prompt == 0] == [(8, 6), (1, 1)]
         assert [row.gamma for row in found.rows if row.prompt == 1] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
-
-
-def test_gamma_in_force_is_the_smallest_of_four() -> None:
-    target, draft = writes([1], max_context=40), writes([1], max_context=30)
-    decoder = decoder_of(target, draft)
-    assert decoder.gamma_in_force(4, 10, 20) == (4, "asked")
-    assert decoder.gamma_in_force(4, 10, 3) == (2, "tokens_left")
-    assert decoder.gamma_in_force(4, 27, 20) == (3, "draft_context")
-    assert decoder.gamma_in_force(4, 30, 20) == (0, "draft_context")
-    assert decoder.gamma_in_force(4, 36, 20) == (0, "draft_context")
-    lookup = decoder_of(target, NgramDrafter())
-    assert lookup.gamma_in_force(4, 36, 20) == (3, "target_context")
-    assert lookup.gamma_in_force(4, 39, 20) == (0, "target_context")
 
 
 @pytest.mark.parametrize(

@@ -18,28 +18,8 @@ from specgauge.bench.decoding.plain import (
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, FILTERED, GREEDY, PROMPTS, Make, batch_of, plain
+from tests.bench.decoded import DRAWN, GREEDY, Make, batch_of, plain
 from tests.bench.scripted import broken_at, scripted, text_of
-
-
-@pytest.mark.parametrize("settings", [GREEDY, FILTERED, DRAWN])
-@pytest.mark.parametrize("eos", [(), (4,)])
-def test_every_row_equals_its_own_batch_of_one(
-    tiny_model: Make, settings: SamplingSettings, eos: tuple[int, ...]
-) -> None:
-    model = tiny_model(eos=eos)
-    together = plain(model, settings, new=20, seed=7, numbers=[3, 4, 9])
-    for text, prompt, number in zip(together, PROMPTS, [3, 4, 9], strict=True):
-        assert plain(model, settings, [prompt], new=20, seed=7, numbers=[number]) == [text]
-
-
-def test_an_end_token_is_emitted_and_nothing_after_it(tiny_model: Make) -> None:
-    (text,) = plain(tiny_model(seed=3), DRAWN, [[1, 2]], new=30, seed=1)
-    end = text.tokens[4]
-    first = text.tokens.index(end)
-    (short,) = plain(tiny_model(seed=3, eos=(end,)), DRAWN, [[1, 2]], new=30, seed=1)
-    assert short.tokens == text.tokens[: first + 1]
-    assert short.end_reason == "eos"
 
 
 def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Make) -> None:
@@ -103,7 +83,7 @@ def test_only_active_rows_are_checked(settings: SamplingSettings) -> None:
     model = scripted(logits_of, vocabulary=12, eos=[0])
     options: Any = {"prompts": [[1, 2], [1, 2]], "new": 6, "numbers": [4, 9]}
     texts = plain(model, settings, **options)
-    assert [text.tokens for text in texts] == [(3, 0), (3, 4, 5, 6, 7, 8)]
+    assert [(text.tokens, text.end_reason) for text in texts] == [((3, 0), "eos"), ((3, 4, 5, 6, 7, 8), "length")]
     broken_from = 3
     with pytest.raises(NonFiniteLogitsError, match="scripted: prompt 9: the logits of token 3 of its text"):
         plain(model, settings, **options)
@@ -158,18 +138,13 @@ def test_alone_there_is_no_break() -> None:
 
 def test_the_shortest_text_is_next_the_first_named_where_equal() -> None:
     told = Told()
-    found = interleave({"plain": told.decoding("plain", [1, 2, 3, 4]), "fast": told.decoding("fast", [1, 4])})
+    lengths = {"at once": [], "plain": [1.0, 2.0, 3.0, 4.0], "fast": [1.0, 4.0]}
+    found = interleave({name: told.decoding(name, steps) for name, steps in lengths.items()})
     assert told.log == [
         ("plain", 1), ("fast", 1), ("plain", 2), ("fast", 4), ("plain", 3), ("plain", 4)
     ]  # fmt: skip
-    assert list(found.items()) == [("plain", "plain done"), ("fast", "fast done")]
+    assert list(found.items()) == [(name, f"{name} done") for name in lengths]
     assert all(told.breaks)
-
-
-def test_one_that_ends_at_once_returns_what_it_has() -> None:
-    told = Told()
-    found = interleave({"b": told.decoding("b", []), "a": told.decoding("a", [1.0])})
-    assert list(found.items()) == [("b", "b done"), ("a", "a done")]
 
 
 def test_when_one_fails_all_are_closed() -> None:

@@ -241,11 +241,3 @@ def test_drafts_of_a_round_have_their_own_as_many_as_it_takes(known: int) -> Non
         found.move([start, 0], 8)
         rounds.append(found.at("draft", 7)[0])
     assert torch.stack(rounds).unique().numel() == 8 * 7
-
-
-def test_a_row_draws_the_same_alone_and_in_a_batch() -> None:
-    alone, together = draws([5], 3), draws([3, 5, 9], 3)
-    alone.move([4], 3)
-    together.move([0, 4, 7], 3)
-    for purpose in ("accept", "draft"):
-        assert together.at(purpose, 2)[1].tolist() == alone.at(purpose, 2)[0].tolist()

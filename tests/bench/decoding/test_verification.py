@@ -112,43 +112,6 @@ def test_the_enumerated_output_is_distributed_as_the_target(
     np.testing.assert_allclose(chances, target, atol=ROUNDING)
 
 
-@pytest.mark.parametrize(
-    ("target", "draft", "is_certain", "tests", "residual"),
-    [
-        ([1.0, 0.0], [0.5, 0.5], False, [(1, 0.0, False), (1, BELOW_ONE, False)], [0.5, 0.0]),
-        ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7], False, [(token, BELOW_ONE, True) for token in range(3)], [0.1, 0.2, 0.7]),
-        ([0.6, 0.4], [1.0, 0.0], True, [(0, 0.6 - 1e-12, True), (0, 0.6 + 1e-12, False)], [0.0, 0.4]),
-        (
-            [0.4, 0.6, 0.0, 0.0],
-            [0.625, 0.375, 0.0, 0.0],  # top-k 2 has been applied to both
-            False,
-            [(1, BELOW_ONE, True), (0, 0.64 - 1e-12, True), (0, 0.64 + 1e-12, False)],
-            [0.0, 0.6 - 0.375, 0.0, 0.0],
-        ),
-        (
-            [0.2, 0.4, 0.4],
-            [0.1, 0.1, 0.8],
-            False,
-            [(0, BELOW_ONE, True), (1, BELOW_ONE, True), (2, 0.5 - 1e-12, True), (2, 0.5 + 1e-12, False)],
-            [0.2 - 0.1, 0.4 - 0.1, 0.0],
-        ),
-    ],
-    ids=["no target mass", "equal", "greedy draft", "one chain", "three tokens"],
-)
-def test_examples_by_hand(
-    target: list[float],
-    draft: list[float],
-    is_certain: bool,
-    tests: list[tuple[int, float, bool]],
-    residual: list[float],
-) -> None:
-    """(token, uniform, accepted) of each row, and what the last row's replacement or bonus is drawn from."""
-    tokens, uniforms, expected = (list(column) for column in zip(*tests, strict=True))
-    accepted, masses = accept_one(np.array(target), np.array(draft), is_certain, tokens, uniforms)
-    assert accepted == expected
-    np.testing.assert_array_equal(masses[-1], residual)
-
-
 def test_rounding_that_leaves_no_residual_falls_back_on_the_target() -> None:
     """The draft's mass is larger everywhere, by rounding alone: what it rejects is still drawn from the target."""
     target = np.array([0.25, 0.75])

@@ -111,10 +111,7 @@ def test_drawn_texts_follow_the_seed_and_leave_torchs_own_alone(tiny_model: Make
 @pytest.mark.parametrize(
     "settings",
     [
-        SamplingSettings(temperature=0.7),
-        SamplingSettings(top_k=3),
-        SamplingSettings(top_p=0.6),
-        SamplingSettings(min_p=0.3),
+        SamplingSettings(top_k=3, min_p=0.2),
         SamplingSettings(top_k=1, top_p=0.1, min_p=0.9, min_tokens_to_keep=3),
         SamplingSettings(temperature=1.3, top_p=0.8, repetition_penalty=1.7),
     ],
