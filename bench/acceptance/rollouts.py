@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,20 +107,9 @@ def measure_rollouts(
     where the draft's context does.  Everything is a function of (seed, prompt, repetition, start), whatever the batch.
 
     Raises:
-        ValueError: an unknown rule or draft sampling, a number below 1, or a text longer than the draft's context.
+        ValueError: a text longer than the draft's context.
         NonFiniteLogitsError: either model's logits are not numbers.
     """
-    for name, value, allowed in (
-        ("acceptance_rule", acceptance_rule, get_args(AcceptanceRule)),
-        ("draft_sampling", draft_sampling, get_args(DraftSampling)),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name}: expected {' or '.join(allowed)}, got {value!r}")
-    if min(starts_per_text, depth, batch_size, chunk) < 1:
-        raise ValueError(
-            f"rollouts: expected 1 or more each, got starts_per_text {starts_per_text}, depth {depth}, "
-            f"batch_size {batch_size}, chunk {chunk}"
-        )
     drafting = Drafting(settings=settings, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
     batches = text_batches(texts, batch_size)
     for text in (text for batch in batches for text in batch):

@@ -231,32 +231,23 @@ def new_rows(model: LoadedModel, batch: PromptBatch) -> list[Row]:
     """The rows of a batch before anything is written.
 
     Raises:
-        ValueError: no prompt, no new token, or a prompt that `check_prompt` refuses.
+        ValueError: no prompt, no new token, or a prompt that `check_room` refuses or that has an id the model lacks.
     """
     if not batch.prompts:
         raise ValueError("prompts: expected one or more to decode, got none")
     if batch.max_new_tokens < 1:
         raise ValueError(f"max_new_tokens: expected 1 or more, got {batch.max_new_tokens}")
-    rows = []
+    rows, count = [], model.vocabulary_rows
     for number, prompt in zip(batch.numbers, batch.prompts, strict=True):
-        check_prompt(model, prompt, batch.max_new_tokens, number)
+        check_room(model, len(prompt), batch.max_new_tokens, number)
+        lowest, highest = min(prompt), max(prompt)
+        if lowest < 0 or highest >= count:
+            raise ValueError(
+                f"{model.name}: prompt {number}: expected ids from 0 to {count - 1}, got "
+                f"{highest if highest >= count else lowest}; encode it with the model's own tokenizer"
+            )
         rows.append(Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt)))
     return rows
-
-
-def check_prompt(model: LoadedModel, prompt: Sequence[int], new_tokens: int, number: int) -> None:
-    """Refuse a prompt that the model cannot go on from.
-
-    Raises:
-        ValueError: it is empty, has an id that the model does not have, or leaves no room for the new tokens.
-    """
-    check_room(model, len(prompt), new_tokens, number)
-    lowest, highest, count = min(prompt), max(prompt), model.vocabulary_rows
-    if lowest < 0 or highest >= count:
-        raise ValueError(
-            f"{model.name}: prompt {number}: expected ids from 0 to {count - 1}, got "
-            f"{highest if highest >= count else lowest}; encode it with the model's own tokenizer"
-        )
 
 
 def check_room(model: LoadedModel, prompt_tokens: int, new_tokens: int, number: int) -> None:

@@ -12,7 +12,7 @@ from one token at a time, so two nearly equal logits may change places.  A margi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -40,7 +40,6 @@ class Divergence:
     """The first place where two greedy texts of one prompt differ."""
 
     prompt: int
-    repetition: int
     position: int
     """Token index in the text; 0 is the token sampled from the prefill."""
     plain_token: int | None
@@ -102,7 +101,6 @@ def _first_difference(target: LoadedModel, plain: Text, other: Text, settings: S
     finite = scores[scores.isfinite()]
     return Divergence(
         prompt=plain.prompt,
-        repetition=plain.repetition,
         position=position,
         plain_token=tokens[0],
         speculative_token=tokens[1],
@@ -149,11 +147,9 @@ def expected_counts(
     nothing = (0.0,) * len(gammas)
     found = [ExpectedCounts(rounds=nothing, starts=nothing, committed=nothing)] * len(texts)
     keys = [(text.prompt_tokens, text.tokens, text.end_reason) for text in texts]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    numbered = [
-        Text(prompt=number, repetition=0, prompt_tokens=prompt_tokens, tokens=tokens, end_reason=end_reason)
-        for (prompt_tokens, tokens, end_reason), number in numbers.items()
-    ]
+    unique = dict(zip(keys, texts, strict=True))
+    numbers = {key: number for number, key in enumerate(unique)}
+    numbered = [replace(text, prompt=numbers[key], repetition=0) for key, text in unique.items()]
     try:
         frame = pair_acceptance(pair, numbered, settings, gamma_max=window, batch_size=batch_size, chunk=chunk)
     except NonFiniteLogitsError as error:

@@ -16,8 +16,8 @@ from scipy.stats import binom
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError, broken_logits
 from specgauge.bench.models.pair import LoadedModel
-from specgauge.bench.timing.clock import HostClock
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import LoggingClock
 from tests.bench.decoded import DRAWN, GREEDY, decode, plain
 from tests.bench.scripted import FAR, GivenDrafter, after, always, broken_at, scripted, text_of
 
@@ -207,29 +207,12 @@ def test_the_target_stops_at_the_place_and_keeps_what_was_written(
     assert len(kept.times) == len(kept.rows)
 
 
-class Events(HostClock):
-    """Seconds as events of a device, which are there once it was waited for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.marks, self.there = 0, 0
-
-    def synchronize(self) -> None:
-        self.there = self.marks
-
-    def mark(self) -> float:
-        self.marks += 1
-        return float(self.marks)
-
-    def elapsed_s(self, start: float, end: float) -> float:
-        assert max(start, end) <= self.there, "read before the device got there"
-        return end - start
-
-
 def test_a_fault_in_the_prefill_is_told_on_a_device_that_runs_behind() -> None:
-    target = scripted(broken_at(0, torch.nan, vocabulary=VOCABULARY), vocabulary=VOCABULARY)
+    """Marks are read once the device got there."""
+    target, clock = scripted(broken_at(0, torch.nan, vocabulary=VOCABULARY), vocabulary=VOCABULARY), LoggingClock()
     with pytest.raises(NonFiniteLogitsError) as caught:
-        run(target, writes(range(3, 12)), clock=Events())
+        run(target, writes(range(3, 12)), clock=clock)
+    assert clock.lines[-2:] == ["mark", "wait"]
     kept = caught.value.decoded
     assert kept is not None
     assert (kept.times, kept.prefill_target_s, kept.prefill_draft_s) == ([], 1.0, 0.0)

@@ -22,16 +22,6 @@ from tests.bench.decoded import DRAWN, GREEDY, Make, batch_of, plain
 from tests.bench.scripted import broken_at, scripted, text_of
 
 
-def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Make) -> None:
-    model = tiny_model(scale=0.1)
-
-    def text(number: int, repetition: int, seed: int) -> tuple[int, ...]:
-        return plain(model, DRAWN, [[1, 2]], new=24, seed=seed, numbers=[number], repetition=repetition)[0].tokens
-
-    assert len({text(0, 0, 0), text(1, 0, 0), text(0, 1, 0), text(0, 0, 1)}) == 4
-    assert text(0, 0, 0) == text(0, 0, 0)
-
-
 def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) -> None:
     class Ticks(HostClock):
         now_s = 0.0
