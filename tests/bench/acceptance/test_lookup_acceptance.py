@@ -18,7 +18,6 @@ from specgauge.bench.end_to_end.end_to_end import drafter_for
 from specgauge.bench.end_to_end.text_checks import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.configs.pairs import NgramConfig
-from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoded import GREEDY, Make, decode, plain
 from tests.bench.scripted import written
@@ -126,30 +125,6 @@ def test_rounds_counted_are_those_expected(
         if row.gamma:
             assert row.match_length == place["lookup_match"]
     assert {0, gamma} <= {row.drafted for row in found.rows}
-
-
-def test_drafts_and_tokens_of_the_window_are_those_counted(tiny_model: Make) -> None:
-    pair, gamma = lookup_pair(tiny_model(scale=0.25)), 3
-    prompts = [[1 + number % 7, 2 + number % 5, 3] for number in range(20)]
-    found = decode(pair.target, drafter_for(pair, GREEDY), GREEDY, prompts, gamma=gamma, new=NEW, seed=2)
-    frame = pair_acceptance(pair, found.texts, GREEDY, gamma_max=gamma, batch_size=20, chunk=64)
-    padded = pad_texts(
-        frame["prompt"].to_numpy(),
-        frame["repetition"].to_numpy(),
-        frame["position"].to_numpy(),
-        frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
-    )
-    rule: Any = {"acceptance_rule": "ratio", "draft_sampling": "same"}
-    result = recorded_rounds(padded, gammas=[gamma], length_limits=NEW - 1, **rule)
-    # rounds with a position more than γ left: there the decoder shrinks nothing, and the window has one start more
-    rows = [row for row in found.rows if row.gamma == gamma]
-    last = [row for row in found.rows if row.position - 1 == NEW - 1 - gamma]
-    assert result.starts.sum() == len(rows) + len(last)
-    assert result.rounds_by_drafts is not None
-    drafted = [min(gamma, int(row.drafted + (row in last and row.drafted > 0))) for row in [*rows, *last]]
-    assert result.rounds_by_drafts.sum(axis=0)[0].tolist() == [drafted.count(k) for k in range(gamma + 1)]
-    assert {0, gamma} <= set(drafted)
 
 
 def test_the_drafter_of_a_pair(tiny_model: Make) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -18,11 +18,9 @@ from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.decoding.sampling import Draws
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.acceptance.renewal import text_ends
-from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
-from specgauge.model.policies.forecast import fit_forecast
-from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, RoundPolicy
-from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
-from specgauge.model.policies.tuning import MAKERS
+from specgauge.model.policies.feedback import GammaTunePolicy, HeuristicPolicy
+from specgauge.model.policies.policy import GammaPolicy, RoundPolicy
+from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 from specgauge.model.sampling import SamplingSettings
@@ -40,6 +38,7 @@ from tests.bench.decoding.test_decoder_distribution import (
     p_value,
 )
 from tests.bench.scripted import FAR, Trace, always, scripted, spread, text_of
+from tests.model.policy_cases import CAP, POLICIES, ROUNDS_S
 
 SCRIPT = [3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 1, 4, 2, 6, 0]
 
@@ -184,8 +183,8 @@ def test_signals_are_read_for_policies_that_read_them_and_for_nobody_else(monkey
     assert next(calls) - 1 == 2 + 2  # two rounds of three drafts
 
 
-COSTS = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.4, 1.5, 1.65))
-CAP, VOCABULARY, NEW = COSTS.gamma_max, 6, 60
+COSTS = ReplayCosts(t_decode_s=1.0, t_round_s=ROUNDS_S)
+VOCABULARY, NEW = 6, 60
 RNG = np.random.default_rng(8)
 TEXT = RNG.integers(0, VOCABULARY, NEW)
 TOPS = RNG.permutation(np.linspace(0.3, 0.97, NEW + CAP))
@@ -238,33 +237,10 @@ def recorded() -> ReplayTexts:
     )
 
 
-def renewal_rule() -> RenewalStoppingPolicy:
-    return RenewalStoppingPolicy(
-        forecast=fit_forecast(recorded()), t_round_s=COSTS.t_round_s, seconds_saved_per_token=0.8
-    )
-
-
-POLICIES: dict[str, Callable[[], RoundPolicy]] = {
-    "fixed": lambda: FixedPolicy(gamma=3),
-    "heuristic": lambda: HeuristicPolicy(start=2, cap=CAP),
-    "gammatune": lambda: GammaTunePolicy(start=2, cap=CAP),
-    "svip": lambda: SvipPolicy(threshold=0.9, cap=CAP),
-    "adaedl": lambda: AdaEdlPolicy(start=0.5, cap=CAP),
-    "ucb": lambda: UcbPolicy(t_round_s=COSTS.t_round_s, width=0.2),
-    "exp3": lambda: Exp3Policy(t_round_s=COSTS.t_round_s, seed=5),
-    "goodput": lambda: GoodputPolicy(t_round_s=COSTS.t_round_s),
-    "renewal": renewal_rule,
-}
-
-
-def test_every_policy_is_here() -> None:
-    assert set(POLICIES) == set(MAKERS)
-
-
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
     """The draft's distribution depends on the place alone, so that a replay knows what the policy will be shown."""
-    policy, texts = POLICIES[name](), recorded()
+    policy, texts = POLICIES[name], recorded()
     played = ReplayBatches.drawn(texts, COSTS, replicates=1, seed=0).simulate(policy)
     target = scripted(text_of(TEXT.tolist(), len(PROMPT), VOCABULARY), vocabulary=VOCABULARY)
     found = decode(target, scripted(drafting, vocabulary=VOCABULARY), policy, prompts=[PROMPT], new=NEW)
@@ -289,14 +265,16 @@ def written(
     return texts, asked
 
 
-@pytest.mark.parametrize("name", ["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"])
+@pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"fixed"}))
 def test_the_distribution_stays_the_targets_under_every_policy(name: str) -> None:
     """Five rows a call, in which the policy drafts now more and now fewer."""
-    by_signals: dict[str, RoundPolicy] = {
+    for_short_texts: dict[str, RoundPolicy] = {
+        "heuristic": HeuristicPolicy(start=2, cap=4),
+        "gammatune": GammaTunePolicy(start=2, cap=4),
         "svip": SvipPolicy(threshold=0.97, cap=3),
         "adaedl": AdaEdlPolicy(start=0.56, step=0.3, threshold_memory=0.5, cap=3),
     }
-    policy = by_signals[name] if name in by_signals else POLICIES[name]()
+    policy = for_short_texts.get(name, POLICIES[name])
     texts, asked = written(network(TARGET), network(DRAFT), policy, SETTINGS, rows=5, calls=60)
     assert len(asked) > 1
     chances = exact_distribution(6)
