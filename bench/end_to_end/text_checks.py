@@ -69,17 +69,10 @@ class Divergence:
 def divergences(
     target: LoadedModel, plain: Sequence[Text], speculative: Sequence[Text], settings: SamplingSettings
 ) -> list[Divergence]:
-    """The first difference of every pair of texts that differs; texts are paired by (prompt, repetition).
-
-    Raises:
-        ValueError: the chain is not greedy, or the two sides have texts of other prompts.
-    """
-    if settings.temperature != 0.0:
-        raise ValueError(f"divergences: expected temperature 0, got {settings.temperature}: drawn texts differ anyway")
-    others = {(text.prompt, text.repetition): text for text in speculative}
-    if sorted(others) != sorted((text.prompt, text.repetition) for text in plain):
-        raise ValueError("divergences: expected the same prompts and repetitions on both sides, got others")
-    pairs = [(text, others[text.prompt, text.repetition]) for text in plain]
+    """The first difference of every pair of greedy texts that differs; both sides have a text of the same prompts."""
+    assert settings.temperature == 0.0, "drawn texts differ anyway"
+    others = {text.prompt: text for text in speculative}
+    pairs = [(text, others[text.prompt]) for text in plain]
     return [_first_difference(target, text, other, settings) for text, other in pairs if text.tokens != other.tokens]
 
 

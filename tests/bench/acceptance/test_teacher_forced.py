@@ -13,24 +13,13 @@ import torch
 from specgauge.bench.acceptance.lookups import measure_lookups
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
-from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, GREEDY, Make, plain
+from tests.bench.decoded import DRAWN, GREEDY, Make, next_probs, plain
 from tests.bench.scripted import broken_at, scripted, text_of, written
 
 CHAINS = [GREEDY, DRAWN, SamplingSettings(temperature=0.7, top_p=0.9, repetition_penalty=1.3)]
-
-
-def next_probs(model: LoadedModel, history: list[int], settings: SamplingSettings, vocabulary: int) -> torch.Tensor:
-    """(V,) the chain's distribution after a history, from one forward without a cache."""
-    network = model.model
-    ids = torch.tensor([history])
-    logits = torch.full((vocabulary,), -torch.inf, dtype=torch.float64)
-    found = network(ids.clamp(max=model.vocabulary_rows - 1), use_cache=False).logits[0, -1]
-    logits[: found.shape[0]] = found
-    return probabilities(logits, settings, seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), vocabulary)[0])
 
 
 @pytest.mark.parametrize("settings", CHAINS)
@@ -46,15 +35,15 @@ def test_columns_are_the_definitions(tiny_model: Make, settings: SamplingSetting
         history = [*text.prompt_tokens, *text.tokens[: row.position + 1]]
         token = text.tokens[row.position + 1]
         assert (row.token, row.context, row.end_reason) == (token, len(history) - 1, text.end_reason)
-        target_probs = next_probs(target, history, settings, 11)
-        draft_probs = next_probs(draft, history, settings, 11)
+        target_probs = next_probs(target, history, settings)
+        draft_probs = next_probs(draft, history, settings)
         assert row.target_prob == pytest.approx(float(target_probs[token]), abs=1e-6)
         assert row.draft_prob == pytest.approx(float(draft_probs[token]), abs=1e-6)
         assert row.overlap_ratio == pytest.approx(float(torch.minimum(target_probs, draft_probs).sum()), abs=1e-6)
         assert row.overlap_match == pytest.approx(float((target_probs * draft_probs).sum()), abs=1e-6)
         assert row.draft_argmax == int(draft_probs.argmax())
         assert row.draft_argmax_target_prob == pytest.approx(float(target_probs[row.draft_argmax]), abs=1e-6)
-        own = next_probs(draft, history, DRAWN, 11)
+        own = next_probs(draft, history, DRAWN)
         assert row.draft_top_prob == pytest.approx(float(own.max()), abs=1e-6)
         assert row.draft_entropy_nats == pytest.approx(float(-(own * own.log()).sum()), abs=1e-5)
 

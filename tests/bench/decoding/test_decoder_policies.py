@@ -68,11 +68,14 @@ def test_a_policy_that_stops_at_two_drafts_exactly_two() -> None:
 
 
 def test_the_signals_asked_about_are_those_recorded() -> None:
-    """Nobody is asked after the last draft that may be made, so that its signals are not read."""
+    """Those of the draft's own distribution, before any processor.
+
+    Nobody is asked after the last draft that may be made, so that its signals are not read.
+    """
     probs = (0.625, 0.25, 0.125)
     policy = Trace(3)
     target, draft = (scripted(spread(*row), vocabulary=3) for row in ((0.5, 0.25, 0.25), probs))
-    found = decode(target, draft, policy, settings=DRAWN)
+    found = decode(target, draft, policy, settings=SamplingSettings(temperature=0.5))
     entropy = -sum(p * math.log(p) for p in probs)
     assert all(tops == pytest.approx([0.625]) and h == pytest.approx([entropy]) for _, tops, h in policy.asked)
     asked = iter(policy.asked)

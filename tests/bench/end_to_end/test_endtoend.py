@@ -12,11 +12,22 @@ from typing import Any
 import pytest
 import torch
 
+from specgauge.bench.cache.cache import RowLayer, forward
 from specgauge.bench.decoding import drafters
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.verification import Verifier
+from specgauge.bench.end_to_end import arm_runs
 from specgauge.bench.end_to_end import end_to_end as endtoend
-from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_bytes, run_of_decoded, weight_bytes
+from specgauge.bench.end_to_end.arm_runs import (
+    ArmRun,
+    Request,
+    Round,
+    cache_bytes,
+    caches_fit,
+    free_bytes,
+    run_of_decoded,
+    weight_bytes,
+)
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
@@ -29,7 +40,7 @@ from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from tests.bench.conftest import FakeClock, FakeDevice
-from tests.bench.decoded import DRAWN, GREEDY, decode
+from tests.bench.decoded import DRAWN, GREEDY, Make, decode
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
 NUMBERS = [4, 5, 6]
@@ -37,7 +48,7 @@ ARMS = end_to_end_arms([1, 3])
 
 
 @pytest.fixture
-def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
+def pair(tiny_model: Make) -> LoadedPair:
     return LoadedPair(
         name="tiny",
         target=tiny_model(seed=1, scale=0.3, name="target"),
@@ -249,7 +260,7 @@ def test_forced_acceptance_is_said_to_lose_the_distribution(pair: LoadedPair) ->
         assert request.expected_rounds is None
 
 
-def test_a_text_of_one_token_has_no_round(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_a_text_of_one_token_has_no_round(tiny_model: Make) -> None:
     pair = LoadedPair(name="tiny", target=tiny_model(seed=1), draft=tiny_model(seed=2))
     first = texts(_run(pair, GREEDY, "plain"))[0][0]
     ending = LoadedPair(name="tiny", target=tiny_model(seed=1, eos=(first,)), draft=tiny_model(seed=2))
@@ -329,3 +340,44 @@ def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
     assert texts(found) == texts(plain)
     assert {(one.arm, one.gamma, one.expected_rounds) for one in found.requests} == {("adaptive:any", None, None)}
     assert {(one.arm, one.gamma_asked, one.t_accept_s) for one in found.rounds} == {("adaptive:any", 0, None)}
+
+
+def test_bytes_are_those_of_a_cache_that_was_written(tiny_model: Make) -> None:
+    model = tiny_model()
+    cache = model.new_cache(batch_size=3, tokens=100)
+    with torch.inference_mode():
+        forward(model.model, cache, torch.ones(3, 2, dtype=torch.long))
+    layers = [layer for layer in cache.layers if isinstance(layer, RowLayer)]
+    written = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+    wanted = sum(tensor.numel() * tensor.element_size() for tensor in written if tensor is not None)
+    assert wanted > 0
+    assert cache_bytes(model, batch_size=3, tokens=100) == wanted
+
+
+@pytest.mark.parametrize(
+    ("free", "spare", "fits"),
+    [(None, None, True), (2.0, None, True), (1.99, None, False), (None, 0, True), (None, -1, False)],
+)
+def test_caches_may_take_half_of_what_is_free_and_with_the_weights_what_the_run_may(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch, free: float | None, spare: int | None, fits: bool
+) -> None:
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
+    needed = 5 * sum(cache_bytes(model, batch_size=2, tokens=64) or 0 for model in pair.models)
+    monkeypatch.setattr(arm_runs, "free_bytes", lambda device: None if free is None else int(free * needed))
+    limit = None if spare is None else weight_bytes(pair) + needed + spare
+    assert caches_fit(pair, arms=5, batch_size=2, tokens=64, limit=limit) is fits
+
+
+def test_weights_count_once_where_both_models_share_them(tiny_model: Make) -> None:
+    target, draft = tiny_model(), tiny_model(layers=1)
+    own = [
+        sum(weight.numel() * weight.element_size() for weight in model.model.parameters()) for model in (target, draft)
+    ]
+    assert weight_bytes(LoadedPair(name="tiny", target=target, draft=draft)) == sum(own)
+    assert weight_bytes(LoadedPair(name="tiny", target=target, draft=target)) == own[0]
+
+
+def test_this_host_has_memory() -> None:
+    free = free_bytes(torch.device("cpu"))
+    assert free is None or free > 1 << 20
+    assert free_bytes(torch.device("meta")) is None
