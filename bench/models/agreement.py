@@ -69,7 +69,7 @@ def check_static_forward(static: StaticForward) -> None:
     cache = static.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
     expected = prefill(static.model, cache, tokens)
     with _running(f"{who} does not run over static shapes", "use mode: eager"):
-        found = _cached_logits(cache, tokens, lambda fed: static.run_plainly(cache, fed))
+        found = _cached_logits(cache, tokens, lambda fed: static.run(static.model, cache, fed, 0, is_plain=True))
     what = f"{who} computes other logits over static shapes than eagerly"
     _refuse_difference(found, expected, what, "use mode: eager")
 

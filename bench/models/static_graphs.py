@@ -251,7 +251,7 @@ class StaticForward:
     def new_cache(self, *, batch_size: int, tokens: int) -> StaticCache:
         """An empty cache, on buffers that an earlier one of its size has left where there are any."""
         capacity = capacity_bucket(tokens)
-        self._idle = [buffers for buffers in self._idle if buffers.batch_size == batch_size][-_KEPT:]
+        self._idle[:] = [buffers for buffers in self._idle if buffers.batch_size == batch_size][-_KEPT:]
         buffers = next((one for one in self._idle if one.capacity == capacity), None)
         if buffers is None:
             layers = layer_count(self.model)
@@ -260,7 +260,7 @@ class StaticForward:
             self._idle.remove(buffers)
             buffers.clear()
         cache = StaticCache(self, buffers)
-        weakref.finalize(cache, self._idle_again, buffers).atexit = False
+        weakref.finalize(cache, self._idle.append, buffers).atexit = False
         return cache
 
     def compile(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int) -> None:
@@ -271,31 +271,18 @@ class StaticForward:
             fed = torch.zeros(batch_size, new, dtype=torch.long, device=self.device)
             self.run(self.model, cache, fed, keep)
 
-    def _idle_again(self, buffers: StaticBuffers) -> None:
-        self._idle.append(buffers)
-
     def release(self) -> None:
         """Give up the buffers that no cache uses, and what was captured on them."""
         self._idle.clear()
 
     @torch.inference_mode()
-    def run(self, model: PreTrainedModel, cache: RowCache, tokens: Tensor, keep: int) -> Tensor:
-        """`specgauge.bench.cache.cache.forward` of a cache of this model."""
-        return self._run(model, cache, tokens, keep, self._compile if self.mode == "compile" else self._replay)
-
-    @torch.inference_mode()
-    def run_plainly(self, cache: RowCache, tokens: Tensor, keep: int = 0) -> Tensor:
-        """The same computation over the same shapes, neither compiled nor captured: to check what it computes."""
-        return self._run(self.model, cache, tokens, keep, self._plain)
-
-    def _run(
-        self,
-        model: PreTrainedModel,
-        cache: RowCache,
-        tokens: Tensor,
-        keep: int,
-        execute: Callable[[StaticShape], Tensor],
+    def run(
+        self, model: PreTrainedModel, cache: RowCache, tokens: Tensor, keep: int, *, is_plain: bool = False
     ) -> Tensor:
+        """`specgauge.bench.cache.cache.forward` of a cache of this model.
+
+        ``is_plain`` neither compiles nor captures the same computation over the same shapes: to check what it computes.
+        """
         assert model is self.model
         assert isinstance(cache, StaticCache)
         new, buffers = tokens.shape[1], cache.buffers
@@ -306,8 +293,10 @@ class StaticForward:
         shape = buffers.shape(new, keep if keep < new else 0, bucket, has_window=self._has_window)
         shape.lengths.copy_(on_host(cache.lengths, self.device), non_blocking=True)
         shape.tokens.copy_(tokens)
-        first = not shape.is_compiled and execute != self._plain
-        logits = self._first_run(shape, execute) if first else self._counted(shape, execute)
+        if is_plain:
+            logits = self._step(*shape.arguments())
+        else:
+            logits = self._counted(shape) if shape.is_compiled else self._first_run(shape)
         cache.advance(new)
         return logits
 
@@ -318,18 +307,18 @@ class StaticForward:
         prefill(self.model, cache, tokens, keep=1)
         cache.set_lengths(lengths)
 
-    def _counted(self, shape: StaticShape, execute: Callable[[StaticShape], Tensor]) -> Tensor:
+    def _counted(self, shape: StaticShape) -> Tensor:
         """Run what was compiled or captured before; should torch compile all the same, its seconds are counted."""
         before, start = torch_graphs(), time.perf_counter()
-        logits = execute(shape)
+        logits = self._execute(shape)
         if torch_graphs() != before:
             _OURS.seconds += time.perf_counter() - start
         return logits
 
-    def _first_run(self, shape: StaticShape, execute: Callable[[StaticShape], Tensor]) -> Tensor:
+    def _first_run(self, shape: StaticShape) -> Tensor:
         """The first run over a shape's buffers; ValueError, in one line, where the model cannot run in the mode."""
         try:
-            logits = self._counted(shape, execute)
+            logits = self._counted(shape)
         except Exception as error:  # whatever torch raises means that this model does not run in this mode
             if is_out_of_memory(error):
                 raise
@@ -341,15 +330,11 @@ class StaticForward:
         shape.is_compiled = True
         return logits
 
-    def _plain(self, shape: StaticShape) -> Tensor:
-        return self._step(*shape.arguments())
-
-    def _compile(self, shape: StaticShape) -> Tensor:
-        logits: Tensor = self._compiled(*shape.arguments())
-        return logits
-
-    def _replay(self, shape: StaticShape) -> Tensor:
-        """Logits are copied out: the next replay writes over the graph's own, and over those of its neighbours."""
+    def _execute(self, shape: StaticShape) -> Tensor:
+        """Run compiled code or replay a graph, whose next replay writes over its logits: they are copied out."""
+        if self.mode == "compile":
+            logits: Tensor = self._compiled(*shape.arguments())
+            return logits
         if shape.graph is None:
             self._capture(shape)
         assert shape.logits is not None

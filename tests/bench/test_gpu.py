@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.models.modes import pair_in_mode
-from specgauge.bench.models.pair import load_pair
+from specgauge.bench.models.pair import load_pair, pair_in_mode
 from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.fields import Mode

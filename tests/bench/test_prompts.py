@@ -46,17 +46,12 @@ def workload(path: Path | str, **settings: Any) -> WorkloadConfig:
     return WorkloadConfig(prompts=str(path), **settings)
 
 
-def plain(text: str, category: str | None = None) -> Prompt:
-    return Prompt(text=text, messages=({"role": "user", "content": text},), is_chat=False, category=category)
-
-
 def chat(*messages: tuple[str, str], category: str | None = None) -> Prompt:
-    return Prompt(
-        text="\n\n".join(content for _, content in messages),
-        messages=tuple({"role": role, "content": content} for role, content in messages),
-        is_chat=True,
-        category=category,
-    )
+    return Prompt(messages=tuple({"role": role, "content": content} for role, content in messages), category=category)
+
+
+def plain(text: str, category: str | None = None) -> Prompt:
+    return chat(("user", text), category=category)
 
 
 HUMAN = {"from": "human", "value": "Hi"}

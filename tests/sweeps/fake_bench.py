@@ -220,8 +220,9 @@ class FakeBench:
                 "load_pair": self.load_pair,
                 "load_model": self.load_model,
                 "check_vocabularies": lambda target, draft, pair: None,
+                "refuse_mode_of": lambda pair, mode: None,
+                "pair_in_mode": lambda pair, mode: pair,
             },
-            "models.modes": {"refuse_mode_of": lambda pair, mode: None, "pair_in_mode": lambda pair, mode: pair},
             "acceptance.teacher_forced": {"measure_acceptance": self.measure_acceptance},
             "acceptance.lookups": {
                 "pair_acceptance": lambda pair, *rest, **_: self.measure_acceptance(pair.target, pair.draft, *rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,8 +39,7 @@ class FakeBench:
     batch_size: int
     gamma_max: int
     seconds_of: Callable[[str, int, int], float]
-    target_capacity: int = 64
-    draft_capacity: int = 64
+    capacities: dict[str, int] = field(default_factory=dict)
 
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
         seconds = self.seconds_of(arm, self.batch_size, context)

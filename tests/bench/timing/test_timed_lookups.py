@@ -132,7 +132,7 @@ def test_verification_follows_a_lookup_and_the_index_is_the_prefill(
         log = Log(bench, monkeypatch)
         bench.sample(arm, 7, GREEDY, log)
         assert log.lines == [*before, "wait", "mark", inside, "mark", "wait"]
-    assert bench.draft_capacity is None
+    assert bench.capacities == {"capacity_target": 64, "capacity_draft": None}
 
 
 def test_the_cells_of_a_lookup_pair_have_no_catch_up(tiny_model: Make, memory_journal: Any) -> None:

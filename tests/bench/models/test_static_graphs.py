@@ -17,8 +17,15 @@ from specgauge.bench.cache.cache import forward, prefill
 from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.end_to_end.end_to_end import EndToEnd
 from specgauge.bench.models import static_graphs as static
-from specgauge.bench.models.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
-from specgauge.bench.models.pair import LoadedModel, LoadedPair, first_layers
+from specgauge.bench.models.pair import (
+    LoadedModel,
+    LoadedPair,
+    first_layers,
+    in_mode,
+    pair_in_mode,
+    refuse_mode,
+    refuse_mode_of,
+)
 from specgauge.bench.models.static_graphs import (
     CompileInsideError,
     StaticCache,
@@ -49,7 +56,7 @@ CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forwar
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The static shapes' computation as it stands, at once."""
-    monkeypatch.setattr(StaticForward, "_compile", StaticForward._plain)
+    monkeypatch.setattr(StaticForward, "_execute", lambda static, shape: static._step(*shape.arguments()))
 
 
 @pytest.fixture(autouse=True)
@@ -150,10 +157,10 @@ def test_nothing_is_read_back(family: str) -> None:
     model = in_mode(network(family, 1), "compile")
     assert model.static is not None
     cache, fed, _ = ragged(model, 3)
-    model.static.run_plainly(cache, fed)
+    model.static.run(model.model, cache, fed, 0, is_plain=True)
     ((_, shape),) = cache.buffers.shapes.items()
     with torch.inference_mode(), NoReadBack():
-        model.static._plain(shape)
+        model.static._step(*shape.arguments())
 
 
 def pointers(cache: StaticCache) -> dict[Any, list[int]]:
