@@ -66,12 +66,10 @@ class BufferLayer(CacheLayerMixin):
         return self.size()[1], 0
 
     def get_max_length(self) -> int:
-        """The capacity in tokens (name used by newer releases)."""
+        """The capacity in tokens."""
         return self.size()[2]
 
-    def get_max_cache_shape(self) -> int:
-        """The capacity in tokens (name used by older releases)."""
-        return self.size()[2]
+    get_max_cache_shape = get_max_length  # as older releases call it
 
 
 class TracedLayer(BufferLayer):

@@ -36,8 +36,9 @@ from specgauge.bench.models.load_errors import (
     check_tokenizer,
     one_line,
     quiet_loading,
-    reading,
+    read_fault,
     refuse_incomplete_weights,
+    refused,
 )
 from specgauge.bench.models.static_graphs import StaticForward
 from specgauge.configs.fields import Mode
@@ -243,10 +244,10 @@ def _read(
     given = {"revision": spec.revision, "gguf_file": spec.gguf_file}
     common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     common |= {option: value for option, value in given.items() if value is not None}
-    with reading("configuration", spec, name):
+    with refused(lambda error: f"{name}: {read_fault('configuration', spec, error)}"):
         config = AutoConfig.from_pretrained(source, **common)
     refuse_cache_that_cannot_roll_back(config, name)
-    with reading("tokenizer", spec, name):
+    with refused(lambda error: f"{name}: {read_fault('tokenizer', spec, error)}"):
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
     options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
@@ -257,7 +258,7 @@ def _read(
         options["device_map"] = spec.device_map
     elif is_quantized:  # quantized weights cannot all be moved once they are loaded
         options["device_map"] = {"": str(device)}
-    with reading("weights", spec, name):
+    with refused(lambda error: f"{name}: {read_fault('weights', spec, error)}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source, **common, **options, output_loading_info=True, ignore_mismatched_sizes=True
         )
@@ -319,25 +320,24 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
     target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
     target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
     differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
+    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
     if differing:
         first = differing[0]
-        raise ValueError(
-            f"pair '{pair}': target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids "
-            f"differ, first id {first}: {json.dumps(target_tokens[first])} in the target, "
-            f"{json.dumps(draft_tokens[first])} in the draft; "
-            "choose a draft of the target's own family"
+        found = (
+            f"target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, first id "
+            f"{first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft"
         )
-    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
-    if moved:
+    elif moved:
         token = target_tokens[moved[0]]
-        raise ValueError(
-            f"pair '{pair}': target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the "
-            f"target, id {draft_ids[token]} in the draft; choose a draft of the target's own family"
+        found = (
+            f"target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the target, "
+            f"id {draft_ids[token]} in the draft"
         )
-    if not target_tokens.keys() & draft_tokens.keys():
-        raise ValueError(
-            f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family"
-        )
+    elif not target_tokens.keys() & draft_tokens.keys():
+        found = "target and draft tokenizers share no token"
+    else:
+        return
+    raise ValueError(f"pair '{pair}': {found}; choose a draft of the target's own family")
 
 
 def first_layers(target: LoadedModel, layers: int) -> LoadedModel:

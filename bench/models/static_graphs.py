@@ -44,8 +44,7 @@ from specgauge.bench.cache.adapter import (
     sliding_window,
 )
 from specgauge.bench.cache.cache import RowCache, RowLayer, capacity_bucket, on_host, prefill
-from specgauge.bench.device import is_out_of_memory
-from specgauge.bench.models.load_errors import one_line
+from specgauge.bench.models.load_errors import kind_and_line, refused
 from specgauge.configs.fields import Mode
 
 BACKEND = "inductor"
@@ -317,16 +316,10 @@ class StaticForward:
 
     def _first_run(self, shape: StaticShape) -> Tensor:
         """The first run over a shape's buffers; ValueError, in one line, where the model cannot run in the mode."""
-        try:
+        done = "compiled as one graph" if self.mode == "compile" else "captured as a CUDA graph"
+        what = f"{self.name}: {type(self.model).__name__} cannot be {done}"
+        with refused(lambda error: f"{what} ({kind_and_line(error)}); use mode: eager"):
             logits = self._counted(shape)
-        except Exception as error:  # whatever torch raises means that this model does not run in this mode
-            if is_out_of_memory(error):
-                raise
-            done = "compiled as one graph" if self.mode == "compile" else "captured as a CUDA graph"
-            raise ValueError(
-                f"{self.name}: {type(self.model).__name__} cannot be {done} ({type(error).__name__}: "
-                f"{one_line(error)}); use mode: eager"
-            ) from error
         shape.is_compiled = True
         return logits
 
