@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -31,22 +31,24 @@ READ = {
 UNREAD = dict.fromkeys(READ)
 
 
+ANSWERS: dict[str, dict[tuple[Any, ...], Any]] = {
+    "nvmlInit": {(): None},
+    "nvmlShutdown": {(): None},
+    "nvmlSystemGetDriverVersion": {(): b"570.1"},
+    "nvmlDeviceGetHandleByUUID": {("GPU-5f9c",): "second"},
+    "nvmlDeviceGetClockInfo": {("second", 1): 1500, ("second", 2): 2619},
+    "nvmlDeviceGetMaxClockInfo": {("second", 1): 1980},
+    "nvmlDeviceGetPowerManagementLimit": {("second",): 700_000},
+    "nvmlDeviceGetTemperature": {("second", 0): 41},
+}
+
+
 class FakeNvml(ModuleType):
     """The bindings of a machine with two devices, the second of which is the only one torch sees."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-    ANSWERS: ClassVar[dict[str, dict[tuple[Any, ...], Any]]] = {
-        "nvmlInit": {(): None},
-        "nvmlShutdown": {(): None},
-        "nvmlSystemGetDriverVersion": {(): b"570.1"},
-        "nvmlDeviceGetHandleByUUID": {("GPU-5f9c",): "second"},
-        "nvmlDeviceGetClockInfo": {("second", 1): 1500, ("second", 2): 2619},
-        "nvmlDeviceGetMaxClockInfo": {("second", 1): 1980},
-        "nvmlDeviceGetPowerManagementLimit": {("second",): 700_000},
-        "nvmlDeviceGetTemperature": {("second", 0): 41},
-    }
 
-    def __init__(self, failing: tuple[str, ...] = (), error: BaseException | None = None) -> None:
+    def __init__(self, failing: tuple[str, ...] = (), error: Exception | None = None) -> None:
         super().__init__("pynvml")
         self.failing, self.error = failing, error
         self.called: list[str] = []
@@ -56,7 +58,7 @@ class FakeNvml(ModuleType):
             self.called.append(name)
             if name in self.failing and self.error is not None:
                 raise self.error
-            return self.ANSWERS[name][arguments]
+            return ANSWERS[name][arguments]
 
         return call
 
@@ -102,24 +104,6 @@ def test_the_record_of_a_machine_without_cuda(no_gpu: None, monkeypatch: pytest.
     assert record["packages"] == {**versions, "a-package-nobody-wrote": None}
 
 
-def test_a_cuda_device_with_everything_readable(one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    record = collect_environment()
-    assert record["device"] == "NVIDIA H200"
-    assert record["cuda_devices"] == [
-        {
-            "name": "NVIDIA H200",
-            "memory_bytes": 150_754_820_096,
-            "compute_capability": "9.0",
-            "multiprocessors": 132,
-            **READ,
-        }
-    ]
-    assert nvml.called.count("nvmlInit") == nvml.called.count("nvmlShutdown") == 1
-    json.dumps(record, allow_nan=False)
-
-
 def figures(record: dict[str, Any]) -> dict[str, Any]:
     return {name: record["cuda_devices"][0][name] for name in UNREAD}
 
@@ -128,6 +112,7 @@ def figures(record: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("failing", "lost"),
     [
+        ((), set()),
         (("nvmlInit",), set(UNREAD)),
         (("nvmlDeviceGetHandleByUUID",), set(UNREAD) - {"driver"}),
         (("nvmlSystemGetDriverVersion",), {"driver"}),
@@ -144,8 +129,21 @@ def test_what_nvml_cannot_read_is_none_and_nothing_else(
     lost: set[str],
     error: Exception,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(failing, error))
-    assert figures(collect_environment()) == {name: None if name in lost else READ[name] for name in READ}
+    nvml = FakeNvml(failing, error)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    record = json.loads(json.dumps(collect_environment(), allow_nan=False))
+    assert record["device"] == "NVIDIA H200"
+    assert record["cuda_devices"] == [
+        {
+            "name": "NVIDIA H200",
+            "memory_bytes": 150_754_820_096,
+            "compute_capability": "9.0",
+            "multiprocessors": 132,
+            **{name: None if name in lost else READ[name] for name in READ},
+        }
+    ]
+    assert nvml.called.count("nvmlInit") == 1
+    assert nvml.called.count("nvmlShutdown") == (0 if "nvmlInit" in failing else 1)
 
 
 @pytest.mark.parametrize("uuid", [None, "0000"])
@@ -173,9 +171,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     git(tmp_path, "init", "-q")
-    (tmp_path / "README").write_text("first\n")
-    git(tmp_path, "add", "README")
-    git(tmp_path, "commit", "-q", "-m", "First")
+    git(tmp_path, "commit", "-q", "-m", "First", "--allow-empty")
     module = tmp_path / "bench" / "environment.py"
     module.parent.mkdir()
     module.write_text("")
@@ -195,7 +191,7 @@ def test_the_commit_of_a_checkout(no_gpu: None, checkout: Path, monkeypatch: pyt
     git(checkout, "commit", "-q", "-m", "Second")
     head = git(checkout, "rev-parse", "HEAD")
     assert commit_keys() == (head, False)
-    (checkout / "README").write_text("changed\n")
+    (checkout / "bench" / "environment.py").write_text("changed\n")
     monkeypatch.setenv("GIT_DIR", str(checkout / "elsewhere"))
     assert commit_keys() == (head, True)
 
