@@ -39,9 +39,14 @@ def load(folder: Path | str, *, name: str = NAME, **settings: Any) -> LoadedMode
 
 
 def refusal(folder: Path | str, **settings: Any) -> str:
-    """The message of the refusal, which is one line that begins with the pair and the role."""
+    """The line that a model is refused with."""
+    return refused_line(load, folder, **settings)
+
+
+def refused_line(work: Callable[..., object], *arguments: Any, **options: Any) -> str:
+    """The message of a refusal, which is one line that begins with the pair and the role."""
     with pytest.raises(ValueError, match=f"^{re.escape(NAME)}: ") as caught:
-        load(folder, **settings)
+        work(*arguments, **options)
     message = str(caught.value)
     assert "\n" not in message
     return message.removeprefix(f"{NAME}: ")
