@@ -104,21 +104,6 @@ class FakeClock:
         return end - start
 
 
-@pytest.fixture
-def make_clock() -> Callable[[FakeDevice, bool], FakeClock]:
-    return FakeClock
-
-
-@pytest.fixture
-def fake_device() -> FakeDevice:
-    return FakeDevice()
-
-
-@pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
-def fake_clock(fake_device: FakeDevice, request: pytest.FixtureRequest) -> FakeClock:
-    return FakeClock(fake_device, marks_on_host=request.param)
-
-
 class LoggingClock:
     """Notes marks and waits, among whatever else is noted; a second from mark to mark."""
 

@@ -17,6 +17,7 @@ from specgauge.bench.timing.cell_timer import CellTimer, measure_cells
 from specgauge.bench.timing.clock import timed_marks
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import FakeClock, FakeDevice
 
 Run = Callable[..., list[BlockRecord]]
 
@@ -49,15 +50,14 @@ class FakeBench:
 
 
 @pytest.fixture
-def timed(
-    fake_device: Any, make_clock: Any, memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def timed(memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Measure cells, by a search where there are questions; the lines that came to the journal.
 
     Marks are events, as on CUDA: those inside a chain are only meaningful behind the queue.
     """
+    device = FakeDevice()
     pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
-    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: fake_device.now_s))
+    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: device.now_s))
 
     def run(
         cells: Sequence[TimingCell],
@@ -69,12 +69,12 @@ def timed(
     ) -> list[BlockRecord]:
         def open_bench(self: CellTimer, states: Sequence[Any], prompts: Any) -> FakeBench:
             batch_size = states[0].cell.batch_size
-            return FakeBench(device=fake_device, batch_size=batch_size, gamma_max=max(gammas), seconds_of=seconds_of)
+            return FakeBench(device=device, batch_size=batch_size, gamma_max=max(gammas), seconds_of=seconds_of)
 
         monkeypatch.setattr(CellTimer, "open_bench", open_bench)
         wanted = {"min_blocks": 3, "block_samples": 2, "max_seconds": None, **precision}
         options: Any = {"gammas": gammas, "prompts": [[1]], "precision": PrecisionConfig(**wanted), "seed": 0}
-        options |= {"journal": memory_journal, "clock": make_clock(fake_device, False)}
+        options |= {"journal": memory_journal, "clock": FakeClock(device, marks_on_host=False)}
         before = len(memory_journal.lines)
         if questions is None:
             measure_cells(pair, cells, **options)
