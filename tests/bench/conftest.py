@@ -104,25 +104,6 @@ class FakeClock:
         return end - start
 
 
-class LoggingClock:
-    """Notes marks and waits, among whatever else is noted; a second from mark to mark."""
-
-    marks_on_host = False
-
-    def __init__(self) -> None:
-        self.lines: list[Any] = []
-
-    def synchronize(self) -> None:
-        self.lines.append("wait")
-
-    def mark(self) -> int:
-        self.lines.append("mark")
-        return self.lines.count("mark")
-
-    def elapsed_s(self, start: int, end: int) -> float:
-        return float(end - start)
-
-
 class MemoryJournal:
     """Blocks kept in memory, found by cell and arm; refuses to keep one twice."""
 

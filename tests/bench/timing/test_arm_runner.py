@@ -1,4 +1,4 @@
-"""The arms: which model is fed which tokens inside and outside the clock, and that every cache stays what it was."""
+"""The arms: what is fed or looked up inside and outside the clock, and that every cache and index stays what it was."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specgauge.bench.cache.cache import forward, new_cache
+from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
 from specgauge.bench.decoding.sampling import next_tokens, processed_logits, seen_tokens
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arm_runner as arms
-from specgauge.bench.timing.arm_runner import ArmRunner, timing_rows
+from specgauge.bench.timing.arm_runner import ArmRunner, TimedLookups, committed_by_a_round, timing_rows
 from specgauge.bench.timing.clock import HostClock
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import arm_names
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.conftest import LoggingClock
-from tests.bench.decoded import GREEDY
+from tests.bench.decoded import GREEDY, Make
 
 SAMPLED = SamplingSettings(temperature=0.9, top_k=8)
 PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=100.0)
@@ -35,40 +36,61 @@ Bench = Callable[..., ArmRunner]
 
 
 @pytest.fixture
-def bench(tiny_model: Callable[..., LoadedModel]) -> Bench:
-    """A function that opens a workbench on a random pair."""
+def bench(tiny_model: Make) -> Bench:
+    """A function that opens a workbench on a random pair, or on one that looks drafts up."""
 
-    def make(*, batch_size: int = 3, vocabulary: int = 11, draft_vocabulary: int = 11, seed: int = 5) -> ArmRunner:
-        pair = LoadedPair(
-            name="p",
-            target=tiny_model(seed=1, name="target", vocabulary=vocabulary),
-            draft=tiny_model(seed=2, name="draft", vocabulary=draft_vocabulary, layers=1),
-        )
+    def make(*, vocabulary: int = 11, draft_vocabulary: int = 11, has_draft: bool = True) -> ArmRunner:
+        target = tiny_model(seed=1, name="target", vocabulary=vocabulary)
+        draft = tiny_model(seed=2, name="draft", vocabulary=draft_vocabulary, layers=1)
+        drafting: Any = {"draft": draft} if has_draft else {"draft": None, "ngram": NgramConfig()}
+        pair = LoadedPair(name="p", target=target, **drafting)
         with torch.inference_mode():
-            return ArmRunner(pair, PROMPTS, batch_size=batch_size, max_context=LARGEST, gamma_max=GAMMA_MAX, seed=seed)
+            return ArmRunner(pair, PROMPTS, batch_size=3, max_context=LARGEST, gamma_max=GAMMA_MAX, seed=5)
 
     return make
 
 
-class Log(LoggingClock):
-    """What happens in order: forwards, marks and synchronisations."""
+class Log:
+    """A clock that goes a second from mark to mark; what happens in order: forwards, lookups, marks and waits."""
+
+    marks_on_host = False
 
     def __init__(self, bench: ArmRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()
+        self.lines: list[Any] = []
         self.tokens: list[Tensor] = []
         self.behind: list[list[int]] = []
-        real = forward
+        look, start = NgramDrafter.propose, NgramDrafter.start
 
         def logged(model: Any, cache: Any, tokens: Tensor, *, keep: int = 0) -> Tensor:
-            who = {id(bench.target.model.model): "target", id(bench.draft.model.model): "draft"}[id(model)]
+            who = "target" if model is bench.target.model.model else "draft"
             assert cache is (bench.target.cache if who == "target" else bench.draft.cache)
             self.lines.append((who, tokens.shape[1], max(cache.lengths)))
             self.behind.append([max(cache.lengths) - length for length in cache.lengths])
             self.tokens.append(tokens.clone())
-            return real(model, cache, tokens, keep=keep)
+            return forward(model, cache, tokens, keep=keep)
+
+        def logged_look(drafter: NgramDrafter, committed: Any, gammas: Any, uniforms: Any) -> Any:
+            self.lines.append(("look", gammas[0], len(committed[0]) - 1))
+            return look(drafter, committed, gammas, uniforms)
+
+        def logged_start(drafter: NgramDrafter, committed: Any, new: int) -> None:
+            self.lines.append(("index", len(committed[0])))
+            start(drafter, committed, new)
 
         monkeypatch.setattr(arms, "forward", logged)
         monkeypatch.setattr(arms, "prefill", logged)
+        monkeypatch.setattr(NgramDrafter, "propose", logged_look)
+        monkeypatch.setattr(NgramDrafter, "start", logged_start)
+
+    def synchronize(self) -> None:
+        self.lines.append("wait")
+
+    def mark(self) -> int:
+        self.lines.append("mark")
+        return self.lines.count("mark")
+
+    def elapsed_s(self, start: int, end: int) -> float:
+        return float(end - start)
 
 
 def own(text: Tensor, start: int, stop: int, behind: Sequence[int] = (0, 1, 2)) -> Tensor:
@@ -147,7 +169,7 @@ def test_the_forwards_of_an_arm(
 def test_the_forwards_of_a_prefill(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, who: str, chunk_tokens: int, parts: list[int]
 ) -> None:
-    opened = bench(batch_size=3)
+    opened = bench()
     monkeypatch.setattr(arms, "PREFILL_TOKENS", chunk_tokens)
     log = Log(opened, monkeypatch)
     assert opened.sample(f"prefill_{who}", 10, GREEDY, log) == [1.0]
@@ -279,3 +301,69 @@ def test_the_draft_is_never_fed_an_id_it_has_no_row_for(bench: Bench, monkeypatc
     forwards = [line for line in log.lines if not isinstance(line, str)]
     drafts = [tokens for line, tokens in zip(forwards, log.tokens, strict=True) if line[0] == "draft"]
     assert max(int(tokens.max()) for tokens in drafts) < 6
+
+
+@given(
+    tokens=st.lists(st.integers(0, 2), min_size=4, max_size=30),
+    known=st.integers(1, 28),
+    longest=st.integers(1, 3),
+)
+def test_an_index_goes_back_to_what_it_was(tokens: list[int], known: int, longest: int) -> None:
+    index = NgramIndex(longest=longest, shortest=1)
+    known = min(known, len(tokens))
+    index.learn(tokens[:known])
+    before, learnt = dict(index.ends), index.learnt
+    state = index.state_before(tokens)
+    first = index.lookup(tokens, 3)
+    index.back_to(state)
+    assert (index.ends, index.learnt) == (before, learnt)
+    assert index.lookup(tokens, 3) == first
+
+
+def test_a_rounds_lookup_learns_what_was_committed_and_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int, list[int], list[int]]] = []
+    right = NgramDrafter.propose
+
+    def watched(self: NgramDrafter, committed: Any, gammas: Any, uniforms: Any) -> Any:
+        learnt = self.rows[0].learnt
+        proposal = right(self, committed, gammas, uniforms)
+        asked.append((len(committed[0]), learnt, self.rows[0].learnt, list(gammas), proposal.tokens.tolist()[0]))
+        return proposal
+
+    monkeypatch.setattr(NgramDrafter, "propose", watched)
+    row = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4]
+    lookups = TimedLookups(NgramConfig(), [row, row[::-1]], 4, torch.device("cpu"))
+    for context in (9, 5, 9):
+        for gamma in (4, 1, 2):
+            lookups.round(context, gamma)()
+    assert [committed_by_a_round(gamma) for gamma in (1, 2, 4)] == [1, 2, 3]
+    # ten tokens are committed; the end of the text itself is never learnt
+    at_nine = [(10, 6, 9, [4, 4], [3, 4, 1, 2]), (10, 8, 9, [1, 1], [3]), (10, 7, 9, [2, 2], [3, 4])]
+    at_five = [(6, 2, 5, [4, 4], [3, 4, 1, 2]), (6, 4, 5, [1, 1], [3]), (6, 3, 5, [2, 2], [3, 4])]
+    assert asked == [*at_nine, *at_five, *at_nine]
+
+
+def test_the_shortest_context_has_a_round_too() -> None:
+    lookups = TimedLookups(NgramConfig(), [[1, 1, 1]], 8, torch.device("cpu"))
+    lookups.round(1, 8)()
+    lookups.index(1)
+    assert lookups._drafter.rows[0].ends == {(1,): 1}
+
+
+def test_each_lookup_is_timed_alone_and_the_index_is_the_prefill(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = bench(has_draft=False)
+    opened.sample("draft", 7, GREEDY, HostClock())  # the index is there from here on
+    log = Log(opened, monkeypatch)
+    marks = opened.sample("draft", 7, GREEDY, log)
+    assert marks == [1.0] * GAMMA_MAX
+    steps = [[("target", 1, 7), "wait", "mark", ("look", gamma, 7), "mark", "wait"] for gamma in range(1, 5)]
+    assert log.lines == [line for step in steps for line in step]
+    for arm, before, inside in (
+        ("verify:3", [("look", 3, 7)], ("target", 4, 7)),
+        ("prefill_draft", [], ("index", 8)),
+        ("decode", [("target", 1, 6)], ("target", 1, 7)),
+    ):
+        log.lines.clear()
+        opened.sample(arm, 7, GREEDY, log)
+        assert log.lines == [*before, "wait", "mark", inside, "mark", "wait"]
+    assert opened.capacities == {"capacity_target": 64, "capacity_draft": None}

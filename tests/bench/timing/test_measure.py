@@ -18,6 +18,7 @@ from specgauge.bench.timing import cell_timer
 from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockRecord, StoppingRule, TimingCell
 from specgauge.bench.timing.cell_timer import check_contexts, measure_cells
+from specgauge.configs.pairs import NgramConfig
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
@@ -244,9 +245,11 @@ def test_what_fails_in_one_arm_costs_no_other_what_it_has(
     assert {memory_journal.blocks("1-32", arm)[0].status for arm in ARMS} == {"ok"}
 
 
-def measured(tiny_model: Any, cells: Sequence[TimingCell], journal: Any, gammas: Sequence[int]) -> None:
+def measured(
+    tiny_model: Any, cells: Sequence[TimingCell], journal: Any, gammas: Sequence[int], **drafting: Any
+) -> None:
     """Two blocks of one sample of a tiny pair, on the machine's own clock."""
-    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
+    pair = LoadedPair(name="tiny", target=tiny_model(), **(drafting or {"draft": tiny_model(layers=1)}))
     options: Any = {"gammas": gammas, "prompts": [[1, 2, 3], [4, 5]], "journal": journal, "seed": 0}
     measure_cells(pair, cells, precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1), **options)
 
@@ -320,7 +323,10 @@ def test_a_context_beyond_the_model_names_the_largest_allowed(tiny_model: Callab
         check_contexts(pair, [cell(1, 94)], 6)
 
 
-def test_a_real_tiny_pair_is_measured_whole(tiny_model: Callable[..., LoadedModel], memory_journal: Any) -> None:
+@pytest.mark.parametrize("drafting", [{}, {"draft": None, "ngram": NgramConfig()}], ids=["a draft model", "lookups"])
+def test_a_real_tiny_pair_is_measured_whole(
+    tiny_model: Callable[..., LoadedModel], memory_journal: Any, drafting: dict[str, Any]
+) -> None:
     """No fake: the real arms run on a tiny pair, in every chain, with ragged prompts put together into rows."""
     chains = {
         "argmax": SamplingSettings(temperature=0.0),
@@ -332,16 +338,18 @@ def test_a_real_tiny_pair_is_measured_whole(tiny_model: Callable[..., LoadedMode
         for b in (1, 3)
         for s in (1, 20)
     ]
-    measured(tiny_model, cells, memory_journal, [1, 3])
+    measured(tiny_model, cells, memory_journal, [1, 3], **drafting)
+    assert (memory_journal.lines[0].notes["capacity_draft"] is None) == bool(drafting), "no model, no cache"
     for one in cells:
-        for arm in arm_names([1, 3]):
+        assert not memory_journal.blocks(one.cell_id, "draft_catch_up") or not drafting
+        for arm in arm_names([1, 3], catches_up=not drafting):
             blocks = memory_journal.blocks(one.cell_id, arm)
             assert sorted(blocks) == [0, 1], (one, arm, blocks)
             for block in blocks.values():
                 assert block.status == "ok", block.reason
                 marks = block.samples_s[0]
                 assert len(marks) == (3 if arm == "draft" else 1)
-                assert marks == sorted(marks)
+                assert drafting or marks == sorted(marks), "lookups are timed each alone"
                 assert marks[0] > 0
 
 
