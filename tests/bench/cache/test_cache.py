@@ -66,18 +66,6 @@ def test_rows_of_different_length_equal_their_own_texts(model: Any, tokens: torc
     assert cache.lengths == [7, 13, 21]
 
 
-def test_rolled_back_tokens_leave_no_trace(model: Any, tokens: torch.Tensor) -> None:
-    expected = reference(model, tokens)
-    model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
-    cache = new_cache(model, batch_size=3, tokens=24)
-    forward(model, cache, tokens[:, :10])
-    forward(model, cache, (tokens[:, 10:15] + 1) % VOCABULARY)
-    cache.set_lengths(10)
-    torch.testing.assert_close(forward(model, cache, tokens[:, 10:14]), expected[:, 10:14], rtol=0, atol=TOLERANCE)
-    cache.set_lengths(0)
-    torch.testing.assert_close(forward(model, cache, tokens[:, :6]), expected[:, :6], rtol=0, atol=TOLERANCE)
-
-
 def test_copied_rows_go_on_apart_from_their_originals(model: Any, tokens: torch.Tensor) -> None:
     model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
     cache = new_cache(model, batch_size=2, tokens=64)
