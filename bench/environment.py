@@ -82,14 +82,13 @@ def _cuda_devices() -> list[dict[str, Any]]:
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        uuid = getattr(properties, "uuid", None)
         devices.append(
             {
                 "name": properties.name,
                 "memory_bytes": properties.total_memory,
                 "compute_capability": f"{properties.major}.{properties.minor}",
                 "multiprocessors": properties.multi_processor_count,
-                **_nvml(None if uuid is None else str(uuid)),
+                **_nvml(getattr(properties, "uuid", None)),
             }
         )
     return devices
@@ -104,35 +103,31 @@ def _reading(read: Callable[[], Any]) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _nvml(uuid: str | None) -> dict[str, Any]:
+def _nvml(uuid: Any) -> dict[str, Any]:
     """Driver version, clocks, power limit and temperature as NVML reads them; None where it cannot.
 
     The device is found by its UUID: NVML counts every device of the machine, torch only those it may see.
     """
-    figures: dict[str, Any] = dict.fromkeys(
-        ("driver", "sm_clock_hz", "sm_clock_max_hz", "memory_clock_hz", "power_limit_w", "temperature_c")
-    )
+    readings: dict[str, Callable[[], Any]] = {
+        "driver": lambda: pynvml.nvmlSystemGetDriverVersion(),
+        "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
+        "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
+        "memory_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1_000_000,
+        "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
+        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+    }
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # no bindings, no library, no driver, no permission
-        return figures
-    figures["driver"] = _reading(lambda: pynvml.nvmlSystemGetDriverVersion())
+        return dict.fromkeys(readings)
 
     def handle_of(kind: str) -> Any:
         return _reading(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}"))
 
-    handle = None if uuid is None else handle_of("GPU") or handle_of("MIG")  # a slice has a UUID of its own
-    if handle:
-        readings = {
-            "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
-            "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
-            "memory_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1_000_000,
-            "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
-            "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-        }
-        figures |= {name: _reading(read) for name, read in readings.items()}
+    handle = handle_of("GPU") or handle_of("MIG")  # a slice has a UUID of its own
+    figures = {name: _reading(read) if handle or name == "driver" else None for name, read in readings.items()}
     _reading(lambda: pynvml.nvmlShutdown())
     return figures
 

@@ -215,7 +215,6 @@ def attention_forward(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
     softcap: float | None = None,
     *,
     written_out: bool = False,
@@ -229,8 +228,6 @@ def attention_forward(
     Raises:
         ValueError: an attention feature it does not implement.
     """
-    if dropout != 0.0:
-        raise ValueError("attention dropout is for training; call model.eval() before measuring")
     unsupported = [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]
     if unsupported:
         raise ValueError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from specgauge.bench.cache.cache import forward, new_cache
 from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
-from specgauge.bench.decoding.sampling import next_tokens, processed_logits, seen_tokens
+from specgauge.bench.decoding.sampling import next_tokens, seen_tokens
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arm_runner as arms
 from specgauge.bench.timing.arm_runner import ArmRunner, TimedLookups, committed_by_a_round, timing_rows
@@ -58,14 +59,14 @@ class Log:
     def __init__(self, bench: ArmRunner, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[Any] = []
         self.tokens: list[Tensor] = []
-        self.behind: list[list[int]] = []
+        self.starts: list[list[int]] = []
         look, start = NgramDrafter.propose, NgramDrafter.start
 
         def logged(model: Any, cache: Any, tokens: Tensor, *, keep: int = 0) -> Tensor:
             who = "target" if model is bench.target.model.model else "draft"
             assert cache is (bench.target.cache if who == "target" else bench.draft.cache)
             self.lines.append((who, tokens.shape[1], max(cache.lengths)))
-            self.behind.append([max(cache.lengths) - length for length in cache.lengths])
+            self.starts.append(list(cache.lengths))
             self.tokens.append(tokens.clone())
             return forward(model, cache, tokens, keep=keep)
 
@@ -91,11 +92,6 @@ class Log:
 
     def elapsed_s(self, start: int, end: int) -> float:
         return float(end - start)
-
-
-def own(text: Tensor, start: int, stop: int, behind: Sequence[int] = (0, 1, 2)) -> Tensor:
-    """Each row's tokens from its own place on."""
-    return torch.stack([row[start - less : stop - less] for row, less in zip(text, behind, strict=True)])
 
 
 def fresh_logits(model: LoadedModel, tokens: Tensor) -> Tensor:
@@ -149,15 +145,22 @@ def test_the_forwards_of_an_arm(
     context: int,
     settings: SamplingSettings,
 ) -> None:
-    """(model, tokens a row, tokens in its cache before, less the context), between marks and waits."""
+    """(model, tokens a row, tokens in its cache before, less the context), between marks and waits.
+
+    All but the later steps of the chain are fed the text's own tokens, each row at its own place.
+    """
     opened = bench()
     log = Log(opened, monkeypatch)
     marks = opened.sample(arm, context, settings, log)
     found = [line if isinstance(line, str) else (line[0], line[1], line[2] - context) for line in log.lines]
     assert found == expected
     assert marks == [float(step + 1) for step in range(GAMMA_MAX if arm == "draft" else 1)]
-    ragged = [0, 1, min(2, context - 1)]
-    assert all(behind == ([0, 0, 0] if arm == "decode" else ragged) for behind in log.behind)
+    ragged = [0, 0, 0] if arm == "decode" else [0, 1, min(2, context - 1)]
+    assert all([max(starts) - start for start in starts] == ragged for starts in log.starts)
+    fed = list(zip(log.starts, log.tokens, strict=True))
+    for starts, tokens in [*fed[:2], fed[-1]]:
+        own = [row[start : start + tokens.shape[1]] for row, start in zip(opened.target.text, starts, strict=True)]
+        assert torch.equal(tokens, torch.stack(own))
 
 
 @pytest.mark.parametrize("who", ["target", "draft"])
@@ -176,25 +179,6 @@ def test_the_forwards_of_a_prefill(
     starts = [sum(parts[:index]) for index in range(len(parts))]
     forwards = [(who, part, start) for part, start in zip(parts, starts, strict=True)]
     assert log.lines == ["wait", "mark", *forwards, "mark", "wait"]
-
-
-def test_the_target_is_fed_the_text_and_the_draft_its_own_tokens(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = bench()
-    text = opened.target.text
-    for arm, positions in [
-        ("decode", [(6, 7), (7, 8)]),
-        ("draft_catch_up", [(7, 8), (6, 8)]),
-        ("verify:3", [(6, 7), (7, 11)]),
-    ]:
-        log = Log(opened, monkeypatch)
-        opened.sample(arm, 7, SAMPLED, log)
-        spread = (0, 0, 0) if arm == "decode" else (0, 1, 2)
-        wanted = [own(text, a, b, spread).tolist() for a, b in positions]
-        assert [tokens.tolist() for tokens in log.tokens] == wanted
-    log = Log(opened, monkeypatch)
-    opened.sample("draft", 7, SAMPLED, log)
-    for tokens, stop in ((log.tokens[0], 8), (log.tokens[1], 8), (log.tokens[-1], 7 + GAMMA_MAX)):
-        assert torch.equal(tokens, own(text, 7, stop))
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
@@ -226,50 +210,35 @@ def test_a_draft_whose_logits_are_no_numbers_is_timed_all_the_same(bench: Bench,
         assert opened.sample(arm, 7, settings, HostClock())[-1] > 0.0
 
 
+def recorded(real: Callable[..., Tensor], kept: list[Any], *given: Any) -> Tensor:
+    """A call that is kept, with what it gave."""
+    result = real(*given)
+    kept.append((*given, result))
+    return result
+
+
 @pytest.mark.parametrize("gamma", [1, 4])
-def test_verifying_ends_with_every_row_of_probabilities(
+def test_verifying_ends_with_every_row_penalised_by_its_own_history(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gamma: int
 ) -> None:
-    opened = bench()
-    rows: list[Tensor] = []
-    for name in ("probabilities", "lowest_argmax"):
-        real = getattr(arms, name)
-
-        def kept(*arguments: Any, real: Any = real) -> Tensor:
-            rows.append(real(*arguments))
-            return rows[-1]
-
-        monkeypatch.setattr(arms, name, kept)
-    opened.sample(f"verify:{gamma}", 7, SAMPLED, HostClock())
-    opened.sample(f"verify:{gamma}", 7, GREEDY, HostClock())
-    probs, tokens = rows
+    """Probabilities of γ + 1 rows; the history is the text up to each fed token, not up to the round's start."""
+    opened = bench(vocabulary=40)
+    made: dict[str, list[Any]] = {name: [] for name in ("probabilities", "lowest_argmax", "processed_logits")}
+    for name, kept in made.items():
+        monkeypatch.setattr(arms, name, partial(recorded, getattr(arms, name), kept))
+    for context, settings in ((7, SAMPLED), (7, GREEDY), (2, PENALISED)):
+        opened.sample(f"verify:{gamma}", context, settings, HostClock())
     whole = fresh_logits(opened.target.model, opened.target.text)
     expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
-    assert probs.shape == (3, gamma + 1, 11)
+    ((*_, probs),) = made["probabilities"]
+    assert probs.shape == (3, gamma + 1, 40)
     torch.testing.assert_close(probs.sum(-1), torch.ones(3, gamma + 1, dtype=torch.float64))
-    assert tokens.tolist() == expected.argmax(-1).tolist()
-
-
-@pytest.mark.parametrize("gamma", [1, 4])
-def test_verifying_penalises_by_the_history_of_each_row_of_logits(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, gamma: int
-) -> None:
-    """At γ rows the history is the text up to each fed token, not up to the round's start."""
-    opened = bench(vocabulary=40)
-    histories: list[Tensor] = []
-    real = processed_logits
-
-    def kept(logits: Tensor, settings: SamplingSettings, seen: Tensor) -> Tensor:
-        histories.append(seen)
-        return real(logits, settings, seen)
-
-    monkeypatch.setattr(arms, "processed_logits", kept)
-    opened.sample(f"verify:{gamma}", 2, PENALISED, HostClock())
-    (found,) = histories
+    assert made["lowest_argmax"][0][-1].tolist() == expected.argmax(-1).tolist()
+    _, _, history, _ = made["processed_logits"][-1]
     for row in range(3):
         for step in range(gamma + 1):
             before = opened.target.text[row, : [3, 2, 2][row] + step].tolist()
-            assert set(found[row, step].nonzero()[:, 0].tolist()) == set(before)
+            assert set(history[row, step].nonzero()[:, 0].tolist()) == set(before)
 
 
 def assert_same_tensors(found: Any, expected: Any, length: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections import Counter
@@ -50,16 +51,8 @@ def run(timed: Run) -> Run:
     return measure
 
 
-def spent(journal: Any, cell_id: str, blocks: int, *, device_s: float = 100.0) -> None:
-    """Blocks of every arm that say little and took long."""
-    for arm in ARMS:
-        for block in range(min(blocks, PREFILL_BLOCKS) if is_prefill(arm) else blocks):
-            given: Any = {"status": "ok", "samples_s": [[1.0], [9.0]], "device_s": device_s}
-            journal.record(BlockRecord(cell_id=cell_id, arm=arm, block=block, **given))
-
-
-def numbers(journal: Any, cell_id: str, arm: str = "decode") -> list[int]:
-    return sorted(journal.blocks(cell_id, arm))
+def keys(lines: Sequence[BlockRecord]) -> list[tuple[str, str, int]]:
+    return sorted((line.cell_id, line.arm, line.block) for line in lines)
 
 
 def test_first_calls_are_kept_apart_and_samples_exact(run: Any, memory_journal: Any) -> None:
@@ -96,22 +89,12 @@ def test_arms_are_interleaved_sample_by_sample(run: Any, memory_journal: Any) ->
 def test_arms_and_cells_are_interleaved(run: Any, memory_journal: Any) -> None:
     cells = [cell(1, 32), cell(1, 64)]
     run(cells)
-    for block in range(3):
-        lines = [line for line in memory_journal.lines if line.block == block]
-        assert sorted((line.cell_id, line.arm) for line in lines) == sorted(
-            (c.cell_id, arm) for c in cells for arm in ARMS
-        )
+    assert keys(memory_journal.lines) == sorted(itertools.product(["1-32", "1-64"], ARMS, range(3)))
     blocks = [line.block for line in memory_journal.lines]
     assert blocks == sorted(blocks)
     orders = {tuple(line.arm for line in memory_journal.lines if line.block == b) for b in range(3)}
     assert len(orders) == 3
     assert run(cells) == [], "known well enough after three blocks"
-
-
-def test_noise_that_stays_wide_ends_at_max_blocks(run: Any, memory_journal: Any) -> None:
-    run([cell(1, 32)], relative_ci=0.5, confidence=0.999999, block_samples=1)
-    assert numbers(memory_journal, "1-32") == [0, 1, 2, 3, 4, 5]
-    assert sorted(memory_journal.blocks("1-32", "prefill_target")) == [0, 1, 2, 3, 4]
 
 
 def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_journal: Any) -> None:
@@ -121,42 +104,41 @@ def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_jo
         memory_journal.lines = whole[:kept]
         run([cell(1, 32), cell(2, 32)])
         assert memory_journal.lines[:kept] == whole[:kept]
-        assert sorted((b.cell_id, b.arm, b.block) for b in memory_journal.lines) == sorted(
-            (b.cell_id, b.arm, b.block) for b in whole
-        )
+        assert keys(memory_journal.lines) == keys(whole)
+
+
+NOISY = {"relative_ci": 0.5, "confidence": 0.999999, "block_samples": 1}
+MOST = PREFILL_BLOCKS + 2  # more than a prefill has
 
 
 @pytest.mark.parametrize(
-    ("taken", "least", "limits"),
+    ("taken", "killed", "limits", "expected"),
     [
-        (2, 3, {"max_seconds": 10.0}),
-        (0, 3, {"max_cell_seconds": 1e-9}),
-        (PREFILL_BLOCKS + 2, PREFILL_BLOCKS + 2, {"max_seconds": 10.0}),  # more than a prefill has
+        ([0, 0], False, NOISY, [6, 6]),
+        ([2, 2], False, {"max_blocks": 8, "max_seconds": 10.0}, [3, 3]),
+        ([0, 0], False, {"max_blocks": 8, "max_cell_seconds": 1e-9}, [3, 3]),
+        ([MOST, MOST], False, {"min_blocks": MOST, "max_blocks": MOST + 5, "max_seconds": 10.0}, [MOST, MOST]),
+        ([3, 3], False, {"max_blocks": 5, "max_cell_seconds": 10.0}, [3, 5]),
+        ([1, 0], True, {**NOISY, "max_seconds": 10.0}, [1, 3]),
     ],
+    ids=["noise", "seconds of all", "its own seconds", "few prefills", "its own, not another's", "one given up"],
 )
-def test_the_least_blocks_come_before_seconds_spent(
-    run: Any, memory_journal: Any, taken: int, least: int, limits: dict[str, float]
+def test_a_cell_ends_after_its_least_blocks_once_seconds_are_spent_or_after_its_most(
+    run: Any, memory_journal: Any, taken: list[int], killed: bool, limits: dict[str, Any], expected: list[int]
 ) -> None:
-    spent(memory_journal, "1-32", taken)
-    run([cell(1, 32)], min_blocks=least, max_blocks=least + 5, **limits)
-    assert numbers(memory_journal, "1-32") == list(range(least))
-
-
-def test_a_cell_whose_own_seconds_are_spent_stops_alone(run: Any, memory_journal: Any) -> None:
-    """The fake device's times are exact, so only uncertainty put in by hand keeps a cell going."""
-    spent(memory_journal, "1-32", 3)
-    spent(memory_journal, "1-64", 3, device_s=0.0)
-    run([cell(1, 32), cell(1, 64)], max_blocks=5, max_cell_seconds=10.0)
-    assert numbers(memory_journal, "1-32") == [0, 1, 2]
-    assert numbers(memory_journal, "1-64") == [0, 1, 2, 3, 4]
-
-
-def test_a_cell_given_up_with_few_blocks_keeps_no_other_going_beyond_its_seconds(run: Any, memory_journal: Any) -> None:
-    spent(memory_journal, "1-32", 1)
-    memory_journal.record(BlockRecord(cell_id="1-32", arm="decode", block=1, status="killed"))
-    run([cell(1, 32), cell(1, 64)], relative_ci=0.5, confidence=0.999999, block_samples=1, max_seconds=10.0)
-    assert numbers(memory_journal, "1-64") == [0, 1, 2]
-    assert sorted(memory_journal.blocks("1-32", "draft")) == [0]
+    """Blocks put in say little, and those of the first cell took long; by itself the fake device is exact."""
+    for context, blocks, device_s in zip((32, 64), taken, (100.0, 0.0), strict=True):
+        for arm in ARMS:
+            for block in range(min(blocks, PREFILL_BLOCKS) if is_prefill(arm) else blocks):
+                given: Any = {"status": "ok", "samples_s": [[1.0], [9.0]], "device_s": device_s}
+                memory_journal.record(BlockRecord(cell_id=f"1-{context}", arm=arm, block=block, **given))
+    if killed:
+        memory_journal.record(BlockRecord(cell_id="1-32", arm="decode", block=1, status="killed"))
+    run([cell(1, 32), cell(1, 64)], **limits)
+    for context, count in zip((32, 64), expected, strict=True):
+        for arm in ("draft", "prefill_target"):
+            most = PREFILL_BLOCKS if is_prefill(arm) else count
+            assert sorted(memory_journal.blocks(f"1-{context}", arm)) == list(range(min(count, most)))
 
 
 def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory_journal: Any) -> None:
@@ -164,12 +146,12 @@ def test_out_of_memory_is_a_result_and_larger_cells_are_skipped(run: Any, memory
         if batch_size * context >= 128:
             raise torch.OutOfMemoryError("no memory left")
 
-    cells = [cell(b, s) for b in (1, 2, 4) for s in (32, 64, 128)]
+    cells = [cell(b, s) for b in (1, 2, 4) for s in (32, 64, 128, 200)]
     run(cells, fail)
     status = {c.cell_id: {memory_journal.blocks(c.cell_id, arm)[0].status for arm in ARMS} for c in cells}
     assert status["1-32"] == status["1-64"] == status["2-32"] == {"ok"}
     assert status["1-128"] == status["2-64"] == status["4-32"] == {"oom"}
-    assert status["2-128"] == status["4-64"] == status["4-128"] == {"skipped"}
+    assert status["1-200"] == status["2-128"] == status["4-64"] == status["4-128"] == {"skipped"}
     skipped = memory_journal.blocks("4-128", "decode")[0]
     assert skipped.reason == "out of memory already at batch size 1, context 128"
     assert run(cells, fail) == []
