@@ -33,14 +33,11 @@ from specgauge.bench.models.static_graphs import (
     no_compilation,
 )
 from specgauge.bench.timing.arm_runner import ArmRunner
-from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.bench.timing.clock import HostClock
-from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.schema import PrecisionConfig
 from tests.bench.decoded import GREEDY, NEW, PROMPTS, Make, batch_of, decoder_of, plain
 from tests.bench.decoding.test_decoder_families import FAMILIES, nearly, network
-from tests.bench.timing.conftest import cell
+from tests.bench.timing.conftest import cell, measured
 
 TOLERANCE = 2e-6
 """Models compute rotary angles and norms partly in float32, whatever the weights' type."""
@@ -160,7 +157,10 @@ def pointers(cache: StaticCache) -> dict[Any, list[int]]:
     }
 
 
-def test_twenty_rounds_compile_nothing_and_move_nothing(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twenty_rounds_compile_nothing_and_move_nothing(
+    pair: LoadedPair, tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever other classes of models are loaded meanwhile."""
     caches: list[StaticCache] = []
     real = StaticForward.new_cache
 
@@ -174,6 +174,8 @@ def test_twenty_rounds_compile_nothing_and_move_nothing(pair: LoadedPair, monkey
     decoder.compile(batch_size=3, prompt_tokens=17, gamma=1, max_new_tokens=NEW)
     places, rounds = [pointers(cache) for cache in caches], 0
     caches.clear()
+    another: type[Any] = type("Another", (LlamaForCausalLM,), {})
+    as_class(tiny_model(layers=1), another)
     with no_compilation("decoding"):
         for _ in range(3):
             found = decoder.run(batch_of(PROMPTS, NEW), gamma=1)
@@ -265,17 +267,11 @@ def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None
 
 @pytest.mark.usefixtures("uncompiled")
 def test_a_cell_notes_its_bucket_and_what_was_compiled(tiny_model: Make, memory_journal: Any) -> None:
-    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
-    modes: dict[Mode, int | None] = {"compile": 128, "eager": None}
-    for mode, bucket in modes.items():
-        memory_journal.lines = []
-        precision = PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1)
-        options: Any = {"gammas": [1, 2], "prompts": [[1, 2, 3], [4, 5]], "precision": precision, "seed": 0}
-        measure_cells(pair_in_mode(pair, mode), [cell(2, 62)], journal=memory_journal, **options)
-        assert {line.status for line in memory_journal.lines} == {"ok"}
-        for line in memory_journal.lines:
-            found = [line.notes.get(name) for name in ("bucket", "graphs_built", "build_s")]
-            assert found == ([bucket, 0, 0.0] if bucket else [None] * 3)
+    pair = pair_in_mode(LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1)), "compile")
+    measured(pair, [cell(2, 62)], memory_journal, [1, 2])
+    assert {line.status for line in memory_journal.lines} == {"ok"}
+    for line in memory_journal.lines:
+        assert [line.notes[name] for name in ("bucket", "graphs_built", "build_s")] == [128, 0, 0.0]
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -363,13 +359,3 @@ def test_a_model_that_computes_something_else_over_static_shapes_is_refused(tiny
         ValueError, match=r"^tiny: Counting computes other logits over static shapes than eagerly .* use mode: eager$"
     ):
         in_mode(model, "compile")
-
-
-def test_the_plain_loop_runs_in_the_mode(pair: LoadedPair, tiny_model: Make) -> None:
-    """Compilation once for all, whatever other classes of models are loaded meanwhile."""
-    pair.target.compile(batch_size=3, tokens=17 + NEW, new_tokens=[1])
-    another: type[Any] = type("Another", (LlamaForCausalLM,), {})
-    as_class(tiny_model(layers=1), another)
-    with no_compilation("the plain loop"):
-        texts = [plain(one.target) for one in (pair, pair_in_mode(pair, "eager"))]
-    assert texts[0] == texts[1]

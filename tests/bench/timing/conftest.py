@@ -32,6 +32,13 @@ def cell(batch_size: int = 1, context: int = 64, chain: str = "argmax") -> Timin
     )
 
 
+def measured(pair: LoadedPair, cells: Sequence[TimingCell], journal: Any, gammas: Sequence[int]) -> None:
+    """Two blocks of one sample, on the machine's own clock."""
+    precision = PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1)
+    options: Any = {"gammas": gammas, "prompts": [[1, 2, 3], [4, 5]], "journal": journal, "seed": 0}
+    measure_cells(pair, cells, precision=precision, **options)
+
+
 @dataclass(kw_only=True)
 class FakeBench:
     """Arms that take what ``seconds_of`` (arm, batch size, context) says, unless it raises."""

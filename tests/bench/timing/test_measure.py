@@ -18,12 +18,12 @@ from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import cell_timer
 from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockRecord, StoppingRule, TimingCell
-from specgauge.bench.timing.cell_timer import check_contexts, measure_cells
+from specgauge.bench.timing.cell_timer import check_contexts
 from specgauge.configs.pairs import NgramConfig
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.timing.conftest import Run, cell
+from tests.bench.timing.conftest import Run, cell, measured
 
 GAMMAS = [1, 2]
 ARMS = arm_names(GAMMAS)
@@ -227,13 +227,8 @@ def test_what_fails_in_one_arm_costs_no_other_what_it_has(
     assert {memory_journal.blocks("1-32", arm)[0].status for arm in ARMS} == {"ok"}
 
 
-def measured(
-    tiny_model: Any, cells: Sequence[TimingCell], journal: Any, gammas: Sequence[int], **drafting: Any
-) -> None:
-    """Two blocks of one sample of a tiny pair, on the machine's own clock."""
-    pair = LoadedPair(name="tiny", target=tiny_model(), **(drafting or {"draft": tiny_model(layers=1)}))
-    options: Any = {"gammas": gammas, "prompts": [[1, 2, 3], [4, 5]], "journal": journal, "seed": 0}
-    measure_cells(pair, cells, precision=PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1), **options)
+def tiny_pair(tiny_model: Any, **drafting: Any) -> LoadedPair:
+    return LoadedPair(name="tiny", target=tiny_model(), **(drafting or {"draft": tiny_model(layers=1)}))
 
 
 def test_a_batch_size_that_cannot_start_never_loses_the_others(
@@ -251,7 +246,7 @@ def test_a_batch_size_that_cannot_start_never_loses_the_others(
 
     monkeypatch.setattr(ArmRunner, "__init__", start)
     cells = [cell(b, s) for b in (1, 2, 3) for s in (20, 40)]
-    measured(tiny_model, cells, memory_journal, [1])
+    measured(tiny_pair(tiny_model), cells, memory_journal, [1])
     found = {c.cell_id: memory_journal.blocks(c.cell_id, "decode")[0].status for c in cells}
     assert list(found.values()) == ["ok", "ok", "failed", "failed", "ok", "oom"]
 
@@ -269,7 +264,7 @@ def test_whose_memory_is_taken_is_told_before(
     monkeypatch.setattr(memory_journal, "begin", lambda *place: told.append(place))
     memory_journal.record(BlockRecord(cell_id="1-60", arm="decode", block=0, status="killed"))
     memory_journal.record(BlockRecord(cell_id="1-40", arm="decode", block=0, status="ok", samples_s=[[1.0]]))
-    measured(tiny_model, [cell(1, context) for context in (20, 40, 60)], memory_journal, [1])
+    measured(tiny_pair(tiny_model), [cell(1, context) for context in (20, 40, 60)], memory_journal, [1])
     assert told == [("1-40", "decode", 1), ("1-20", "decode", 0)]
 
 
@@ -320,8 +315,10 @@ def test_a_real_tiny_pair_is_measured_whole(
         for b in (1, 3)
         for s in (1, 20)
     ]
-    measured(tiny_model, cells, memory_journal, [1, 3], **drafting)
-    assert (memory_journal.lines[0].notes["capacity_draft"] is None) == bool(drafting), "no model, no cache"
+    measured(tiny_pair(tiny_model, **drafting), cells, memory_journal, [1, 3])
+    notes = memory_journal.lines[0].notes
+    assert set(notes) == {"peak_memory_bytes", "capacity_target", "capacity_draft"}
+    assert (notes["capacity_draft"] is None) == bool(drafting), "no model, no cache"
     for one in cells:
         assert not memory_journal.blocks(one.cell_id, "draft_catch_up") or not drafting
         for arm in arm_names([1, 3], catches_up=not drafting):
