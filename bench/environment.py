@@ -11,6 +11,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,19 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def _version(package: str) -> str | None:
+def _reading(read: Callable[[], Any]) -> Any:
+    """What an optional reading gives; None where it fails, however it fails."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        value = read()
+    except Exception:  # systems, drivers and bindings fail in their own ways, all of them mean unknown
         return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _first_line(path: str, start: str = "") -> str | None:
     """The first line of a file that begins with ``start``; None where there is none."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    return next((line.strip() for line in lines if line.startswith(start)), None) or None
+    text = _reading(lambda: Path(path).read_text(encoding="utf-8", errors="replace")) or ""
+    return next((line.strip() for line in text.splitlines() if line.startswith(start)), None) or None
 
 
 def cpu_name() -> str | None:
@@ -45,11 +45,8 @@ def cpu_name() -> str | None:
 
 
 def _memory_bytes() -> int | None:
-    try:
-        pages = os.sysconf("SC_PHYS_PAGES")
-        return os.sysconf("SC_PAGE_SIZE") * pages if pages > 0 else None
-    except (ValueError, OSError, AttributeError):
-        return None
+    pages = _reading(lambda: os.sysconf("SC_PHYS_PAGES")) or 0
+    return os.sysconf("SC_PAGE_SIZE") * pages if pages > 0 else None
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str] | None:
@@ -92,15 +89,6 @@ def _cuda_devices() -> list[dict[str, Any]]:
             }
         )
     return devices
-
-
-def _reading(read: Callable[[], Any]) -> Any:
-    """What an optional reading gives; None where it fails, however it fails."""
-    try:
-        value = read()
-    except Exception:  # drivers and bindings fail in their own ways, all of them mean unknown
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _nvml(uuid: Any) -> dict[str, Any]:
@@ -149,7 +137,7 @@ def collect_environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
         "thread_variables": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
-        "packages": {package: _version(package) for package in PACKAGES},
+        "packages": {package: _reading(partial(importlib.metadata.version, package)) for package in PACKAGES},
         "commit": commit,
         "uncommitted_changes": has_changes,
     }

@@ -112,34 +112,20 @@ class StaticShape:
 
     tokens: Tensor
     """(B, N), copied in before the call."""
-    lengths: Tensor
-    """(B,), copied in before the call, shared by all shapes of a cache."""
-    positions: Tensor
-    """(B, N), computed inside."""
-    full: Tensor
-    """(B, 1, N, S), computed inside."""
-    sliding: Tensor
-    """The same for layers with a window; ``full`` itself where there are none."""
-    keys: tuple[Tensor, ...]
-    """(B, K, S, D) of each layer, a view of the cache's."""
-    values: tuple[Tensor, ...]
-    keep: int
-    """Last positions whose logits are wanted; 0 for all."""
+    arguments: tuple[Any, ...]
+    """What a `static_step` takes."""
     is_compiled: bool = False
     graph: Any = None
     logits: Tensor | None = None
     """What the captured graph writes."""
 
-    def arguments(self) -> tuple[Any, ...]:
-        """What a `static_step` takes."""
-        buffers = (self.tokens, self.lengths, self.positions, self.full, self.sliding)
-        return (*buffers, self.keys, self.values, self.keep)
-
 
 def static_step(model: PreTrainedModel) -> Callable[..., Tensor]:
     """A model's step, from `StaticShape.arguments` to (B, keep or N, V) logits: a function of tensors alone.
 
-    Positions and masks are written into the buffers given.  Nothing in it depends on a value.
+    Tokens (B, N) and lengths (B,) are read, positions (B, N) and masks (B, 1, N, S) written into the buffers given;
+    ``sliding``, for layers with a window, is ``full`` itself where there are none.  Keys and values are (B, K, S, D) of
+    each layer; keep 0 keeps the logits of all positions.  Nothing in it depends on a value.
     """
     window = sliding_window(model)
 
@@ -200,16 +186,10 @@ class StaticBuffers:
             with torch.inference_mode(False):
                 tokens = torch.zeros(self.batch_size, new_tokens, dtype=torch.long, device=device)
                 full = torch.zeros(self.batch_size, 1, new_tokens, bucket, dtype=torch.bool, device=device)
-                self.shapes[key] = StaticShape(
-                    tokens=tokens,
-                    lengths=self.lengths,
-                    positions=torch.zeros_like(tokens),
-                    full=full,
-                    sliding=torch.zeros_like(full) if has_window else full,
-                    keys=tuple(layer.both[0][:, :, :bucket] for layer in self.layers),
-                    values=tuple(layer.both[1][:, :, :bucket] for layer in self.layers),
-                    keep=keep,
-                )
+                positions, sliding = torch.zeros_like(tokens), torch.zeros_like(full) if has_window else full
+                keys, values = (tuple(layer.both[index][:, :, :bucket] for layer in self.layers) for index in (0, 1))
+                arguments = (tokens, self.lengths, positions, full, sliding, keys, values, keep)
+                self.shapes[key] = StaticShape(tokens=tokens, arguments=arguments)
         return self.shapes[key]
 
 
@@ -217,7 +197,12 @@ class StaticCache(RowCache):
     """A cache on lent buffers, whose forwards run over a static bucket of their slots."""
 
     def __init__(self, forwards: StaticForward, buffers: StaticBuffers) -> None:
-        super().__init__(layers=buffers.layers, batch_size=buffers.batch_size, capacity=buffers.capacity)
+        super().__init__(
+            layers=buffers.layers,
+            batch_size=buffers.batch_size,
+            capacity=buffers.capacity,
+            window=forwards.window,
+        )
         self.buffers, self.bucket, self.run_static = buffers, buffers.capacity, forwards.run
 
     def reserve(self, tokens: int) -> None:
@@ -233,7 +218,7 @@ class StaticForward:
         assert mode in ("compile", "cuda_graph")
         self.model, self.mode, self.name, self.device = model, mode, name, device
         self._step = static_step(model)
-        self._has_window = sliding_window(model) is not None
+        self.window = sliding_window(model)
         self._idle: list[StaticBuffers] = []
         self._pool: Any = None
         if mode == "compile":
@@ -289,11 +274,11 @@ class StaticForward:
         if not buffers.layers[0].is_initialized:
             self._allocate(cache, tokens[:, :1])
         bucket = max(cache.bucket, capacity_bucket(max(cache.lengths) + new))
-        shape = buffers.shape(new, keep if keep < new else 0, bucket, has_window=self._has_window)
-        shape.lengths.copy_(on_host(cache.lengths, self.device), non_blocking=True)
+        shape = buffers.shape(new, keep if keep < new else 0, bucket, has_window=self.window is not None)
+        buffers.lengths.copy_(on_host(cache.lengths, self.device), non_blocking=True)
         shape.tokens.copy_(tokens)
         if is_plain:
-            logits = self._step(*shape.arguments())
+            logits = self._step(*shape.arguments)
         else:
             logits = self._counted(shape) if shape.is_compiled else self._first_run(shape)
         cache.advance(new)
@@ -326,7 +311,7 @@ class StaticForward:
     def _execute(self, shape: StaticShape) -> Tensor:
         """Run compiled code or replay a graph, whose next replay writes over its logits: they are copied out."""
         if self.mode == "compile":
-            logits: Tensor = self._compiled(*shape.arguments())
+            logits: Tensor = self._compiled(*shape.arguments)
             return logits
         if shape.graph is None:
             self._capture(shape)
@@ -347,11 +332,11 @@ class StaticForward:
             side.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(side):
                 for _ in range(_CAPTURE_WARM_UPS):
-                    self._step(*shape.arguments())
+                    self._step(*shape.arguments)
             torch.cuda.current_stream(self.device).wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, stream=side):
-                shape.logits = self._step(*shape.arguments())
+                shape.logits = self._step(*shape.arguments)
             torch.cuda.synchronize(self.device)
         shape.graph = graph
         _OURS.count += 1

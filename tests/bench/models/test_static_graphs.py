@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import LlamaForCausalLM
 
 from specgauge.bench.cache.cache import forward, prefill
@@ -52,7 +53,7 @@ CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forwar
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The static shapes' computation as it stands, at once."""
-    monkeypatch.setattr(StaticForward, "_execute", lambda static, shape: static._step(*shape.arguments()))
+    monkeypatch.setattr(StaticForward, "_execute", lambda static, shape: static._step(*shape.arguments))
 
 
 @pytest.fixture(autouse=True)
@@ -143,16 +144,13 @@ def test_the_step_of_every_family_reads_nothing_back(family: str) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE)
     ((_, shape),) = cache.buffers.shapes.items()
     with torch.inference_mode(), NoReadBack():
-        model.static._step(*shape.arguments())
+        model.static._step(*shape.arguments)
 
 
 def pointers(cache: StaticCache) -> dict[Any, list[int]]:
     """Where everything lies that a forward reads or writes, by shape."""
     return {
-        key: [
-            *(t.data_ptr() for t in (shape.tokens, shape.lengths, shape.positions, shape.full, shape.sliding)),
-            *(t.data_ptr() for t in (*shape.keys, *shape.values)),
-        ]
+        key: [t.data_ptr() for t in tree_leaves(shape.arguments) if isinstance(t, Tensor)]
         for key, shape in cache.buffers.shapes.items()
     }
 
@@ -242,9 +240,8 @@ def test_cost_follows_the_context(tiny_model: Make) -> None:
         torch.testing.assert_close(found, expected[:, start : start + 5], rtol=0, atol=TOLERANCE)
         assert (5, 0, bucket) in cache.buffers.shapes
     assert len(cache.buffers.shapes) == 4
-    keys = cache.buffers.shapes[5, 0, 64].keys[0]
-    assert keys.shape[2] == 64
-    assert keys.data_ptr() == cache.buffers.shapes[5, 0, 256].keys[0].data_ptr()
+    assert [shape.arguments[5][0].shape[2] for shape in cache.buffers.shapes.values()] == [64, 128, 192, 256]
+    assert len({shape.arguments[5][0].data_ptr() for shape in cache.buffers.shapes.values()}) == 1
 
 
 @pytest.mark.usefixtures("uncompiled")
