@@ -116,7 +116,7 @@ class AdaptiveCellTimer(CellTimer):
         """Whether a cell needs no further block: given up, or its search has ended; then what it left out is kept."""
         if state.given_up:
             return True
-        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in self.recorded(state.cell)):
+        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in self.stopping.recorded(state.cell)):
             state.given_up = True
             return True
         number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))

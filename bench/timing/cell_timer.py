@@ -183,7 +183,7 @@ class CellTimer:
         """Whether a cell needs no further block: given up, recorded as such earlier, or known well enough."""
         if state.given_up:
             return True
-        if any(block.status != "ok" for block in self.recorded(state.cell)):
+        if any(block.status != "ok" for block in self.stopping.recorded(state.cell)):
             state.given_up = True
             return True
         cell, stopping = state.cell, self.stopping
@@ -240,11 +240,7 @@ class CellTimer:
             free_memory()
 
     def _ran_out_of_memory(self, cell: TimingCell) -> bool:
-        return any(block.status == "oom" for block in self.recorded(cell))
-
-    def recorded(self, cell: TimingCell) -> list[BlockRecord]:
-        """Every block of a cell, whatever its status."""
-        return [block for arm in self.arms for block in self.journal.blocks(cell.cell_id, arm).values()]
+        return any(block.status == "oom" for block in self.stopping.recorded(cell))
 
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
         """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""
