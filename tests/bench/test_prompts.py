@@ -188,28 +188,23 @@ def test_every_fault_of_a_file_gets_its_line(
     snapshot("bench_prompt_errors", "".join(shown))
 
 
-def test_a_home_directory_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write([{"prompt": "a"}])
+def test_prompts_at_home_and_those_of_the_package_are_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write([{"prompt": "shipped", "category": "story"}])
     monkeypatch.setenv("HOME", str(path.parent))
-    assert read_prompts(workload("~/prompts.jsonl")) == [plain("a")]
-
-
-def test_the_embedded_prompts_are_a_file_of_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts_module, "EMBEDDED_PROMPTS", write([{"prompt": "shipped", "category": "story"}]))
-    assert read_prompts(WorkloadConfig()) == [plain("shipped", "story")]
+    monkeypatch.setattr(prompts_module, "EMBEDDED_PROMPTS", path)
+    for named in (workload("~/prompts.jsonl"), WorkloadConfig()):
+        assert read_prompts(named) == [plain("shipped", "story")]
 
 
 def test_conversations_that_do_not_start_with_the_user_are_skipped_and_told(write: Write) -> None:
-    path = write([{"conversations": turns} for turns in [*SKIPPED, [HUMAN, ANSWER]]])
-    told: list[str] = []
-    assert read_prompts(workload(path), told.append) == [chat(("user", "Hi"))]
-    assert told == [f"{path}: skipped 4 of 5 conversations, which do not start with the user"]
-    path, told = write([{"conversations": turns} for turns in [[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]]]), []
-    assert len(read_prompts(workload(path, limit=2), told.append)) == 2
-    assert told == [f"{path}: skipped 2 of 4 conversations, which do not start with the user"]
-    path, told = write([{"conversations": [HUMAN]}]), []
-    assert read_prompts(workload(path), told.append)
-    assert told == []
+    for conversations, limit, count, skipped in (
+        ([*SKIPPED, [HUMAN, ANSWER]], None, 1, ["4 of 5"]),
+        ([[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]], 2, 2, ["2 of 4"]),
+        ([[HUMAN]], None, 1, []),
+    ):
+        path, told = write([{"conversations": turns} for turns in conversations]), list[str]()
+        assert read_prompts(workload(path, limit=limit), told.append) == [plain("Hi")] * count
+        assert told == [f"{path}: skipped {n} conversations, which do not start with the user" for n in skipped]
 
 
 @pytest.mark.parametrize(
@@ -265,19 +260,15 @@ def encode(prompt: Prompt, tokenizer: Any, when: str = "auto") -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize(
-    ("when", "template", "expected"),
-    [
-        ("auto", TEMPLATE, [2, 4, 5, 99]),
-        ("always", TEMPLATE, [2, 4, 5, 99]),
-        ("never", TEMPLATE, [2, 4, 5]),
-        ("auto", None, [2, 4, 5]),
-        ("never", None, [2, 4, 5]),
-    ],
-)
-def test_the_chat_template_is_applied_where_there_is_one(when: str, template: str | None, expected: list[int]) -> None:
+def test_the_chat_template_is_applied_where_there_is_one() -> None:
     """Under a template that writes <s> itself and a tokenizer that would put another before, there is exactly one."""
-    assert encode(plain("w1 w2"), word_tokenizer(template=template, begins=True), when) == expected
+    for template, when, expected in (
+        (TEMPLATE, ("auto", "always"), [2, 4, 5, 99]),
+        (TEMPLATE, ("never",), [2, 4, 5]),
+        (None, ("auto", "never"), [2, 4, 5]),
+    ):
+        tokenizer = word_tokenizer(template=template, begins=True)
+        assert [encode(plain("w1 w2"), tokenizer, one) for one in when] == [expected] * len(when)
 
 
 SYSTEM_FIRST = [plain("w1"), chat(("system", "w1"), ("user", "w2"))]

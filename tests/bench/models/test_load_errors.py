@@ -10,6 +10,7 @@ from contextlib import suppress
 from logging import ERROR
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub.constants
 import pytest
@@ -21,7 +22,6 @@ from transformers import JambaConfig, JambaForCausalLM, Lfm2Config, MambaConfig,
 
 from specgauge.bench.models.load_errors import kind_and_line, one_line, quiet_loading, refused
 from tests.bench.models.conftest import (
-    Recorder,
     change_json,
     change_weights,
     load,
@@ -62,7 +62,7 @@ def test_what_hub_and_libraries_raise_gets_its_line(
     lines = [f"offline: {refusal('nobody/no-such-model', **options)}\n" for options in ({}, {"revision": "v2"})]
     for what, (reader, error, options) in FAILURES.items():
         with monkeypatch.context() as patched:
-            patched.setattr(getattr(transformers, reader), "from_pretrained", Recorder(error))
+            patched.setattr(getattr(transformers, reader), "from_pretrained", Mock(side_effect=error))
             line = refusal(checkpoint, **options).replace(str(checkpoint), "DIRECTORY")
         lines.append(f"{what}: {line}\n")
     snapshot("bench_read_errors", "".join(lines).replace(RELEASE, "transformers RELEASE"))

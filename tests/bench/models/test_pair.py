@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from specgauge.bench.models.pair import (
     load_pair,
 )
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
-from tests.bench.models.conftest import NAME, Recorder, change_json, load, refusal
+from tests.bench.models.conftest import NAME, change_json, load, refusal
 from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
 
 
@@ -174,27 +175,33 @@ def test_quantization_that_is_not_known(checkpoint: Path, settings: dict[str, An
     assert re.fullmatch(f"quantization: {line}", refusal(checkpoint, quantization=settings))
 
 
-def test_options_reach_the_reading(checkpoint: Path, record: Callable[..., Recorder]) -> None:
-    recorder, always = record(), {"output_loading_info": True, "ignore_mismatched_sizes": True}
+@pytest.fixture
+def weights(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands in for the reading of weights: keeps the options, gives a model."""
+    whole: dict[str, set[str]] = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
+    reading = Mock(side_effect=lambda *_, **__: (llama(), whole))
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", reading)
+    return reading
+
+
+def test_options_reach_the_reading(checkpoint: Path, weights: Mock) -> None:
+    always = {"output_loading_info": True, "ignore_mismatched_sizes": True}
     given: dict[str, Any] = {"revision": "v1", "device_map": {"": "cpu"}, "trust_remote_code": True}
     load(checkpoint, dtype="bfloat16", **given)
-    assert recorder.options == {**given, "dtype": torch.bfloat16, **always}
+    assert weights.call_args.kwargs == {**given, "dtype": torch.bfloat16, **always}
     load(checkpoint)
-    assert recorder.options == {"trust_remote_code": False, "dtype": "auto", **always}
+    assert weights.call_args.kwargs == {"trust_remote_code": False, "dtype": "auto", **always}
 
 
-def test_quantized_weights_are_placed_while_they_are_read(
-    checkpoint: Path, copied: Path, record: Callable[..., Recorder]
-) -> None:
-    recorder = record()
+def test_quantized_weights_are_placed_while_they_are_read(checkpoint: Path, copied: Path, weights: Mock) -> None:
     settings = {"quant_method": "gptq", "bits": 4}
     load(checkpoint, quantization=settings, device="cpu")
-    assert recorder.options["device_map"] == {"": "cpu"}
-    assert recorder.options["quantization_config"].to_dict()["bits"] == 4
+    assert weights.call_args.kwargs["device_map"] == {"": "cpu"}
+    assert weights.call_args.kwargs["quantization_config"].to_dict()["bits"] == 4
     change_json(copied / "config.json", quantization_config=settings)
     load(copied)
-    assert recorder.options["device_map"] == {"": "cpu"}
-    assert "quantization_config" not in recorder.options
+    assert weights.call_args.kwargs["device_map"] == {"": "cpu"}
+    assert "quantization_config" not in weights.call_args.kwargs
 
 
 def pair_of(target: Path, draft: Path) -> PairConfig:
