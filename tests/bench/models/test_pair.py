@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models import pair as models
 from specgauge.bench.models.pair import (
-    LoadedModel,
     LoadedPair,
     check_vocabularies,
     choose_device,
@@ -28,6 +27,7 @@ from specgauge.bench.models.pair import (
     load_pair,
 )
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
+from tests.bench.decoded import Make
 from tests.bench.models.conftest import NAME, change_json, load, refusal
 from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, write_gguf
 
@@ -264,13 +264,7 @@ def test_vocabularies_that_belong_together(target: dict[str, int], draft: dict[s
         check_vocabularies(vocabulary(target), vocabulary(draft), "p")
 
 
-@pytest.mark.parametrize(
-    ("target", "draft", "expected"), [(128, 64, 64), (None, 64, 64), (128, None, 128), (None, None, None)]
-)
-def test_the_context_of_a_pair(
-    tiny_model: Callable[..., LoadedModel], target: int | None, draft: int | None, expected: int | None
-) -> None:
-    def limited(limit: int | None) -> LoadedModel:
-        return replace(tiny_model(), max_context=limit)
-
-    assert LoadedPair(name="p", target=limited(target), draft=limited(draft)).max_context == expected
+def test_the_context_of_a_pair_is_the_smaller_one_known(tiny_model: Make) -> None:
+    for target, draft, expected in ((128, 64, 64), (None, 64, 64), (128, None, 128), (None, None, None)):
+        models = [replace(tiny_model(), max_context=limit) for limit in (target, draft)]
+        assert LoadedPair(name="p", target=models[0], draft=models[1]).max_context == expected

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specgauge.bench.cache.cache import forward, new_cache
 from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
-from specgauge.bench.decoding.sampling import next_tokens, seen_tokens
+from specgauge.bench.decoding.sampling import lowest_argmax, next_tokens, probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arm_runner as arms
 from specgauge.bench.timing.arm_runner import ArmRunner, TimedLookups, committed_by_a_round, timing_rows
@@ -210,31 +210,27 @@ def test_a_draft_whose_logits_are_no_numbers_is_timed_all_the_same(bench: Bench,
         assert opened.sample(arm, 7, settings, HostClock())[-1] > 0.0
 
 
-def recorded(real: Callable[..., Tensor], kept: list[Any], *given: Any) -> Tensor:
-    """A call that is kept, with what it gave."""
-    result = real(*given)
-    kept.append((*given, result))
-    return result
-
-
 @pytest.mark.parametrize("gamma", [1, 4])
 def test_verifying_ends_with_every_row_penalised_by_its_own_history(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, gamma: int
 ) -> None:
     """Probabilities of γ + 1 rows; the history is the text up to each fed token, not up to the round's start."""
     opened = bench(vocabulary=40)
-    made: dict[str, list[Any]] = {name: [] for name in ("probabilities", "lowest_argmax", "processed_logits")}
-    for name, kept in made.items():
-        monkeypatch.setattr(arms, name, partial(recorded, getattr(arms, name), kept))
+    calls = {name: Mock(side_effect=getattr(arms, name)) for name in ("processed_logits", "lowest_argmax")}
+    for name, call in calls.items():
+        monkeypatch.setattr(arms, name, call)
+    made: list[Tensor] = []
+    monkeypatch.setattr(arms, "probabilities", lambda *given: made.append(probabilities(*given)))
     for context, settings in ((7, SAMPLED), (7, GREEDY), (2, PENALISED)):
         opened.sample(f"verify:{gamma}", context, settings, HostClock())
-    whole = fresh_logits(opened.target.model, opened.target.text)
-    expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
-    ((*_, probs),) = made["probabilities"]
+    (probs,) = made
     assert probs.shape == (3, gamma + 1, 40)
     torch.testing.assert_close(probs.sum(-1), torch.ones(3, gamma + 1, dtype=torch.float64))
-    assert made["lowest_argmax"][0][-1].tolist() == expected.argmax(-1).tolist()
-    _, _, history, _ = made["processed_logits"][-1]
+    whole = fresh_logits(opened.target.model, opened.target.text)
+    expected = torch.stack([whole[row, 7 - row : 8 - row + gamma] for row in range(3)])
+    (greedy,), _ = calls["lowest_argmax"].call_args_list[0]
+    assert lowest_argmax(greedy).tolist() == expected.argmax(-1).tolist()
+    (_, _, history), _ = calls["processed_logits"].call_args
     for row in range(3):
         for step in range(gamma + 1):
             before = opened.target.text[row, : [3, 2, 2][row] + step].tolist()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from specgauge.bench.models import static_graphs
-from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.timing import cell_timer
 from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockRecord, StoppingRule, TimingCell
@@ -23,6 +23,7 @@ from specgauge.configs.pairs import NgramConfig
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.decoded import Make
 from tests.bench.timing.conftest import Run, cell, measured
 
 GAMMAS = [1, 2]
@@ -232,7 +233,7 @@ def tiny_pair(tiny_model: Any, **drafting: Any) -> LoadedPair:
 
 
 def test_a_batch_size_that_cannot_start_never_loses_the_others(
-    tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Make, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefilling the caches fails at batch size 2, and runs out of memory at batch size 3 beyond 20 tokens."""
     real = ArmRunner.__init__
@@ -252,7 +253,7 @@ def test_a_batch_size_that_cannot_start_never_loses_the_others(
 
 
 def test_whose_memory_is_taken_is_told_before(
-    tiny_model: Callable[..., LoadedModel], memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Make, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should the process die while caches are filled, it is the largest context's doing; a cell given up takes none."""
     told: list[tuple[str, str, int]] = []
@@ -293,7 +294,7 @@ def test_interrupting_keeps_what_was_recorded(run: Any, memory_journal: Any) -> 
     assert all(line.status == "ok" for line in memory_journal.lines)
 
 
-def test_a_context_beyond_the_model_names_the_largest_allowed(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_a_context_beyond_the_model_names_the_largest_allowed(tiny_model: Make) -> None:
     pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(max_context=100, name="pair 'p' draft"))
     check_contexts(pair, [cell(1, 93)], 6)
     with pytest.raises(ValueError, match=r"at most 93, since 7 tokens follow and pair 'p' draft takes 100"):
@@ -301,9 +302,7 @@ def test_a_context_beyond_the_model_names_the_largest_allowed(tiny_model: Callab
 
 
 @pytest.mark.parametrize("drafting", [{}, {"draft": None, "ngram": NgramConfig()}], ids=["a draft model", "lookups"])
-def test_a_real_tiny_pair_is_measured_whole(
-    tiny_model: Callable[..., LoadedModel], memory_journal: Any, drafting: dict[str, Any]
-) -> None:
+def test_a_real_tiny_pair_is_measured_whole(tiny_model: Make, memory_journal: Any, drafting: dict[str, Any]) -> None:
     """No fake: the real arms run on a tiny pair, in every chain, with ragged prompts put together into rows."""
     chains = {
         "argmax": SamplingSettings(temperature=0.0),
