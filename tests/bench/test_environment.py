@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -43,24 +44,13 @@ ANSWERS: dict[str, dict[tuple[Any, ...], Any]] = {
 }
 
 
-class FakeNvml(ModuleType):
-    """The bindings of a machine with two devices, the second of which is the only one torch sees."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-
-    def __init__(self, failing: tuple[str, ...] = (), error: Exception | None = None) -> None:
-        super().__init__("pynvml")
-        self.failing, self.error = failing, error
-        self.called: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> Any:
-            self.called.append(name)
-            if name in self.failing and self.error is not None:
-                raise self.error
-            return ANSWERS[name][arguments]
-
-        return call
+def bindings(failing: tuple[str, ...] = (), error: Exception | None = None) -> Mock:
+    """NVML's of a machine with two devices, the second of which is the only one torch sees."""
+    calls = {
+        name: Mock(side_effect=error if name in failing else lambda *given, answers=answers: answers[given])
+        for name, answers in ANSWERS.items()
+    }
+    return Mock(NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, **calls)
 
 
 @pytest.fixture
@@ -121,7 +111,7 @@ def test_what_nvml_cannot_read_is_none_and_nothing_else(
     lost: set[str],
     error: Exception,
 ) -> None:
-    nvml = FakeNvml(failing, error)
+    nvml = bindings(failing, error)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     record = json.loads(json.dumps(collect_environment(), allow_nan=False))
     assert record["device"] == "NVIDIA H200"
@@ -134,8 +124,8 @@ def test_what_nvml_cannot_read_is_none_and_nothing_else(
             **{name: None if name in lost else READ[name] for name in READ},
         }
     ]
-    assert nvml.called.count("nvmlInit") == 1
-    assert nvml.called.count("nvmlShutdown") == (0 if "nvmlInit" in failing else 1)
+    assert nvml.nvmlInit.call_count == 1
+    assert nvml.nvmlShutdown.call_count == (0 if "nvmlInit" in failing else 1)
 
 
 @pytest.mark.parametrize("uuid", [None, "0000"])
@@ -143,7 +133,7 @@ def test_a_device_that_nvml_does_not_know_is_not_mistaken_for_another(
     one_gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, uuid: str | None
 ) -> None:
     one_gpu.uuid = uuid
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setitem(sys.modules, "pynvml", bindings())
     assert figures(collect_environment()) == {**UNREAD, "driver": "570.1"}
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert figures(collect_environment()) == UNREAD, "bindings that are not installed"
@@ -190,18 +180,12 @@ def test_the_commit_of_a_checkout(no_gpu: None, checkout: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5), PermissionError()])
 def test_no_git_no_commit(no_gpu: None, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(subprocess, "run", fail)
+    monkeypatch.setattr(subprocess, "run", Mock(side_effect=error))
     assert commit_keys() == (None, None)
 
 
 def test_files_of_the_system_that_are_not_there(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Path, *arguments: Any, **options: Any) -> str:
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied")))
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "")
     monkeypatch.setattr(os, "sysconf", lambda name: -1)

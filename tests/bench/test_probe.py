@@ -55,8 +55,9 @@ def test_flops_are_two_for_each_multiplication() -> None:
 
 def test_an_entry_of_this_machine_reads_back(tmp_path: Path) -> None:
     entry = probe(CPU, name="here", size=SMALL, clock=Ticks(0.5), now=every_second())
-    assert entry.multiprocessors is entry.link_bandwidth_bytes_per_s is None
-    assert entry.peak_flops_per_s.tfloat32 is entry.peak_flops_per_s.float8 is None
+    peaks = entry.peak_flops_per_s
+    unmeasured = (entry.multiprocessors, entry.link_bandwidth_bytes_per_s, peaks.tfloat32, peaks.float8)
+    assert unmeasured == (None,) * 4
     assert entry.memory_bandwidth_bytes_per_s is not None
     assert entry.memory_bandwidth_bytes_per_s.value == 2_097_000
     assert torch.__version__ in entry.memory_bandwidth_bytes_per_s.source

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -180,10 +181,7 @@ def test_every_fault_of_a_file_gets_its_line(
     (tmp_path / "folder").mkdir()
     refuse("a directory", tmp_path / "folder")
 
-    def fail(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=PermissionError(13, "Permission denied")))
     refuse("a file that cannot be read", write([{"prompt": "a"}]))
     snapshot("bench_prompt_errors", "".join(shown))
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -73,10 +74,7 @@ def test_arms_are_interleaved_sample_by_sample(run: Any, memory_journal: Any) ->
     """From the second block on, when everything is warm, each pass has a sample of every arm; prefills have one."""
     calls: list[str] = []
 
-    def listen(arm: str, batch_size: int, context: int) -> None:
-        calls.append(arm)
-
-    run([cell(1, 32)], listen, block_samples=3)
+    run([cell(1, 32)], lambda arm, *_: calls.append(arm), block_samples=3)
     recorded = [line.arm for line in memory_journal.lines if line.block == 1]
     prefills = [arm for arm in recorded if is_prefill(arm)]
     assert sorted(recorded) == sorted(ARMS)
@@ -256,24 +254,17 @@ def test_whose_memory_is_taken_is_told_before(
     tiny_model: Make, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should the process die while caches are filled, it is the largest context's doing; a cell given up takes none."""
-    told: list[tuple[str, str, int]] = []
-
-    def full(self: ArmRunner, *args: Any, **kwargs: Any) -> None:
-        raise torch.OutOfMemoryError("no room")
-
-    monkeypatch.setattr(ArmRunner, "__init__", full)
-    monkeypatch.setattr(memory_journal, "begin", lambda *place: told.append(place))
+    begin = Mock()
+    monkeypatch.setattr(ArmRunner, "__init__", Mock(side_effect=torch.OutOfMemoryError("no room")))
+    monkeypatch.setattr(memory_journal, "begin", begin)
     memory_journal.record(BlockRecord(cell_id="1-60", arm="decode", block=0, status="killed"))
     memory_journal.record(BlockRecord(cell_id="1-40", arm="decode", block=0, status="ok", samples_s=[[1.0]]))
     measured(tiny_pair(tiny_model), [cell(1, context) for context in (20, 40, 60)], memory_journal, [1])
-    assert told == [("1-40", "decode", 1), ("1-20", "decode", 0)]
+    assert begin.call_args_list == [call("1-40", "decode", 1), call("1-20", "decode", 0)]
 
 
 def test_a_full_disk_stops_the_run(run: Any, memory_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(block: BlockRecord) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(memory_journal, "record", full)
+    monkeypatch.setattr(memory_journal, "record", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         run([cell(1, 32)])
 
