@@ -27,14 +27,7 @@ from specgauge.sweeps.store.rows import (
     write_table,
 )
 from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import (
-    DecodedKey,
-    RequestRow,
-    RolloutRow,
-    RoundRow,
-    TunedCell,
-    check_arm,
-)
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutRow, RoundRow, TunedCell, check_arm
 
 if TYPE_CHECKING:
     import pandas as pd

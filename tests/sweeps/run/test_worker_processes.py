@@ -21,17 +21,7 @@ from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
-from tests.sweeps.apart import (
-    CONFIG,
-    FIRST,
-    PATIENCE_S,
-    SECOND,
-    by_cell,
-    is_alive,
-    measured,
-    wait_for,
-    worker_of,
-)  # fmt: skip
+from tests.sweeps.apart import CONFIG, FIRST, PATIENCE_S, SECOND, by_cell, is_alive, measured, wait_for, worker_of
 from tests.sweeps.fake_bench import FakeBench
 
 
