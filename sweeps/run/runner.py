@@ -60,7 +60,7 @@ def run(
     outcomes = _measure_apart(config, out, fresh, remarks, deadline) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
-            with OpenRun.open(out, config, fresh=fresh) as opened:
+            with OpenRun(out, config, fresh=fresh) as opened:
                 opened.check_environment(prepare_machine(config.threads))
                 for remark in remarks:
                     shown.say(remark)
@@ -92,7 +92,7 @@ def _measure_apart(
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    OpenRun.open(out, config, fresh=fresh).close()
+    OpenRun(out, config, fresh=fresh).close()
     say = partial(print, file=sys.stderr, flush=True)
     for remark in remarks:
         say(remark)
