@@ -4,13 +4,14 @@ A line is on the disk (flushed and synced) before `append` returns, so `kill -9`
 A line torn by a kill is passed over when reading and cut off before the next append, never glued to a new line; damage
 anywhere else is an error that names the line. One process writes at a time, held by a lock that dies with it.
 
-    with Journal(path, config=config_hash(config)) as journal:
-        if not journal.done(cell, arm, block): journal.append({...})
+    journal = Journal(path, config=config_hash(config))
+    if not journal.done(cell, arm, block): journal.append({...})
+    journal.close()
 """
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ def read_journal(path: Path) -> JournalContent:
     return JournalContent(lines=lines, whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes)
 
 
-class Journal(AbstractContextManager["Journal"]):
+class Journal:
     """The open journal of a run; the one writer of its file."""
 
     def __init__(self, path: Path, *, config: str, locked: int | None = None) -> None:
@@ -129,10 +130,6 @@ class Journal(AbstractContextManager["Journal"]):
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
 
 def lock_for_writing(path: Path) -> int:

@@ -2,6 +2,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ def record(block: int = 0, *, arm: str = "decode", status: str = "ok", **more: A
 
 
 def write(path: Path, blocks: int) -> None:
-    with Journal(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         for block in range(blocks):
             journal.append(record(block))
 
 
 def test_lines_come_back_as_written(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    with Journal(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         written = journal.append(record(3, arm="verify:4", first_call_s=0.75, warmup_s=[[1.0]], notes={"hot": True}))
     (line,) = read_journal(path).lines
     assert line == written
@@ -42,7 +43,7 @@ def test_lines_come_back_as_written(tmp_path: Path) -> None:
 
 
 def test_done_means_a_result(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j", config=CONFIG) as journal:
+    with closing(Journal(tmp_path / "j", config=CONFIG)) as journal:
         for block, status in enumerate(["ok", "oom", "skipped", "failed", "killed"]):
             journal.append(record(block, status=status))
         assert [journal.done(CELL, "decode", block) for block in range(6)] == [True, True, True, False, False, False]
@@ -64,7 +65,7 @@ def test_a_journal_cut_anywhere_opens_with_its_whole_lines(tmp_path_factory: pyt
     whole = content[: content[:cut].rfind(b"\n") + 1]
     found = read_journal(path)
     assert ([line.block for line in found.lines], found.torn_bytes) == ([*range(whole.count(b"\n"))], cut - len(whole))
-    with Journal(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         assert path.read_bytes() == whole
         journal.append(record(9))
     assert read_journal(path).lines[-1].block == 9
@@ -108,7 +109,7 @@ def test_what_is_refused_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
     kept = path.read_bytes()
     with pytest.raises(ValueError, match=r"line 1: .* config 0123456789ab, this run's is ba9876543210; .*--fresh"):
         Journal(path, config="ba9876543210")
-    with Journal(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         with pytest.raises(ValueError, match="another specgauge process is writing this run"):
             Journal(path, config=CONFIG)
         for value in (math.nan, math.inf):
