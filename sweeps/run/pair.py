@@ -54,7 +54,7 @@ class PairRun:
         return outcome
 
     def _measure(self) -> None:
-        from specgauge.bench.models.modes import pair_in_mode, refuse_mode_of
+        from specgauge.bench.models.pair import pair_in_mode, refuse_mode_of
         from specgauge.bench.timing.cell_timer import check_contexts
 
         refuse_mode_of(self.pair, self.config.mode_of(self.pair))
@@ -93,8 +93,7 @@ class PairRun:
         return why is None
 
     def _load_both(self) -> LoadedPair | None:
-        from specgauge.bench.models.modes import pair_in_mode
-        from specgauge.bench.models.pair import load_pair
+        from specgauge.bench.models.pair import load_pair, pair_in_mode
 
         self.session.stage(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []

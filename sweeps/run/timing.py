@@ -117,5 +117,5 @@ def search_objectives(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, l
 
 def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchObjective:
     key = setting.key
-    label = f"sampling {setting.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
+    label = f"sampling {key.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
     return SearchObjective(acceptance=acceptance.first(1 + REPLICATES), label=label if several else "")

@@ -218,8 +218,8 @@ class FakeBench:
             "models.pair.load_pair": self.load_pair,
             "models.pair.load_model": self.load_model,
             "models.pair.check_vocabularies": lambda target, draft, pair: None,
-            "models.modes.refuse_mode_of": lambda pair, mode: None,
-            "models.modes.pair_in_mode": lambda pair, mode: pair,
+            "models.pair.refuse_mode_of": lambda pair, mode: None,
+            "models.pair.pair_in_mode": lambda pair, mode: pair,
             "acceptance.teacher_forced.measure_acceptance": self.measure_acceptance,
             "acceptance.lookups.pair_acceptance": lambda pair, *rest, **_: self.measure_acceptance(
                 pair.target, pair.draft, *rest

@@ -160,9 +160,9 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
         events.append(mode)
         return loaded
 
-    environment, modes = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.modes"))
+    environment, models = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.pair"))
     monkeypatch.setattr(environment, "threads_in_use", in_use)
-    monkeypatch.setattr(modes, "pair_in_mode", in_mode)
+    monkeypatch.setattr(models, "pair_in_mode", in_mode)
     bench.measure_pair(tmp_path / "run", made.config(pairs=[pair]))
     lines = Run.open(tmp_path / "run").journal()
     assert (events[:2], events[-1]) == (["3 threads", "compile"], "as before")
