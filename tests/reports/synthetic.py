@@ -102,7 +102,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     """Write the run directory of `shape` and return it."""
     shape = shape or Shape()
     config = shape.config()
-    with OpenRun.open(folder, config, fresh=False) as run:
+    with OpenRun(folder, config, fresh=False) as run:
         for cell in plan_cells(config):
             for record in _records(shape, cell.axes):
                 run.journal.append(record)

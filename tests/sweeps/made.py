@@ -45,7 +45,7 @@ def config(**changes: Any) -> Config:
 
 def begin(path: Path, made: Config | None = None, *, fresh: bool = False) -> OpenRun:
     """Open a run directory for writing, its environment recorded."""
-    run = OpenRun.open(path, made or config(), fresh=fresh)
+    run = OpenRun(path, made or config(), fresh=fresh)
     try:
         run.check_environment(ENVIRONMENT)
     except BaseException:
