@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specgauge.configs.canonical import strict_loads
 from specgauge.configs.schema import Config
 from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
 from specgauge.sweeps.store.rundir import Run
@@ -63,17 +64,22 @@ def figures(comparison: Comparison) -> dict[str, tuple[Any, str]]:
 
 
 def test_the_same_times_are_the_same(tmp_path: Path) -> None:
-    comparison = compare(write(tmp_path / "a"), write(tmp_path / "b"))
-    assert (comparison.differences, comparison.left_out) == ((), ())
-    assert (comparison.tolerance, comparison.confidence) == (0.01, 0.9)
-    found = json.loads(comparison_json(comparison))["cells"][0]["ratios"]
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
     same = {"ratio": 1.0, "low": 1.0, "high": 1.0, "verdict": "same"}
     rate = exact(1.75 / ROUND_2_S)
-    assert found == [
+    ratios = [
         {"figure": "plain", "first": 1.0, "second": 1.0, "gamma_first": None, "gamma_second": None} | same,
         {"figure": "speculative", "first": rate, "second": rate, "gamma_first": 2, "gamma_second": 2} | same,
         {"figure": "speed-up", "first": exact(S_2), "second": exact(S_2), "gamma_first": 2, "gamma_second": 2} | same,
     ]
+    cell = {
+        "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
+        "batch_size": 1, "context": 64, "ratios": ratios,
+    }  # fmt: skip
+    assert strict_loads(comparison_json(compare(first, second))) == {
+        "first": str(first.path), "second": str(second.path), "tolerance": 0.01, "confidence": 0.9,
+        "differences": [], "left_out": [], "cells": [cell],
+    }  # fmt: skip
 
 
 def test_ratios_are_those_of_the_parts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, prove, verdicts
 from specgauge.sweeps.store.rundir import Run
-from tests.sweeps.analysis.test_validated_runs import batch, forced_run, run
+from tests.sweeps.analysis.test_decoded import batch, forced_run, run
 from tests.sweeps.analysis.test_validation import BLOCK
 from tests.sweeps.decoded import key
 from tests.sweeps.made import exact

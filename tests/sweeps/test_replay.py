@@ -46,9 +46,11 @@ def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
     assert costs is not None
     assert (costs.batch_size, costs.t_decode_s, costs.t_draft_catch_up_s) == (1, 1.0, 0.0625)
     assert costs.t_round_s == (1.0, 1.375, 1.5, 1.625)  # C(γ) = .125 γ, T_verify 1.25
-    slower = replay_costs(two, 0.5)
+    slower, at_least_verification = replay_costs(two, 0.5), replay_costs(one, -9.0)
     assert slower is not None
     assert (slower.batch_size, slower.t_round_s) == (2, (1.5, 1.875, 2.0, 2.125))
+    assert at_least_verification is not None
+    assert at_least_verification.t_round_s == (1.0, 1.25, 1.25, 1.25)
 
 
 def test_between_measured_gammas_verification_is_linear_up_to_the_largest_with_times(tmp_path: Path) -> None:
