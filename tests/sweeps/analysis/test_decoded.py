@@ -124,7 +124,7 @@ def forced_run(path: Path) -> Run:
     opened, arms = run(path, {}), ("plain", "speculate:2")
     forced = {"lossless": False, "why_not_lossless": "forced", "expected_rounds": None}
     requests = [row | (forced if arm != "plain" else {}) for arm in arms for row in batch().requests(arm)]
-    DecodedLog.open(path).append(key(), 0, requests, [row for arm in arms for row in batch().rounds(arm)])
+    DecodedLog(path).append(key(), 0, requests, [row for arm in arms for row in batch().rounds(arm)])
     return opened
 
 
@@ -174,7 +174,7 @@ def test_an_unfinished_block_does_not_count(tmp_path: Path) -> None:
     opened = run(tmp_path / "run", {key(): [batch()]})
     requests = (opened.path / REQUESTS).read_bytes()
     slow = batch(overhead_s=4.0)
-    DecodedLog.open(opened.path).append(key(), 1, slow.requests("speculate:2"), slow.rounds("speculate:2"))
+    DecodedLog(opened.path).append(key(), 1, slow.requests("speculate:2"), slow.rounds("speculate:2"))
     (opened.path / REQUESTS).write_bytes(requests)
     (row,) = predict(opened).validation
     assert (row["blocks"], row["t_round_s"]) == (1, exact(1.5875))
