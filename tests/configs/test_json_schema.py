@@ -49,7 +49,7 @@ def test_it_accepts_what_ships_written_and_resolved_which_loads_again(name: str,
 
 
 @pytest.mark.parametrize("gamma", [4, [1, 2], "1:8:2", {"from": 1, "to": 5, "step": 2}])
-def test_it_accepts_shorthands_as_the_loader_does(gamma: object) -> None:
+def test_it_accepts_shorthands_as_the_loader_does(gamma: object, tmp_path: Path) -> None:
     written = {
         "name": "x",
         "pairs": [
@@ -69,7 +69,8 @@ def test_it_accepts_shorthands_as_the_loader_does(gamma: object) -> None:
         "limits": {"memory": "8 GiB", "run_seconds": 60},
     }
     VALIDATOR.validate(written)
-    Config.model_validate(written)
+    config = Config.model_validate(written)
+    assert load_config(write(tmp_path, config_to_yaml(config))) == config
 
 
 CASES = [

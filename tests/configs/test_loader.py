@@ -16,7 +16,6 @@ from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
-AXES = st.lists(st.integers(1, 60), min_size=1, max_size=5)
 PLAIN = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
 
 
@@ -31,12 +30,9 @@ def named(of: Any) -> Any:
 MODELS = section(
     {"model": TEXTS.map("org-".__add__)},
     revision=TEXTS,
-    gguf_file=TEXTS,
-    dtype=st.sampled_from(["auto", "bfloat16", "float64", ["float32"], ["float16", "auto"]]),
-    device_map=st.just("auto") | st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
+    device_map=st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
     quantization=st.dictionaries(TEXTS, PLAIN, min_size=1, max_size=3),
     attention=st.sampled_from(["sdpa", "kernels-community/flash-attn3", "1e3"]),
-    trust_remote_code=st.booleans(),
 )
 SAMPLING = section(
     {"name": NAMES},
@@ -47,12 +43,9 @@ SAMPLING = section(
 CONFIGS = section(
     {"name": NAMES, "pairs": named(section({"name": NAMES, "target": MODELS | st.just("embedded"), "draft": MODELS}))},
     sampling=named(SAMPLING),
-    grid=section({}, batch_size=AXES, context=AXES, gamma=AXES),
     precision=section({}, max_seconds=st.none() | st.floats(1e-6, 1e9)),
-    draft_sampling=st.sampled_from(["same", ["greedy"], ["same", "greedy"]]),
     seed=st.integers(0, (1 << 63) - 1),
     threads=st.none() | st.integers(1, 64) | st.lists(st.integers(1, 64), min_size=1, max_size=3),
-    mode=st.sampled_from(["compile", ["eager"], ["cuda_graph", "eager"]]),
     limits=section({}, memory=st.none() | st.integers(1, 1 << 60)),
 )
 
