@@ -109,8 +109,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
     grid = data.config.grid
     groups = answers.groups(grid.batch_size, grid.context)
-    batch_sizes = sorted({*grid.batch_size, *(one.batch_size for one in data.recommendations)})
-    contexts = sorted({*grid.context, *(one.context for one in data.recommendations)})
     everything = list(dict.fromkeys([*groups, *answers.curves]))
     entries: list[dict[str, Any]] = []
     for setting in everything:
@@ -123,8 +121,8 @@ def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
                 "heat": sections.heat_map(
                     answers.curves.get(setting, {}),
                     {one.point: one for one in data.recommendations if one.setting == setting},
-                    batch_sizes,
-                    contexts,
+                    grid.batch_size,
+                    grid.context,
                     key=f"heat-{len(entries)}",
                     title=f"Best speed-up by batch size and context, {words}",
                 ),
