@@ -26,11 +26,11 @@ def warn(run: Path, *warnings: dict[str, Any]) -> Path:
     return run
 
 
-def test_a_measured_overhead_takes_the_label_away(tmp_path: Path) -> None:
-    data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005)))
-    assert "optimistic" not in found_in(data)
+def test_a_measured_overhead_leaves_the_edge_of_the_grid_to_be_told(tmp_path: Path) -> None:
+    data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005, gammas=(1, 2))))
+    assert set(found_in(data)) == {"gamma_edge"}
     mixed = replace(data, predictions=[replace(data.predictions[0], t_overhead_s=None), *data.predictions[1:]])
-    assert found_in(mixed)["optimistic"].message.startswith("1 of 48 ")
+    assert found_in(mixed)["optimistic"].message.startswith("1 of 16 ")
 
 
 def test_what_the_run_warned_of_is_said_once_as_a_sentence(tmp_path: Path) -> None:
