@@ -29,7 +29,7 @@ from tests.cli.conftest import Run, command
 from tests.docs import GENERATED, PAGES, SECTIONS, Command, blocks, commands, generated_page, page_text
 from tests.house import ROOT, product_files, tree_of
 from tests.reports.synthetic import Shape, build_run
-from tests.sweeps.analysis.test_validated_runs import forced_run
+from tests.sweeps.analysis.test_decoded import forced_run
 
 __all__ = ["command"]  # a fixture
 
