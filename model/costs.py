@@ -133,7 +133,6 @@ class CostSource(Protocol):
     @property
     def name(self) -> str:
         """What it is called in messages."""
-        ...
 
     def costs(self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike) -> RoundCosts:
         """Costs at every broadcast (batch size, context) of shape (…) and every gamma (G,).
@@ -141,7 +140,6 @@ class CostSource(Protocol):
         Raises:
             ValueError: a batch size or gamma below 1, a negative context, or a part the source knows nothing of.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

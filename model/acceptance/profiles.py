@@ -5,9 +5,8 @@
 Survival depends on where rounds start, hence on gamma: rates taken at one gamma measure that one, interpolate those
 below and extrapolate those above with the last conditional rate.  Accepted / drafted is never taken for alpha:
 
-    alpha_accepted   sum accepted / sum tested   a draft is tested when those before it were accepted: the maximum of
-                                                    the likelihood prod_i alpha^accepted_i (1 - alpha)^rejected_i
-    alpha_omega    the alpha whose Omega(gamma) is the measured one; Leviathan et al., arXiv 2211.17192, equation 1
+    alpha_accepted   sum accepted / sum tested, of maximum likelihood; a draft is tested when those before it passed
+    alpha_omega      the alpha whose Omega(gamma) is the measured one; Leviathan et al., arXiv 2211.17192, equation 1
 
 One alpha is held against one rate a position by the likelihood ratio G = 2 sum n ln(n / expected).
 

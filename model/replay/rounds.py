@@ -128,7 +128,7 @@ class ReplayBatches:
         """Every text once per replicate, in batches of B drawn anew for each: L = R ⌈N / B⌉.
 
         What a batch lacks is filled up with texts drawn first; a text that is in a batch more than once meets random
-        numbers of its own each time: replicate numbers go up to ⌈B / N⌉ R - 1.
+        numbers of its own each time.
         """
         count, batch_size = texts.prompts.size, costs.batch_size
         order = np.broadcast_to(np.arange(count), (replicates, count))
@@ -146,7 +146,7 @@ class ReplayBatches:
     ) -> ReplayBatches:
         """Batches as they were put together, (L / R, B) prompt numbers, each as often as there are replicates.
 
-        The texts of a prompt interleave; random numbers as in `drawn`, replicate numbers up to B R - 1.
+        The texts of a prompt interleave; random numbers as in `drawn`.
 
         Raises:
             ValueError: a prompt without a text.
@@ -207,8 +207,7 @@ class ReplayBatches:
 def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
     """(N, R, T + 1) the first position from t on whose draft is rejected; T where none is.
 
-    The same for a text whatever other texts, replicates or policies there are. Lookups know no chance: the first draft
-    is rejected that the text does not go on with, counted from where the round starts.
+    The same for a text whatever other texts, replicates or policies there are.
     """
     count, longest = texts.top_probs.shape
     if texts.lookups is not None:

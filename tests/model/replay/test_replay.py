@@ -89,7 +89,6 @@ def test_no_policy_is_tuned_on_the_prompts_it_is_judged_on() -> None:
     everyone = {0, 1, 2, 3}
     assert sorted(map(sorted, (everyone - tuned_on for tuned_on in met))) == [[0], [1], [2], [3]]
     assert result.prompts == 4
-    assert len(result.policies["noted"].tuned) == 4
 
 
 @pytest.mark.parametrize(("per_draft", "gains"), [(0.1, 1.12), (0.25, 1.08)])
