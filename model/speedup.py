@@ -98,8 +98,8 @@ def accepted_draft_tokens(tokens_per_round: ArrayLike) -> FloatArray:
 def catch_up_probability(full_acceptance: ArrayLike, batch_size: ArrayLike = 1) -> FloatArray:
     """pi: probability that a round's first draft step feeds two tokens, 1 - (1 - A_gamma)^B, which is A_gamma at B = 1.
 
-    A batch takes the two-token step as soon as one of its rows accepted everything in the round before; rows are taken
-    as independent.  A text's first round, which has none before it, counts as any other.
+    One row that accepted everything in the round before is enough; rows are taken as independent, and a text's first
+    round counts as any other.
 
     Raises:
         ValueError: A_gamma outside [0, 1], or a batch size that is not whole or below 1.

@@ -3,10 +3,9 @@
     Omega(gamma)    tokens a round commits, the bonus or replacement included
     A_gamma         P(a round accepts all its drafts)
 
-Made by `AcceptanceProfile.at` (rates, counts, a histogram: `specgauge.model.acceptance.profiles`),
-`specgauge.model.sensitivity.acceptance_iid` (one alpha) and
-`specgauge.sweeps.analysis.cell_estimate.recorded_acceptance` (recorded texts).  With
-`specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
+Made from rates and counts (`specgauge.model.acceptance.profiles`), from one alpha (`specgauge.model.sensitivity`) and
+from recorded texts (`specgauge.sweeps.analysis.cell_estimate`).  With `specgauge.model.costs.RoundCosts` it is all that
+`specgauge.model.speedup` needs.
 """
 
 from __future__ import annotations
