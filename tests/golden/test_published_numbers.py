@@ -11,7 +11,7 @@ from specgauge.model.acceptance.profiles import (
     profile_from_tokens_per_round,
     profile_from_totals,
 )
-from specgauge.model.costs import draft_kind
+from specgauge.model.costs import DraftKind
 from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
@@ -65,7 +65,7 @@ def test_leviathan_table_1(alpha: float, gamma: int, operations: float, expected
 )
 def test_best_and_recommended_gamma(cost: float, best: list[int], recommended: list[int]) -> None:
     alphas = np.array([0.5, 0.6, 0.7, 0.8, 0.9])[:, np.newaxis]
-    t_round = round_time_s(t_draft_total_s=draft_kind("autoregressive", cost).total_s(GAMMAS), t_verify_s=1.0)
+    t_round = round_time_s(t_draft_total_s=DraftKind("autoregressive", cost).total_s(GAMMAS), t_verify_s=1.0)
     gain = speedup(tokens_per_round_iid(alphas, GAMMAS), t_decode_s=1.0, t_round_s=t_round)
     assert best_gamma(gain, GAMMAS).tolist() == best
     assert recommended_gamma(gain, GAMMAS).tolist() == recommended
