@@ -117,16 +117,10 @@ def round_time_s(
     batch_size: ArrayLike = 1,
     t_overhead_s: ArrayLike | None = None,
 ) -> FloatArray:
-    """T_round in seconds, from its costs as numbers; all arguments broadcast.
+    """T_round in seconds, from its costs as numbers, named as in `RoundCosts`; all arguments broadcast.
 
-    Args:
-        t_draft_total_s: C(gamma), the whole chain of drafts of a round.
-        t_verify_s: one target forward of gamma + 1 tokens per sequence.
-        t_draft_catch_up_s: Delta_2, the excess of a first draft step that feeds two tokens.
-        full_acceptance: A_gamma, the probability that a row accepts all gamma drafts; needed as soon as Delta_2 > 0.
-        batch_size: rows decoded together.
-        t_overhead_s: epsilon, may be negative when fitted; None when no decoder has measured it. It then counts as 0,
-            and the speed-up it leads to is optimistic.
+    full_acceptance is A_gamma, the probability that a row accepts all gamma drafts; needed as soon as Delta_2 > 0.
+    batch_size are the rows decoded together.
 
     Raises:
         ValueError: negative times, probabilities outside [0, 1], a round that takes no time.

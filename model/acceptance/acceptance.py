@@ -76,14 +76,13 @@ class Acceptance:
     def only(self, gammas: Sequence[int] | IntArray) -> Acceptance:
         """The same for some of its gammas, in their order; ValueError for another gamma."""
         columns = [self.gammas.tolist().index(gamma) for gamma in np.asarray(gammas).tolist()]
+        accepted, shares = self.accepted_draft_tokens, self.draft_count_distribution
         return replace(
             self,
             gammas=self.gammas[columns],
             tokens_per_round=self.tokens_per_round[..., columns],
             full_acceptance=self.full_acceptance[..., columns],
             provenance=self.provenance[columns],
-            accepted_draft_tokens=None if self.accepted_draft_tokens is None else self.accepted_draft_tokens[columns],
-            draft_count_distribution=None
-            if self.draft_count_distribution is None
-            else self.draft_count_distribution[..., columns, :],
+            accepted_draft_tokens=None if accepted is None else accepted[columns],
+            draft_count_distribution=None if shares is None else shares[..., columns, :],
         )
