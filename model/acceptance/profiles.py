@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,6 @@ from specgauge.model.settings import Provenance
 from specgauge.model.speedup import survival_iid, tokens_per_round_by_gamma, tokens_per_round_iid
 
 Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "totals", "tokens_per_round"]
-Number = TypeVar("Number", np.float64, np.int64)
 
 MATERIAL_ERROR = 0.01
 """An error of Omega below this fraction does not make one alpha misleading, however significant."""
@@ -338,7 +337,7 @@ def _profile(
     )
 
 
-def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:
+def _one_list(name: str, values: NDArray[Any]) -> NDArray[Any]:
     flat = np.atleast_1d(values)
     if flat.ndim != 1 or flat.size == 0:
         raise ValueError(f"{name}: expected one list with a number for each position, got shape {values.shape}")

@@ -13,7 +13,7 @@ with common random numbers. The bounds of a batch let every row choose for itsel
 loose there. Intervals draw prompts, the same for all policies; a row takes 1 / B of its batch.
 
     replay(texts, costs, folds=4, replicates=200, seed=0).policies["renewal"].speedup
-    replayed_seconds(policy, texts, [[1, 3], [5, 1]], costs, replicates=100, seed=0).speedup     # one policy as it is
+    replayed_seconds(policy, texts, [[1, 3], [5, 1]], costs, replicates=100, seed=0).policy_s    # one policy as it is
 
 N texts, P prompts.
 """
@@ -283,11 +283,6 @@ class ReplayedSeconds:
     """(L,)"""
     policy_s: FloatArray
     """(L,)"""
-
-    @property
-    def speedup(self) -> float:
-        """Over plain decoding, all batches together."""
-        return float(self.plain_s.sum() / self.policy_s.sum())
 
 
 def replayed_seconds(

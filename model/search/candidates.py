@@ -247,7 +247,7 @@ class CandidateBounds:
         return self.rival is None and not bool((self.could_win & ~self.measured).any())
 
     def verdict(self) -> Verdict:
-        """What was found, as plain data."""
+        """As plain data."""
         gammas, found = self.settings.gammas, float(np.exp(self.log_speedup[self.leader]))
         return Verdict(
             gamma=int(self.candidates[self.leader]),
