@@ -1,6 +1,7 @@
 """Recorded columns to a_t and o_t by rule, texts padded, and what they say of themselves."""
 
 import math
+from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
@@ -95,16 +96,17 @@ def test_the_three_estimates_agree_when_acceptance_is_constant_and_differ_when_i
     assert len({round(value, 2) for value in mixed}) == 3
 
 
-PROMPT = [2, 0, 0, 2, 0, 0]
-REPETITION = [0, 1, 0, 0, 1, 1]
-POSITION = [1, 2, 0, 0, 0, 1]
-REASON = ["eos", "length", "length", "eos", "length", "length"]
+ROWS: dict[str, Any] = {
+    "prompt": [2, 0, 0, 2, 0, 0],
+    "repetition": [0, 1, 0, 0, 1, 1],
+    "position": [1, 2, 0, 0, 0, 1],
+    "end_reason": ["eos", "length", "length", "eos", "length", "length"],
+    "columns": {"a": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "token": [1, 2, 3, 4, 5, 6]},
+}
 
 
 def test_texts_are_sorted_and_padded_with_zeros() -> None:
-    texts = pad_texts(
-        PROMPT, REPETITION, POSITION, REASON, {"a": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "token": [1, 2, 3, 4, 5, 6]}
-    )
+    texts = pad_texts(**ROWS)
     assert texts.prompts.tolist() == [0, 0, 2]
     assert texts.repetitions.tolist() == [0, 1, 0]
     assert texts.lengths.tolist() == [1, 3, 2]
@@ -126,25 +128,15 @@ def test_sums_by_prompt() -> None:
         ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 3"),
         ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 1"),
         ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: expected position 0 .*, got 1"),
-        (
-            {"end_reason": ["eos"] + ["length"] * 5},
-            "expected one end_reason .*got 'eos'",
-        ),
+        ({"end_reason": ["eos"] + ["length"] * 5}, "expected one end_reason .*got 'eos'"),
         ({"end_reason": ["stop"] * 6}, "expected one end_reason of eos, length .*got 'stop'"),
         ({"columns": {"a": [1.0]}}, r"acceptance column a: expected \(6,\) as prompt has, got shape \(1,\)"),
         ({"repetition": [0]}, "acceptance column repetition"),
     ],
 )
 def test_tables_that_are_no_texts_are_one_line_errors(change: dict[str, object], message: str) -> None:
-    table: dict[str, object] = {
-        "prompt": PROMPT,
-        "repetition": REPETITION,
-        "position": POSITION,
-        "end_reason": REASON,
-        "columns": {},
-    }
     with pytest.raises(ValueError, match=message) as caught:
-        pad_texts(**(table | change))  # type: ignore[arg-type]
+        pad_texts(**(ROWS | change))
     assert "\n" not in str(caught.value)
 
 

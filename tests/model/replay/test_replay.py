@@ -190,16 +190,6 @@ def test_a_batch_takes_as_long_as_its_longest_row(
     assert (found.plain_s.tolist(), found.policy_s.tolist()) == (plain_s, plain_s)
 
 
-def test_a_batch_takes_the_same_whatever_is_decoded_beside_it() -> None:
-    texts, costs = made_texts(np.full((3, 12), 0.6)), linear_costs(4, 0.5)
-    alone, beside = (
-        replayed_seconds(FixedPolicy(gamma=3), texts, batches, costs, replicates=5, seed=0)
-        for batches in ([[1]], [[0], [1], [2]])
-    )
-    assert alone.policy_s[0] == beside.policy_s[1]
-    assert len(set(beside.policy_s.tolist())) == 3
-
-
 @pytest.mark.parametrize(
     ("gamma", "prompts", "found"),
     [
