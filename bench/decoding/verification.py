@@ -27,12 +27,12 @@ from specgauge.bench.cache.cache import RowCache, forward
 from specgauge.bench.decoding.drafters import Proposal
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
+    NO_TOKEN,
     Draws,
     are_no_numbers,
     draw,
-    lowest_argmax,
+    next_tokens,
     probabilities,
-    processed_logits,
     seen_along,
     widen,
 )
@@ -200,20 +200,6 @@ class Verifier:
             )
         return torch.tensor(rates[:gamma], dtype=torch.float64, device=device)
 
-    def own(self, logits: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """(tokens (B, N), None) where greedy, (empty, probabilities (B, N, V)) where not, and faults (B, N).
-
-        logits (B, N, V or fewer); seen (B, N, V).  A fault is a place whose logits are no numbers.
-        """
-        logits = widen(logits, self.vocabulary)
-        if not self.greedy:
-            probs = probabilities(logits, self.settings, seen)
-            return torch.empty(0, device=logits.device), probs, are_no_numbers(probs)
-        scores = processed_logits(logits, self.settings, seen)
-        tokens = lowest_argmax(scores)
-        inside = tokens.clamp(max=scores.shape[-1] - 1)  # a place with NaN has no maximum
-        return inside, None, (inside != tokens) | ~scores.gather(-1, inside[..., None])[..., 0].isfinite()
-
     def accept(
         self, logits: Tensor, last: Tensor, drafts: Tensor, proposal: Proposal, draws: Draws, seen: Tensor | None
     ) -> list[RowOutcome]:
@@ -225,7 +211,13 @@ class Verifier:
         count, device = drafts.shape[1] + 1, drafts.device
         drafted = torch.tensor(proposal.drafted, device=device)
         along = None if seen is None else seen_along(seen, torch.cat([last, drafts], dim=1))
-        tokens, target_probs, faults = self.own(logits, along)
+        logits, target_probs = widen(logits, self.vocabulary), None
+        if self.greedy:
+            tokens = next_tokens(logits, self.settings, None, along)
+            faults = tokens == NO_TOKEN
+        else:
+            target_probs = probabilities(logits, self.settings, along)
+            faults = are_no_numbers(target_probs)
         if self.rates is not None or self.greedy or self.acceptance_rule == "match":
             if target_probs is not None:
                 tokens = draw(target_probs, draws.at("token", count))
