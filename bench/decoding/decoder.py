@@ -135,7 +135,7 @@ class SpeculativeDecoder:
         then not the target's.
 
         Raises:
-            ValueError: an unknown rule, or a rate outside [0, 1].
+            ValueError: a rate outside [0, 1].
         """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
         draft_devices = [drafter.draft.device] if isinstance(drafter, ModelDrafter) else []
@@ -223,19 +223,6 @@ class SpeculativeDecoder:
         for row, token in zip(batch.rows, tokens, strict=True):
             row.commit([token], self.target.eos_token_ids, batch.given.max_new_tokens)
 
-    def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
-        """min(γ, tokens left − 1, draft limit − s), never below 0, and which of them it is.
-
-        The target's context, which holds the prompt and every new token, allows more than the tokens left do.
-        """
-        limits: dict[GammaLimit, int] = {
-            "asked": asked,
-            "tokens_left": tokens_left - 1,
-            "draft_context": self.drafter.room(context),
-        }
-        lowest = min(limits, key=lambda name: limits[name])
-        return max(0, limits[lowest]), lowest
-
     def _round(self, batch: Batch, choice: GammaChoice) -> None:
         """One round of the whole batch, recorded."""
         rows, active, device = batch.rows, batch.active, self.target.device
@@ -306,13 +293,20 @@ class SpeculativeDecoder:
                 raise NonFiniteLogitsError(self.target.name, row.prompt, position + outcome.target_fault)
 
     def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
-        """Each row's γ in force, 0 where it has ended, and what set it."""
-        return [
-            self.gamma_in_force(asked, len(row.committed) - 1, batch.given.max_new_tokens - row.emitted)
-            if row.ended is None
-            else (0, "asked")
-            for row in batch.rows
-        ]
+        """Each row's γ in force and what set it: min(γ, tokens left − 1, draft limit − s); 0 where the row has ended.
+
+        The target's context, which holds the prompt and every new token, allows more than the tokens left do.
+        """
+        found: list[tuple[int, GammaLimit]] = []
+        for row in batch.rows:
+            limits: dict[GammaLimit, int] = {
+                "asked": asked if row.ended is None else 0,
+                "tokens_left": batch.given.max_new_tokens - row.emitted - 1,
+                "draft_context": self.drafter.room(len(row.committed) - 1),
+            }
+            lowest = min(limits, key=lambda name: limits[name])
+            found.append((max(0, limits[lowest]), lowest))
+        return found
 
     def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, check: EarlyStopCheck | None) -> Proposal:
         """The round's drafts; none at γ = 0."""

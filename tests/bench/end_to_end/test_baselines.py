@@ -133,20 +133,15 @@ def test_seconds_are_from_the_call_to_its_return_and_from_the_first_step_to_the_
     draft.model.register_forward_hook(lambda *_: device.launch(0.01))
     found = plain(target, clock=clock)
     assert (found.first_step_s, found.decode_s, found.total_s) == pytest.approx((1.0, 11.0, 12.0))
-    assert (found.steps, found.decode_tokens) == (12, 33)
-    found = assisted(target, tiny_model(), gamma=2, new=7, clock=clock)  # 3 of 7, 3, and the last alone
-    assert (found.steps, found.decode_tokens) == (3, 4)
-    device.log.clear()
+    ending = tiny_model(eos=(4, 7), scale=0.3)
+    ending.model.register_forward_hook(lambda *_: device.launch(1.0))
+    found = plain(ending, new=30, clock=clock)
+    longest = max(len(text.tokens) for text in found.texts)
+    assert longest < 30
+    assert found.decode_s == longest - 1
     found = assisted(target, draft, gamma=2, clock=clock)
     assert found.first_step_s == pytest.approx(1.02)
     assert found.total_s == pytest.approx(found.first_step_s + found.decode_s)
-
-
-def test_tokens_after_the_end_are_not_counted(tiny_model: Make) -> None:
-    found = plain(tiny_model(eos=(4, 7), scale=0.3), new=30)
-    assert {text.end_reason for text in found.texts} == {"eos", "length"} or found.steps < 30
-    assert found.steps == max(len(text.tokens) for text in found.texts)
-    assert found.decode_tokens == sum(len(text.tokens) - 1 for text in found.texts)
 
 
 def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
