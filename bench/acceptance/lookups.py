@@ -8,9 +8,6 @@ run follows (`specgauge.model.acceptance.lookups`).
     frame = measure_lookups(target, NgramConfig(), texts, settings, gamma_max=6, batch_size=8, chunk=128)
 
 Position t of a text is its token t + 1, written after the prompt and tokens 0 … t.  Columns of a draft model are null.
-
-`pair_acceptance` measures a loaded pair, whatever drafts in it: a draft model (or the target's first layers) position
-by position, for every γ at once; lookups by where a round starts, up to γ_max drafts.
 """
 
 from __future__ import annotations
@@ -168,7 +165,7 @@ def pair_acceptance(
     chunk: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """One row per position of the texts, with the columns of `measure_acceptance` or of `measure_lookups`.
+    """One row per position of the texts, by `measure_lookups` where lookups draft, else by `measure_acceptance`.
 
     Raises:
         ValueError: a text longer than a draft model's context.

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache
-from specgauge.bench.decoding.drafters import Drafter, EarlyStopCheck, EarlyStopChecks, ModelDrafter, Proposal
+from specgauge.bench.decoding.drafters import Drafter, EarlyStopChecks, ModelDrafter, Proposal
 from specgauge.bench.decoding.plain import Interleavable, first_logits, new_rows, uninterrupted
 from specgauge.bench.decoding.records import (
     Decoded,
@@ -234,7 +234,11 @@ class SpeculativeDecoder:
         widest = max(gamma for gamma, _ in limits)
         batch.draws.move(positions, widest + 1)
         checks = EarlyStopChecks(choice, active) if batch.reads_signals else None
-        proposal = self._propose(batch, [gamma for gamma, _ in limits], widest, checks)
+        if widest == 0:
+            proposal = Proposal.of_none(len(rows), device)
+        else:
+            uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
+            proposal = self.drafter.propose(batch.committed, [gamma for gamma, _ in limits], uniforms, checks)
         if checks is not None and checks.stopped_at is not None:
             asked = checks.stopped_at
             limits = self._limits(batch, asked)
@@ -307,10 +311,3 @@ class SpeculativeDecoder:
             lowest = min(limits, key=lambda name: limits[name])
             found.append((max(0, limits[lowest]), lowest))
         return found
-
-    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, check: EarlyStopCheck | None) -> Proposal:
-        """The round's drafts; none at γ = 0."""
-        if widest == 0:
-            return Proposal.of_none(len(gammas), self.target.device)
-        uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
-        return self.drafter.propose(batch.committed, gammas, uniforms, check)

@@ -1,7 +1,6 @@
 """Plain decoding in batches, a step at a time: the texts acceptance is measured on, and the baseline of speculation.
 
-Rows of different prompts decode together; every draw is a function of (seed, prompt, repetition, token index), so that
-a row's text is the same alone and in any batch.
+Rows of different prompts decode together; a row's text is the same alone and in any batch.
 
     texts = generate_plain(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1, 2])
 

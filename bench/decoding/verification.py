@@ -8,8 +8,6 @@ that differs is replaced by it (distribution and losslessness: `specgauge.model.
 
     accepted, following = accept_by_ratio(drafts, draft_probs, target_probs, drafted, accept_uniforms, follow_uniforms)
 
-A round waits for the device once: what is decided about a block comes back as one small table.
-
 Shapes: B rows, G drafts a row, N = G + 1 tokens fed, V vocabulary (the larger of both models').  ``drafted`` (B,)
 counts a row's real drafts, at most G.
 """
@@ -232,6 +230,7 @@ class Verifier:
         at_draft = torch.full_like(accepted, -1)
         if proposal.faults is not None and count > 1:
             at_draft = _first(proposal.faults.to(device) & (place[:-1] < drafted[:, None]))
+        # one read-back: a round waits for the device once
         table = torch.stack([accepted, following, at_target, at_draft], dim=1).tolist()
         return [RowOutcome(accepted=a, following=f, target_fault=t, draft_fault=d) for a, f, t, d in table]
 
