@@ -105,8 +105,7 @@ def prefill_rows(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
 
     Padding is written past the rows' lengths, where no mask reaches it.
     """
-    tokens, _ = pad_right(prompts, 0, model.device)
-    tokens = feedable(tokens, model)
+    tokens = feedable(pad_right(prompts, 0, model.device)[0], model)
     cache.set_lengths(0)
     for start in range(0, tokens.shape[1], chunk):
         prefill(model.model, cache, tokens[:, start : start + chunk], keep=1)
