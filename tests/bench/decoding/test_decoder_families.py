@@ -80,7 +80,7 @@ def network(family: str, seed: int, layers: int = 2) -> LoadedModel:
     depth = "n_layer" if "n_layer" in settings else "num_hidden_layers"
     torch.manual_seed(seed)
     model: Any = exact(model_class(config_class(**{**settings, depth: layers})))
-    return loaded(model, vocabulary=VOCABULARY, max_context=LIMIT, name=family)
+    return loaded(model, max_context=LIMIT, name=family)
 
 
 def nearly(target: LoadedModel, seed: int) -> LoadedModel:
