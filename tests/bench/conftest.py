@@ -57,14 +57,26 @@ def tiny_model() -> Callable[..., LoadedModel]:
 
 
 @dataclass
+class FakeHost:
+    now_s: float = 0.0
+
+
+@dataclass
 class FakeDevice:
     """A device with a queue: a launch returns at once, its work ends later. Times in seconds."""
 
-    now_s: float = 0.0
-    """The host's clock."""
+    host: FakeHost = field(default_factory=FakeHost)
     ready_s: float = 0.0
     """When the queue will be empty."""
     log: list[str] = field(default_factory=list)
+
+    @property
+    def now_s(self) -> float:
+        return self.host.now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        self.host.now_s = now_s
 
     def launch(self, work_s: float, name: str = "", launch_s: float = 0.0) -> None:
         self.now_s += launch_s
