@@ -88,20 +88,6 @@ def test_what_ends_a_text(
     assert load(copied).eos_token_ids == expected
 
 
-def test_what_a_model_prints_while_it_loads_is_no_result(
-    checkpoint: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = transformers.AutoTokenizer.from_pretrained
-
-    def chatty(*arguments: Any, **options: Any) -> Any:
-        print("welcome to my tokenizer")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", chatty)
-    load(checkpoint)
-    assert capfd.readouterr() == ("", "welcome to my tokenizer\n")
-
-
 def test_a_gguf_file(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     model = llama(seed=3)

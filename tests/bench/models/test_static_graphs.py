@@ -103,6 +103,7 @@ def test_every_family_is_one_graph_with_the_eager_logits(
 def test_the_first_layers_draft_in_the_mode_of_their_target(tiny_model: Make) -> None:
     cut = first_layers(in_mode(tiny_model(), "compile"), 1)
     assert cut.mode == "compile"
+    assert in_mode(cut, "compile") is cut
     assert cut.static is not None
     assert cut.static.model is cut.model
     cache = cut.new_cache(batch_size=2, tokens=10)
