@@ -93,7 +93,7 @@ def _first_difference(target: LoadedModel, plain: Text, other: Text, settings: S
         plain_token=tokens[0],
         speculative_token=tokens[1],
         margin=margin,
-        threshold=TIE_THRESHOLDS.get(target.dtype, 0.0) * float(finite.abs().amax()),
+        threshold=TIE_THRESHOLDS.get(target.model.dtype, 0.0) * float(finite.abs().amax()),
     )
 
 
