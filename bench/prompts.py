@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specgauge.bench.notes import Note
 from specgauge.configs.schema import WorkloadConfig
 
 EMBEDDED_PROMPTS = Path(__file__).parent / "embedded" / "prompts.jsonl"
@@ -168,10 +169,10 @@ def _prompt(row: Any, where: str, workload: WorkloadConfig) -> Prompt | None:
     return _from_sharegpt(row, where) if kind == "sharegpt" else _from_jsonl(row, where)
 
 
-def read_prompts(workload: WorkloadConfig, tell: Callable[[str], None] | None = None) -> list[Prompt]:
+def read_prompts(workload: WorkloadConfig, tell: Callable[[Note], object] | None = None) -> list[Prompt]:
     """The workload's prompts, at most ``limit``, in the file's order.
 
-    ``tell`` gets one line when conversations were skipped because they do not start with the user.
+    ``tell`` gets what a reader must know, such as conversations that were skipped.
 
     Raises:
         ValueError: a file that is missing, empty or of another form; it says file, row and what is expected.
@@ -197,7 +198,14 @@ def read_prompts(workload: WorkloadConfig, tell: Callable[[str], None] | None = 
         found = f"none of its {skipped} conversations starts with the user" if skipped else "it has no row"
         raise ValueError(f"{path}: no usable prompt: {found}; expected {_ROW_FORMS}")
     if skipped and tell is not None:
-        tell(f"{path}: skipped {skipped} of {skipped + len(prompts)} conversations, which do not start with the user")
+        tell(
+            Note(
+                code="rows_skipped",
+                message=f"{path}: skipped {skipped} of {skipped + len(prompts)} conversations, which do not start with "
+                "the user",
+                remedy="nothing where they are the cut-off ones of a dump; else begin each with the user's words",
+            )
+        )
     return prompts
 
 

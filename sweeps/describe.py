@@ -23,6 +23,7 @@ from specgauge.sweeps.run.progress import duration_text, size_text
 from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
 
@@ -42,8 +43,8 @@ def describe(config: Config) -> str:
 
     sizes = read_sizes(config)
     check_contexts(config, sizes)
-    remarks: list[str] = []
-    prompts = len(read_prompts(config.workload, remarks.append))
+    notes: list[Note] = []
+    prompts = len(read_prompts(config.workload, notes.append))
     return "\n".join(
         (
             *_cell_lines(config, sizes),
@@ -52,7 +53,7 @@ def describe(config: Config) -> str:
             _acceptance_line(config, prompts),
             *_validation_lines(config, prompts),
             *_limit_lines(config),
-            *(f"  {remark}" for remark in remarks),
+            *(f"  {note.message}" for note in notes),
             "",
             *(line for pair in config.pairs for line in _pair_lines(config, pair, sizes[pair.name], prompts)),
         )

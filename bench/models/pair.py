@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,9 +40,12 @@ from specgauge.bench.models.load_errors import (
     refuse_incomplete_weights,
     refused,
 )
+from specgauge.bench.models.rope import fix_rotary_factors
 from specgauge.bench.models.static_graphs import StaticForward
+from specgauge.bench.notes import Note
 from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
+from specgauge.model.context import context_limit
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
 
@@ -60,6 +63,8 @@ class LoadedModel:
     max_context: int | None
     """Positions it takes; None where its configuration does not say."""
     eos_token_ids: tuple[int, ...]
+    notes: tuple[Note, ...] = ()
+    """What was met while it was loaded."""
     mode: Mode = "eager"
     """How forwards on caches of `new_cache` run."""
     static: StaticForward | None = field(init=False, repr=False, compare=False)
@@ -200,10 +205,11 @@ def choose_device(device: str, name: str) -> torch.device:
     return chosen
 
 
-def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
+def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = None) -> LoadedModel:
     """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
 
-    What shows from the configuration alone is refused before any weight is read.
+    ``reach`` is the largest number of tokens in a row of the run, by which rotary factors that switch are chosen: those
+    of short texts where it is None.  What shows from the configuration alone is refused before any weight is read.
 
     Raises:
         ValueError: it is missing, corrupt, unsupported, or cannot roll back.
@@ -219,17 +225,40 @@ def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
     with quiet_loading():
         tokenizer, model = _read(source, spec, device, name)
         refuse_cache_that_cannot_roll_back(model.config, name, model)
+        switch = fix_rotary_factors(model, reach)
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
-        take_over_attention(model, attention, placed, name)
+        stray_window = take_over_attention(model, attention, placed, name)
+    limit = context_limit(model.config.get_text_config().to_dict(), reach)
     return LoadedModel(
         name=name,
         model=model,
         tokenizer=tokenizer,
         device=placed,
-        max_context=_max_context(model),
+        max_context=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
+        notes=tuple(_notes(model, name, stray=stray_window, switch=switch, limit=limit)),
     )
+
+
+def _notes(
+    model: PreTrainedModel, name: str, *, stray: int | None, switch: int | None, limit: int | None
+) -> Iterator[Note]:
+    """What a reader must know of a model: a window it does not apply, rotary factors that were fixed past a switch."""
+    if stray is not None:
+        yield Note(
+            code="stray_window",
+            message=f"{name}: config.json names a sliding window of {stray} tokens, which {type(model).__name__} does "
+            "not apply; none is applied here",
+            remedy="take sliding_window out of config.json: transformers' generate shortens its cache by it",
+        )
+    if switch is not None and limit is not None and limit > switch:
+        yield Note(
+            code="rope_switch",
+            message=f"{name}: its rotary factors switch with the longest text of a batch, past {switch} tokens; all "
+            "texts were computed under the long factors, shorter ones too, as engines do that fix the context's length",
+            remedy=f"for texts that stay shorter, keep contexts and what is written within {switch} tokens",
+        )
 
 
 def _read(
@@ -282,15 +311,6 @@ def _quantization(settings: Mapping[str, Any], name: str) -> Any:
         raise ValueError(
             f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
         ) from error
-
-
-def _max_context(model: PreTrainedModel) -> int | None:
-    config = model.config.get_text_config()
-    for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        value = getattr(config, key, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -354,7 +374,8 @@ def first_layers(target: LoadedModel, layers: int) -> LoadedModel:
             "its first layers cannot serve as a draft, name a draft model"
         )
     view: Module = _view(target, target.model, paths[0].split("."), layers)
-    return replace(target, name=f"{target.name} (first {layers} layers)", model=cast(PreTrainedModel, view))
+    name = f"{target.name} (first {layers} layers)"
+    return replace(target, name=name, model=cast(PreTrainedModel, view), notes=())
 
 
 def _view(target: LoadedModel, module: Module, path: list[str], layers: int) -> Module:
@@ -385,18 +406,20 @@ def _cut_config(config: Any, layers: int) -> Any:
     return cut
 
 
-def load_pair(pair: PairConfig) -> LoadedPair:
+def load_pair(pair: PairConfig, reach: int | None = None) -> LoadedPair:
     """Load what a pair consists of: lookups load the target alone, first layers are the target's own.
+
+    ``reach`` is as in `load_model`.
 
     Raises:
         ValueError: as `load_model`, and where target and draft do not belong together.
     """
-    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target")
+    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target", reach=reach)
     if isinstance(pair.draft, NgramDraft):
         return LoadedPair(name=pair.name, target=target, draft=None, ngram=pair.draft.ngram)
     if isinstance(pair.draft, LayersDraft):
         return LoadedPair(name=pair.name, target=target, draft=first_layers(target, pair.draft.layers))
-    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
+    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft", reach=reach)
     check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
     return LoadedPair(name=pair.name, target=target, draft=draft)
 

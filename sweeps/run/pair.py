@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.analysis.predictions import recommended_gammas
-from specgauge.sweeps.plan import chains
+from specgauge.sweeps.plan import chains, reach
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
@@ -98,13 +98,16 @@ class PairRun:
         self.session.stage(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []
         mode = self.config.mode_of(self.pair)
-        failure = self.session.guard(lambda: loaded.append(pair_in_mode(load_pair(self.pair), mode)))
+        failure = self.session.guard(
+            lambda: loaded.append(pair_in_mode(load_pair(self.pair, reach(self.config, self.pair.name)), mode))
+        )
         if failure is not None:
             status, reason = failure
             self.log.give_up(self.session.cells, status, f"loading: {reason}")
             self.recording.give_up(f"{status}: loading: {reason}")
             return None
         self.progress.advance()
+        self.session.note(*(note for model in loaded[0].models for note in model.notes))
         return loaded[0]
 
     def _timing_cells(self) -> list[TimingCell]:

@@ -24,10 +24,11 @@ from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
-from specgauge.sweeps.store.schema import PromptRow
+from specgauge.sweeps.store.schema import PromptRow, WarningRow
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
     from specgauge.bench.prompts import Prompt
     from specgauge.bench.timing.blocks import Status
     from specgauge.configs.pairs import PairConfig
@@ -58,6 +59,11 @@ class Deadline:
         return self.left_s == 0.0
 
 
+def warning_of(note: Note) -> WarningRow:
+    """As the run keeps it."""
+    return WarningRow(code=note.code, message=note.message, remedy=note.remedy)
+
+
 @dataclass(kw_only=True)
 class PairOutcome:
     """What went wrong with a pair; empty when nothing did."""
@@ -74,6 +80,8 @@ class PairOutcome:
     """Why a cell was not decoded end to end, or not completely, by the cell's label."""
     left_out: list[str] = field(default_factory=list)
     """What was left out when the seconds of the run were spent."""
+    warnings: list[WarningRow] = field(default_factory=list)
+    """What was met in its models and prompts."""
 
 
 class PairPrompts:
@@ -158,6 +166,11 @@ class Session:
         """A stage of `total` steps begins: shown, and marked in case the process dies in it."""
         self.mark.stage(stage)
         self.progress.start(stage, total)
+
+    def note(self, *notes: Note) -> None:
+        """Keep what was met in models or prompts, each once."""
+        own = self.outcome.warnings
+        own += [row for row in map(warning_of, dict.fromkeys(notes)) if row not in own]
 
     def skips(self, kind: Kind, name: str) -> bool:
         """Whether an earlier process of this run died in it."""

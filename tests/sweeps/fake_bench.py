@@ -138,21 +138,19 @@ class FakeBench:
     max_context: int | None = None
     """Tokens that the target takes."""
 
-    def load_pair(self, pair: Any) -> Any:
+    def load_pair(self, pair: Any, reach: int | None = None) -> Any:
         if pair.name in self.load_error:
             raise self.load_error[pair.name]
         self.loaded.append(pair.name)
-        draft = SimpleNamespace(tokenizer=None, name=f"{pair.name} draft")
-        return SimpleNamespace(
-            name=pair.name,
-            target=SimpleNamespace(tokenizer=None, name=f"{pair.name} target", max_context=self.max_context),
-            draft=draft,
-            draft_model=draft,
-        )
+        target, draft = (self.model(f"{pair.name} {role}") for role in ("target", "draft"))
+        return SimpleNamespace(name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft))
 
-    def load_model(self, spec: Any, *, role: str, name: str) -> Any:
+    def model(self, name: str) -> Any:
+        return SimpleNamespace(tokenizer=None, name=name, max_context=self.max_context, notes=())
+
+    def load_model(self, spec: Any, *, role: str, name: str, **_: Any) -> Any:
         self.loaded.append(role)
-        return SimpleNamespace(tokenizer=None, name=name)
+        return self.model(name)
 
     def measure_acceptance(self, target: Any, draft: Any, texts: Sequence[Any], *args: Any, **options: Any) -> Any:
         if self.acceptance_error is not None:
