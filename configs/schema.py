@@ -65,7 +65,8 @@ class WorkloadConfig(Section):
     chat_template: Literal["auto", "always", "never"] = "auto"
     """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
     limit: Annotated[Positive | None, null_means("every prompt")] = None
-    """Use only this many prompts, from the first; null uses all."""
+    """Use only this many prompts: the first, or drawn evenly by `category` with the seed where rows have one; null uses
+    all."""
     prompt_tokens: Annotated[Contexts | None, null_means("each as long as it is")] = None
     """Brings every prompt to exactly this length, or to each of several: its end, after the ends of the prompts before
     it. Acceptance at a context of grid.context is then read off the texts that start there."""
@@ -208,7 +209,8 @@ class ValidateConfig(Section):
     """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
     every other prompt, so that no prompt is decoded by a policy that has seen it."""
     prompts: Annotated[Positive | None, null_means("every prompt")] = 16
-    """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
+    """Prompts decoded in each cell, the first, or evenly by category; each is brought to exactly the context's
+    length."""
     max_new_tokens: Annotated[
         Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
     ] = None

@@ -44,7 +44,7 @@ def describe(config: Config) -> str:
     sizes = read_sizes(config)
     check_contexts(config, sizes)
     notes: list[Note] = []
-    prompts = len(read_prompts(config.workload, notes.append))
+    prompts = len(read_prompts(config.workload, notes.append, seed=config.seed))
     return "\n".join(
         (
             *_cell_lines(config, sizes),

@@ -75,10 +75,13 @@ class Recording:
 
         def write() -> None:
             self._session.mark.stage(f"loading {self._pair.name}")
-            draft_tokenizer = load_draft().tokenizer
+            draft = load_draft()
+            draft_tokenizer, limits = draft.tokenizer, {draft.name: draft.max_context}
+            del draft
             gc.collect()
             target = load_target()
             check_vocabularies(target.tokenizer, draft_tokenizer, self._pair.name)
+            self._session.prompts.fit({target.name: target.max_context, **limits}, target.eos_token_ids)
             encoded = self._session.prompts.encoded(target.tokenizer)
             for sampling in missing:
                 if not self._is_left_out(sampling):

@@ -51,6 +51,7 @@ class PairRun:
                 self._measure()
         except ValueError as error:
             outcome.bad_input = str(error)
+        self.session.note(*self.session.prompts.notes)
         return outcome
 
     def _measure(self) -> None:
@@ -107,6 +108,8 @@ class PairRun:
             self.recording.give_up(f"{status}: loading: {reason}")
             return None
         self.progress.advance()
+        limits = {model.name: model.max_context for model in loaded[0].models}
+        self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
         self.session.note(*(note for model in loaded[0].models for note in model.notes))
         return loaded[0]
 

@@ -57,7 +57,7 @@ def run(
     deadline = Deadline(config.limits.run_seconds)
     check_contexts(config, read_sizes(config))
     notes: list[Note] = []
-    prompts = read_prompts(config.workload, notes.append)
+    prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     outcomes = _measure_apart(config, out, fresh, deadline) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:

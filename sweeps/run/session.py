@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -90,22 +90,42 @@ class PairPrompts:
     def __init__(self, run: OpenRun, pair: str, prompts: Sequence[Prompt]) -> None:
         self.run, self.pair, self.prompts = run, pair, prompts
         self._encoded: list[list[int]] | None = None
+        self._limits: Mapping[str, int | None] = {}
+        self._end_tokens: Sequence[int] = ()
+        self.notes: list[Note] = []
         self._as_written: list[list[int]] = []
 
     def __len__(self) -> int:
-        """Prompts as they were read, each counted once however many lengths it is brought to."""
+        """Prompts that fit, each counted once however many lengths it is brought to."""
         return len(self.prompts)
+
+    def fit(self, limits: Mapping[str, int | None], end_tokens: Sequence[int]) -> None:
+        """Say, before any are encoded, what the models take.
+
+        limits: tokens that prompt and text may have in each model, by its name; None where unknown.
+        end_tokens: the target's.
+        """
+        self._limits, self._end_tokens = limits, end_tokens
 
     def encoded(self, tokenizer: Any) -> list[list[int]]:
         """Token ids of the prompts under the target's tokenizer, encoded and written down once.
 
-        Where the workload brings them to several lengths, all prompts of one length come before those of the next.
+        Those too long for the models are left out. Where the workload brings them to several lengths, all prompts of
+        one length come before those of the next.
         """
-        from specgauge.bench.prompts import encode_prompts, prompts_of_length
+        from specgauge.bench.prompts import encode_prompts, fitting_prompts, prompts_of_length
 
         if self._encoded is None:
-            self._as_written = encode_prompts(self.prompts, tokenizer, self.run.config.workload)
-            lengths = self.run.config.workload.prompt_tokens
+            workload = self.run.config.workload
+            encoded, lengths = (
+                encode_prompts(self.prompts, tokenizer, workload, self.notes.append),
+                workload.prompt_tokens,
+            )
+            limits = self._limits if lengths is None else {}
+            fitting, notes = fitting_prompts(encoded, limits, self._end_tokens, workload.max_new_tokens)
+            self.notes += notes
+            self.prompts = [self.prompts[number] for number in fitting]
+            self._as_written = [encoded[number] for number in fitting]
             self._encoded = self._as_written
             if lengths is not None:
                 self._encoded = [row for length in lengths for row in prompts_of_length(self._as_written, length)]

@@ -52,6 +52,10 @@ def chat(*messages: tuple[str, str], category: str | None = None) -> Prompt:
     return Prompt(messages=tuple({"role": role, "content": content} for role, content in messages), category=category)
 
 
+def message(role: Any, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
 def plain(text: str, category: str | None = None) -> Prompt:
     return chat(("user", text), category=category)
 
@@ -79,7 +83,7 @@ FORMS: dict[str, list[tuple[dict[str, Any], Prompt]]] = {
                 ],
                 "prompt": "not this",
             },
-            chat(("system", "Be brief"), ("user", "Hi")),
+            Prompt(messages=(message("system", "Be brief"), message("user", "Hi") | {"name": "A"})),
         ),
     ],
     "spec-bench": [
@@ -116,10 +120,6 @@ def test_forms_may_mix_and_the_limit_takes_the_first(write: Write, limit: int | 
 
 def under(name: str, *values: Any) -> list[dict[str, Any]]:
     return [{name: value} for value in values]
-
-
-def message(role: Any, content: Any) -> dict[str, Any]:
-    return {"role": role, "content": content}
 
 
 ROWS: list[Any] = [

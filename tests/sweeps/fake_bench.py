@@ -146,7 +146,7 @@ class FakeBench:
         return SimpleNamespace(name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft))
 
     def model(self, name: str) -> Any:
-        return SimpleNamespace(tokenizer=None, name=name, max_context=self.max_context, notes=())
+        return SimpleNamespace(tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=(), notes=())
 
     def load_model(self, spec: Any, *, role: str, name: str, **_: Any) -> Any:
         self.loaded.append(role)
@@ -227,8 +227,9 @@ class FakeBench:
             "end_to_end.end_to_end.shuffled": lambda arms, *, seed, block: [
                 arms[(i + block) % len(arms)] for i in range(len(arms))
             ],
-            "prompts.read_prompts": lambda workload, tell=None: PROMPTS,
-            "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[number] for number in range(len(prompts))],
+            "prompts.read_prompts": lambda workload, tell=None, seed=0: PROMPTS,
+            "prompts.encode_prompts": lambda prompts, *_: [[number] for number in range(len(prompts))],
+            "prompts.fitting_prompts": lambda prompts, *_: (list(range(len(prompts))), []),
             "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
             "environment.collect_environment": lambda: self.environment,
             "environment.use_threads": self.threads.append,

@@ -33,7 +33,9 @@ def by_generate(loaded: LoadedModel, new: int = 12) -> list[int]:
     """What transformers writes after the prompt with the checkpoint as it was loaded."""
     model: Any = loaded.model
     model.set_attn_implementation("sdpa")
-    found = model.generate(torch.tensor([PROMPT]), max_new_tokens=new, do_sample=False, eos_token_id=list(loaded.eos_token_ids))
+    found = model.generate(
+        torch.tensor([PROMPT]), max_new_tokens=new, do_sample=False, eos_token_id=list(loaded.eos_token_ids)
+    )
     tokens: list[int] = found[0, len(PROMPT) :].tolist()
     return tokens
 
