@@ -123,7 +123,7 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     """The local folder with the model's files; None for a hub model that is not in the cache.
 
     Raises:
-        ValueError: a path at which there is no directory.
+        ValueError: a path at which there is no directory, or a name that is no hub id.
     """
     if spec.model == "embedded":
         return EMBEDDED / role
@@ -135,12 +135,12 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     if spec.model.startswith(("/", "./", "../", "~")):
         raise ValueError(f"{role} {spec.model!r}: no such directory; check the path, or give a hub id")
     from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
 
-    try:
-        found = try_to_load_from_cache(spec.model, "config.json", revision=spec.revision)
-    except HFValidationError:
-        return None
+    from specgauge.bench.models.files import name_fault
+
+    if (fault := name_fault(spec.model)) is not None:
+        raise ValueError(f"{role} {fault}")
+    found = try_to_load_from_cache(spec.model, "config.json", revision=spec.revision)
     return Path(found).parent if isinstance(found, str) else None
 
 
@@ -158,6 +158,10 @@ def read_model_size(
     folder = model_folder(spec, role)
     if folder is None or spec.gguf_file is not None:
         return None
+    from specgauge.bench.models.files import adapter_fault
+
+    if (fault := adapter_fault(folder)) is not None:
+        raise ValueError(f"{role} {fault}")
     if not (folder / "config.json").is_file():
         raise ValueError(f"{role} {spec.model!r} is not a model directory: it has no config.json")
     config = _read_mapping(folder / "config.json")

@@ -26,11 +26,14 @@ from typing import Any, cast
 import torch
 from torch.nn import Module, ModuleList
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
 from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.device import distinct_devices
 from specgauge.bench.models.agreement import check_static_forward, take_over_attention
+from specgauge.bench.models.files import adapter_fault, name_fault
+from specgauge.bench.models.generation import end_tokens
 from specgauge.bench.models.load_errors import (
     check_config_file,
     check_tokenizer,
@@ -171,6 +174,8 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
                 f"{', '.join(found) or 'found no .gguf file'}"
             )
         if spec.gguf_file is None:
+            if (fault := adapter_fault(path)) is not None:
+                raise ValueError(f"{name}: {fault}")
             if not (path / "config.json").exists():
                 raise ValueError(
                     f"{name}: '{spec.model}' is not a model directory: it has no config.json; name the directory that "
@@ -178,11 +183,8 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
                 )
             check_config_file(path / "config.json", name)
         return str(path)
-    if spec.model.startswith(("/", "./", "../", "~")) or spec.model.count("/") != 1:
-        raise ValueError(
-            f"{name}: '{spec.model}' is neither a directory nor a hub id of the form organisation/model; "
-            "check the path, or write 'embedded' for the shipped pair"
-        )
+    if (fault := name_fault(spec.model)) is not None:
+        raise ValueError(f"{name}: {fault}")
     return spec.model
 
 
@@ -230,21 +232,28 @@ def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = N
         placed = model.device if device is None else device
         stray_window = take_over_attention(model, attention, placed, name)
     limit = context_limit(model.config.get_text_config().to_dict(), reach)
+    ends, end_notes = end_tokens(model, tokenizer, name)
     return LoadedModel(
         name=name,
         model=model,
         tokenizer=tokenizer,
         device=placed,
         max_context=limit,
-        eos_token_ids=_eos_token_ids(model, tokenizer),
-        notes=tuple(_notes(model, name, stray=stray_window, switch=switch, limit=limit)),
+        eos_token_ids=ends,
+        notes=(*_notes(model, name, stray=stray_window, switch=switch, limit=limit), *end_notes),
     )
 
 
 def _notes(
     model: PreTrainedModel, name: str, *, stray: int | None, switch: int | None, limit: int | None
 ) -> Iterator[Note]:
-    """What a reader must know of a model: a window it does not apply, rotary factors that were fixed past a switch."""
+    """What a reader must know: an adapter, a window that is not applied, rotary factors fixed past a switch."""
+    for adapter in (getattr(model, "peft_config", None) or {}).values():
+        yield Note(
+            code="adapter_used",
+            message=f"{name}: measured with the adapter beside its weights, of {adapter.base_model_name_or_path}",
+            remedy="merge it (peft's merge_and_unload) to measure the model as it will be served",
+        )
     if stray is not None:
         yield Note(
             code="stray_window",
@@ -271,6 +280,9 @@ def _read(
     with refused(lambda error: f"{name}: {read_fault('configuration', spec, error)}"):
         config = AutoConfig.from_pretrained(source, **common)
     refuse_cache_that_cannot_roll_back(config, name)
+    adapter = None if spec.gguf_file is not None else find_adapter_config_file(source, revision=spec.revision)
+    if adapter is not None and (fault := adapter_fault(Path(adapter).parent)) is not None:
+        raise ValueError(f"{name}: {fault}")
     with refused(lambda error: f"{name}: {read_fault('tokenizer', spec, error)}"):
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
@@ -311,16 +323,6 @@ def _quantization(settings: Mapping[str, Any], name: str) -> Any:
         raise ValueError(
             f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
         ) from error
-
-
-def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Every id that ends a text, from the generation configuration, else the model's, else the tokenizer's."""
-    generation = getattr(model, "generation_config", None)
-    for holder in (generation, model.config, model.config.get_text_config(), tokenizer):
-        value = getattr(holder, "eos_token_id", None)
-        if value is not None:
-            return tuple(int(i) for i in value) if isinstance(value, list | tuple) else (int(value),)
-    return ()
 
 
 def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:

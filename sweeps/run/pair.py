@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.analysis.predictions import recommended_gammas
-from specgauge.sweeps.plan import chains, reach
+from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
@@ -94,6 +94,7 @@ class PairRun:
         return why is None
 
     def _load_both(self) -> LoadedPair | None:
+        from specgauge.bench.models.generation import generation_notes
         from specgauge.bench.models.pair import load_pair, pair_in_mode
 
         self.session.stage(f"loading {self.pair.name}", total=1)
@@ -111,6 +112,8 @@ class PairRun:
         limits = {model.name: model.max_context for model in loaded[0].models}
         self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
         self.session.note(*(note for model in loaded[0].models for note in model.notes))
+        target, settings = loaded[0].target, [settings_of(one) for one in self.config.sampling]
+        self.session.note(*generation_notes(target.model, target.name, settings))
         return loaded[0]
 
     def _timing_cells(self) -> list[TimingCell]:

@@ -146,7 +146,9 @@ class FakeBench:
         return SimpleNamespace(name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft))
 
     def model(self, name: str) -> Any:
-        return SimpleNamespace(tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=(), notes=())
+        return SimpleNamespace(
+            model=None, tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=(), notes=()
+        )
 
     def load_model(self, spec: Any, *, role: str, name: str, **_: Any) -> Any:
         self.loaded.append(role)
@@ -214,6 +216,7 @@ class FakeBench:
             "timing.cell_timer.check_contexts": lambda *_: None,
             "device.is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError),
             "models.pair.load_pair": self.load_pair,
+            "models.generation.generation_notes": lambda *_: [],
             "models.pair.load_model": self.load_model,
             "models.pair.check_vocabularies": lambda target, draft, pair: None,
             "models.pair.refuse_mode_of": lambda pair, mode: None,
