@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.pairs import LayersDraft, ModelConfig
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
@@ -71,8 +71,9 @@ class PairRun:
             validation = None if self.config.validation is None else Validation(self.session)
             if validation is not None:
                 validation.check(loaded)
+            eager = pair_in_mode(loaded, "eager")
+            self._compare_with_generate(eager)
             if not is_sequential:
-                eager = pair_in_mode(loaded, "eager")
                 self.recording.record(eager)
                 self.recording.follow_rollouts(eager)
             self._time(loaded)
@@ -115,6 +116,18 @@ class PairRun:
         target, settings = loaded[0].target, [settings_of(one) for one in self.config.sampling]
         self.session.note(*generation_notes(target.model, target.name, settings))
         return loaded[0]
+
+    def _compare_with_generate(self, eager: LoadedPair) -> None:
+        """See that the models, eager, write what transformers' generate writes; the answer says where one does not."""
+        from specgauge.bench.end_to_end.generate_check import generate_notes
+
+        self.session.mark.stage("holding texts against generate")
+        prompts = self.session.prompts.encoded(eager.target.tokenizer)
+        context = max(cell.context for cell in self.session.fitting)
+        new_tokens = self.config.workload.max_new_tokens
+        models = eager.models[:1] if isinstance(self.pair.draft, LayersDraft) else eager.models
+        for model in models:
+            self.session.note(*generate_notes(model, prompts, context=context, new_tokens=new_tokens))
 
     def _timing_cells(self) -> list[TimingCell]:
         from specgauge.bench.timing.blocks import TimingCell

@@ -226,6 +226,7 @@ class FakeBench:
                 pair.target, pair.draft, *rest
             ),
             "decoding.plain.generate_plain": generate_plain,
+            "end_to_end.generate_check.generate_notes": lambda *_, **__: [],
             "end_to_end.end_to_end.EndToEnd": partial(FakeEndToEnd, self),
             "end_to_end.end_to_end.shuffled": lambda arms, *, seed, block: [
                 arms[(i + block) % len(arms)] for i in range(len(arms))
