@@ -364,6 +364,20 @@ class Config(Section):
         return errors
 
 
+def check_prompt_tokens(where: str, workload: WorkloadConfig, max_context: int | None) -> None:
+    """Refuse prompts that are brought to lengths after which a model of ``max_context`` positions has no room.
+
+    Raises:
+        ValueError: the longest length that fits and why.
+    """
+    longest, new = max(workload.prompt_tokens or (0,)), workload.max_new_tokens
+    if workload.prompt_tokens is not None and max_context is not None and longest + new > max_context:
+        raise ValueError(
+            f"workload.prompt_tokens: expected at most {max_context - new}, since {new} tokens are written and {where} "
+            f"takes {max_context}, got {longest}; lower it or workload.max_new_tokens"
+        )
+
+
 def check_context(
     where: str, *, context: int, tokens: int, max_context: int | None, section: Literal["grid", "validate"] = "grid"
 ) -> None:

@@ -13,7 +13,6 @@ config.yaml finds plain pairs.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -143,16 +142,10 @@ def _variants(pair: Mapping[str, Any], choices: Choices) -> Iterator[dict[str, A
                 holder = holder[key]
             holder[field] = value
             marks = ["draft"] * (role == ["draft"]) + ["threads"] * (field == "threads")
-            parts.append("-".join([*marks, part_of_name(value)]))
+            parts.append("-".join([*marks, str(value)]))
         if is_name(pair.get("name")):
             variant["name"] = "-".join(parts)
         yield variant
-
-
-def part_of_name(value: object) -> str:
-    """A value as it can stand in a name, ``org/fa3`` as ``org_fa3``; two values may give the same part."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", str(value))
-    return re.sub(r"-{2,}", "-", plain).strip(".-") or "_"
 
 
 def _name_error(name: str, variants: list[str], index: int, owners: dict[str, int]) -> PydanticCustomError | None:
@@ -163,8 +156,6 @@ def _name_error(name: str, variants: list[str], index: int, owners: dict[str, in
             return refused(name, f"a name that pairs[{owner}] does not have already", got=f"{name!r}{variant}")
         if not is_name(one):
             return refused(name, f"a name whose variants, such as {one}, have at most {LONGEST_NAME} characters")
-    if len({one.casefold() for one in variants}) < len(variants):
-        return refused(name, f"variants with names of their own, two would be {max(variants, key=variants.count)}")
     return None
 
 

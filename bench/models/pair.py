@@ -217,12 +217,7 @@ def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = N
         ValueError: it is missing, corrupt, unsupported, or cannot roll back.
     """
     source = _source(spec, role, name)
-    attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
-    if attention is None:
-        raise ValueError(
-            f"{name}: attention: expected {' or '.join(ATTENTION_NAMES)}, which mask every row at its own length, "
-            f"got '{spec.attention}'"
-        )
+    attention = ATTENTION_NAMES[spec.attention or "sdpa"]
     device = None if spec.device_map is not None else choose_device(spec.device, name)
     with quiet_loading():
         tokenizer, model = _read(source, spec, device, name)

@@ -106,5 +106,5 @@ def _reasons(outcomes: Mapping[str, PairOutcome], notes: Sequence[Note]) -> Reas
         acceptance={(pair, key): why for pair, one in outcomes.items() for key, why in one.acceptance_reasons.items()},
         decoding={(pair, key): why for pair, one in outcomes.items() for key, why in one.validation_reasons.items()},
         left_out={pair: ", ".join(one.left_out) for pair, one in outcomes.items() if one.left_out},
-        met=[*map(warning_of, notes), *(row for one in outcomes.values() for row in one.warnings)],
+        met=list(dict.fromkeys([*map(warning_of, notes), *(row for one in outcomes.values() for row in one.warnings)])),
     )

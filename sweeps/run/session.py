@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.schema import check_prompt_tokens
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
@@ -121,6 +122,8 @@ class PairPrompts:
                 encode_prompts(self.prompts, tokenizer, workload, self.notes.append),
                 workload.prompt_tokens,
             )
+            for name, limit in self._limits.items():
+                check_prompt_tokens(name, workload, limit)
             limits = self._limits if lengths is None else {}
             fitting, notes = fitting_prompts(encoded, limits, self._end_tokens, workload.max_new_tokens)
             self.notes += notes

@@ -200,7 +200,11 @@ WITH_OPTIONS = {
         "4 pairs[1].name refused",
     ),
     "name of an earlier pair with variants": (VARIANTS + OTHER % "qwen", [], "6 pairs[1].name refused"),
-    "variants of one name": (VARIANTS.replace(DTYPES, "attention: ['a:b', 'a|b']"), [], "3 pairs[0].name refused"),
+    "attention that cannot mask rows": (
+        VARIANTS.replace(DTYPES, "attention: flash_attention_2"),
+        [],
+        "4 pairs[0].target.attention literal_error",
+    ),
     "unfit name with variants": (VARIANTS.replace("qwen", "q--"), [], "3 pairs[0].name string_pattern_mismatch"),
     "long name with variants": (LONG, TWICE, "3 pairs[0].name refused"),
     "too many variants": (VARIANTS, [MANY], "3 pairs[0] refused"),

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from specgauge.configs.fields import LARGEST_GAMMA, is_name
 from specgauge.configs.schema import GridConfig, LimitsConfig, SamplingConfig
-from specgauge.configs.variants import part_of_name
 
 
 def gamma(written: Any) -> tuple[int, ...]:
@@ -89,11 +88,6 @@ def test_names_unfit_for_files(name: str) -> None:
     assert not is_name(name)
     with pytest.raises(ValidationError, match=r"name\n.*(string_pattern_mismatch|unprintable)"):
         SamplingConfig(name=name)
-
-
-@given(st.text("aZ9é /:.-_\n", min_size=1, max_size=30))
-def test_any_value_is_a_part_of_a_name(value: str) -> None:
-    assert is_name(f"p-{part_of_name(value)}") or part_of_name(value) == "_"
 
 
 def test_whole_numbers_become_floats_where_a_number_is_meant() -> None:

@@ -65,7 +65,7 @@ def test_placements_and_quantization_are_handed_on(field: str, value: object) ->
     [
         *(("quantization", one) for one in ({}, {"a": float("nan")}, {1: 2}, {"a": object()}, "int8", ["a"])),
         *(("device_map", one) for one in ("", {}, {"a": 0.5}, {"a": None}, {1: 0}, 0)),
-        *((field, "a\nb") for field in ("revision", "gguf_file", "attention", "device_map")),
+        *((field, "a\nb") for field in ("revision", "gguf_file", "device_map")),
         ("device", "cuda:0\n"),
     ],
 )

@@ -136,7 +136,9 @@ class FakeBench:
     host_costs_at: list[int] = field(default_factory=list)
     """The γ at which the host's costs were measured."""
     max_context: int | None = None
-    """Tokens that the target takes."""
+    """Tokens that the models take."""
+    notes: tuple[Any, ...] = ()
+    """What is met when a model is loaded."""
 
     def load_pair(self, pair: Any, reach: int | None = None) -> Any:
         if pair.name in self.load_error:
@@ -147,7 +149,7 @@ class FakeBench:
 
     def model(self, name: str) -> Any:
         return SimpleNamespace(
-            model=None, tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=(), notes=()
+            model=None, tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=(), notes=self.notes
         )
 
     def load_model(self, spec: Any, *, role: str, name: str, **_: Any) -> Any:

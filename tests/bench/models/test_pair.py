@@ -107,7 +107,6 @@ def test_every_path_and_option_that_cannot_be_loaded_gets_its_line(
     for name in ("b.gguf", "a.gguf", "c.bin"):
         (copied / name).touch()
     refuse("other GGUF files", copied, gguf_file="x.gguf")
-    refuse("attention that cannot mask rows", checkpoint, attention="flash_attention_2")
     for device in ("cuda", "cuda:0", "cuda:7"):
         refuse(f"device {device}", checkpoint, device=device)
     snapshot("bench_pair_errors", "".join(lines))
