@@ -17,7 +17,7 @@ from specgauge.sweeps.estimate import (
     over_memory,
     time_estimate,
 )
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, token_counts, total
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
 from specgauge.sweeps.text_table import count, text_table
@@ -216,6 +216,8 @@ def _too_long_lines(config: Config, pair: PairConfig, sizes: PairSizes, texts: S
     Raises:
         ValueError: all of them.
     """
+    from specgauge.bench.models.files import token_counts
+
     known = [size.max_context for size in (sizes.target, sizes.draft) if size is not None and size.max_context]
     folder = model_folder(pair.target, "target")
     if not known or folder is None or config.workload.prompt_tokens is not None:

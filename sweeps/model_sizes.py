@@ -184,17 +184,6 @@ def read_model_size(
     )
 
 
-def token_counts(folder: Path, texts: Sequence[str]) -> list[int]:
-    """Tokens of each text by the tokenizer.json of a folder; none where that is missing or refuses a text."""
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        return [len(one.ids) for one in tokenizer.encode_batch(list(texts))]
-    except Exception:  # the library raises bare Exception; loading tells what is wrong
-        return []
-
-
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What names and folders of models can be loaded, told before anything is. No torch.
+"""What names and folders of models tell before anything is loaded. No torch.
 
 name_fault("qwen2.5:7b"), adapter_fault(Path("checkpoints/run-3"))      # None where nothing is wrong
 """
@@ -6,6 +6,7 @@ name_fault("qwen2.5:7b"), adapter_fault(Path("checkpoints/run-3"))      # None w
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,8 +15,8 @@ ADAPTER = "adapter_config.json"
 
 def name_fault(model: str) -> str | None:
     """Why a name that is no path here is no hub id either."""
+    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
 
     if "\\" in model:
         return f"'{model}' is no directory here; write its path with /, not with backslashes"
@@ -25,7 +26,7 @@ def name_fault(model: str) -> str | None:
             "the same model (organisation/model), or a directory with its files"
         )
     try:
-        validate_repo_id(model)
+        try_to_load_from_cache(model, "config.json")
     except HFValidationError:
         is_id = False
     else:
@@ -60,3 +61,14 @@ def adapter_fault(folder: Path) -> str | None:
             f"installed; {merge}, install peft, or take {ADAPTER} away to measure the base"
         )
     return None
+
+
+def token_counts(folder: Path, texts: Sequence[str]) -> list[int]:
+    """Tokens of each text by the tokenizer.json of a folder; none where that is missing or refuses a text."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return [len(one.ids) for one in tokenizer.encode_batch(list(texts))]
+    except Exception:  # the library raises bare Exception; loading tells what is wrong
+        return []

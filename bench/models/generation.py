@@ -24,7 +24,7 @@ _OTHERS = (
     *("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "guidance_scale"),
 )
 """Settings that change a text and that no sampling setting here has."""
-_OFF = (None, False, 0, 0.0, 1, 1.0, [], {})
+_OFF: tuple[object, ...] = (None, False, 0, 0.0, 1, 1.0, [], {})
 
 
 def end_tokens(

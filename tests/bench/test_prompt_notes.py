@@ -80,7 +80,7 @@ def test_a_chat_without_a_template_is_told() -> None:
     prompts = [*read_prompts(WorkloadConfig(limit=1)), *read_prompts(WorkloadConfig(limit=1))]
     object.__setattr__(prompts[0], "is_chat", True)
     for when in ("auto", "never"):
-        encode_prompts(prompts, word_tokenizer(), WorkloadConfig(chat_template=when), told.append)  # type: ignore[arg-type]
+        encode_prompts(prompts, word_tokenizer(), WorkloadConfig(chat_template=when), told.append)
     assert [(note.code, note.message.split(" prompts")[0]) for note in told] == [
         ("no_chat_template", "workload.prompts: 1 of 2")
     ]
