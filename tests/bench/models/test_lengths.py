@@ -12,9 +12,10 @@ import transformers
 
 from specgauge.bench.cache.adapter import sliding_window
 from specgauge.bench.decoding.plain import generate_plain
-from specgauge.bench.models.pair import LoadedModel
+from specgauge.bench.models import static_graphs
+from specgauge.bench.models.pair import LoadedModel, in_mode
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.models.conftest import change_json, load, refusal
+from tests.bench.models.conftest import change_json, load, refusal, refused_line
 from tests.bench.tiny_checkpoints import SHAPE, llama, save, word_tokenizer
 
 PROMPT = [7 * number % 90 + 3 for number in range(40)]
@@ -66,6 +67,14 @@ def test_a_window_that_the_class_applies_and_the_configuration_denies_is_refused
     folder = mistral(tmp_path, sliding_window=16)
     change_json(folder / "config.json", use_sliding_window=False)
     assert "computes other logits" in refusal(folder)
+
+
+def test_static_shapes_are_checked_past_the_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(mistral(tmp_path, sliding_window=16))
+    assert in_mode(loaded, "compile").mode == "compile"
+    monkeypatch.setattr(static_graphs, "sliding_window", lambda model: None)
+    line = refused_line(in_mode, loaded, "compile")
+    assert line.startswith("MistralForCausalLM computes other logits over static shapes than eagerly")
 
 
 def switching(folder: Path, rope: dict[str, Any]) -> Path:

@@ -11,13 +11,33 @@ import pytest
 from specgauge.bench.notes import Note
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rundir import Run, prompt_rows
-from tests.sweeps import made
+from tests.sweeps import decoded, made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import PROMPTS, FakeBench
 
 
 def note(code: str) -> Note:
     return Note(code=code, message=f"{code} met", remedy=f"mend {code}")
+
+
+@pytest.mark.parametrize(("standing", "codes"), [("same", []), ("differs", ["generate_differs"])])
+def test_texts_decoded_end_to_end_are_held_against_generate(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, standing: str, codes: list[str]
+) -> None:
+    plain = decoded.Batch.requests
+
+    def requests(self: decoded.Batch, arm: str) -> list[dict[str, Any]]:
+        found = plain(self, arm)
+        changes = {"against_plain": standing, "leaves_plain_at": 3 if codes else None} if arm == "generate" else {}
+        return [row | changes for row in found]
+
+    monkeypatch.setattr(decoded.Batch, "requests", requests)
+    config = made.config(validate={"gamma": 2})
+    for _ in ("decoded now", "decoded before"):
+        outcome = bench.measure_pair(tmp_path / "run", config)
+        assert [row.code for row in outcome.warnings] == codes
+    assert not codes or "2 of 2 greedy texts" in outcome.warnings[0].message
+    assert not codes or outcome.warnings[0].message.endswith("first at context 64, token 3")
 
 
 def replace(monkeypatch: pytest.MonkeyPatch, where: str, work: Any) -> None:
