@@ -48,6 +48,7 @@ from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
 LARGEST_SEED = (1 << 63) - 1
+LEAST_TEMPERATURE = 1e-4
 DraftSampling = Literal["same", "greedy"]
 AcceptanceRule = Literal["ratio", "match"]
 Policy = Literal["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"]
@@ -82,13 +83,20 @@ class WorkloadConfig(Section):
         return self
 
 
+def _divides(temperature: float) -> float:
+    """A temperature by which logits can be divided: under a tiny one they are infinite."""
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise refused(temperature, f"0 (the likeliest token) or at least {LEAST_TEMPERATURE:g}")
+    return temperature
+
+
 class SamplingConfig(Section):
     """One named way to turn logits into a token; both models' distributions pass through it."""
 
     name: Name
     """Names the setting in files, tables and options."""
-    temperature: Annotated[float, Field(ge=0, le=100), ZERO] = 1.0
-    """Divides the logits; 0 takes the likeliest token."""
+    temperature: Annotated[float, Field(ge=0, le=100), ZERO, AfterValidator(_divides)] = 1.0
+    """Divides the logits; 0 takes the likeliest token, anything else is at least 0.0001."""
     top_k: Annotated[Annotated[int, Field(ge=0)] | None, OFF] = None
     """Keeps the k likeliest tokens; null or 0 keeps all."""
     top_p: Annotated[Annotated[float, Field(gt=0, le=1)] | None, OFF] = None

@@ -25,6 +25,7 @@ from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
+from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.writer import OpenRun, has_results
 
 if TYPE_CHECKING:
@@ -102,9 +103,19 @@ def _measure_apart(config: Config, out: Path, fresh: bool, deadline: Deadline) -
 
 def _reasons(outcomes: Mapping[str, PairOutcome], notes: Sequence[Note]) -> Reasons:
     """Why acceptance or texts decoded end to end are missing, and what was left out and met, of all pairs."""
+    ended = outcomes.values()
+    refused = [
+        WarningRow(
+            code="pair_refused",
+            message=f"not measured: {one.bad_input}",
+            remedy="put that right, or take the pair out; the same command would end alike",
+        )
+        for one in ended
+        if one.bad_input is not None
+    ]
     return Reasons(
         acceptance={(pair, key): why for pair, one in outcomes.items() for key, why in one.acceptance_reasons.items()},
         decoding={(pair, key): why for pair, one in outcomes.items() for key, why in one.validation_reasons.items()},
         left_out={pair: ", ".join(one.left_out) for pair, one in outcomes.items() if one.left_out},
-        met=list(dict.fromkeys([*map(warning_of, notes), *(row for one in outcomes.values() for row in one.warnings)])),
+        met=list(dict.fromkeys([*refused, *map(warning_of, notes), *(row for one in ended for row in one.warnings)])),
     )

@@ -75,6 +75,7 @@ VALUES: Cases = {
         "8 grid.gamma.step greater_than_equal",
     ),
     "infinite": ("precision: {max_seconds: .inf}\n", "4 precision.max_seconds finite_number"),
+    "tiny temperature": ("sampling:\n  - name: a\n    temperature: 1.0e-38\n", "6 sampling[0].temperature refused"),
     "not a number": ("sampling:\n  - name: a\n    temperature: .nan\n", "6 sampling[0].temperature finite_number"),
     "top_p over 1": ("sampling:\n  - {name: a, top_p: 90}\n", "5 sampling[0].top_p less_than_equal"),
     "blocks crossed by default": ("precision:\n  min_blocks: 30\n", "4 precision.max_blocks refused"),

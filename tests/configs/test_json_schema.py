@@ -27,6 +27,7 @@ NEEDS_MORE_THAN_A_SCHEMA = {
     "format of embedded prompts",
     "infinite",
     "not a number",
+    "tiny temperature",
     "draft: {ngram: {longest: 2, shortest: 3}}",
     "grid: {gamma: {max: 6, search: adaptive}, gamma_search: all}",
     "draft: {}",

@@ -36,7 +36,7 @@ MODELS = section(
 )
 SAMPLING = section(
     {"name": NAMES},
-    temperature=st.floats(0, 100),
+    temperature=st.just(0.0) | st.floats(1e-4, 100),
     top_k=st.integers(0, 50) | st.none(),
     top_p=st.floats(1e-9, 1) | st.none(),
 )
