@@ -44,6 +44,9 @@ _STEADY = 0.99
 _DRIFT_REACH = 0.7
 """Of the whole drift, how far a replicate may lie from its middle: the central 90 % then hold both ends, with room."""
 _ROUNDING = 1e-9
+_MEDIAN_OF_FEW = math.pi / 2 - 1
+"""The median of n normal draws varies like the mean of (n + π/2 - 1) / (π/2): that of all samples more than the mean of
+the blocks' medians, by which Student's t goes."""
 _LARGEST_LOG = 30.0
 """Bound of a replicate's distance on the log scale: Student's t of few blocks has no largest value, a float has."""
 
@@ -103,7 +106,9 @@ def median_replicates(blocks: Blocks, draws: BlockDraws, name: str = "samples_s"
     result[0] = estimate
     if count > 1:
         logs = np.stack([np.log(np.median(array, axis=0)).ravel() for array in arrays])
-        distance = np.clip(_student(logs, draws) + _drift(logs, draws), -_LARGEST_LOG, _LARGEST_LOG)
+        samples = sum(len(array) for array in arrays)
+        wider = math.sqrt((1.0 + _MEDIAN_OF_FEW * count / samples) / (1.0 + _MEDIAN_OF_FEW / samples))
+        distance = np.clip(wider * _student(logs, draws) + _drift(logs, draws), -_LARGEST_LOG, _LARGEST_LOG)
         result[1:] = estimate * np.exp(distance).reshape(replicates, *estimate.shape)
     return result
 
