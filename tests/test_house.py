@@ -186,13 +186,6 @@ def test_nothing_else_is_at_the_root() -> None:
     assert folders <= {*FOLDERS, "src", "tests", "docs", ".ci"}
 
 
-def test_the_map_names_what_is_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:bench|configs|model|reports|src|sweeps|tests)/[\w/.]*)`", text)
-    assert len(named) > 20
-    assert not [name for name in named if not (ROOT / name).exists()]
-
-
 def test_the_version_is_told_once() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["dynamic"] == ["version"]
