@@ -25,7 +25,7 @@ from specgauge.bench.decoding.drafters import EarlyStopChecks, ModelDrafter
 from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.timing.clock import Clock, timed_marks
 from specgauge.model.policies.forecast import by_confidence
-from specgauge.model.policies.policy import GammaChoice
+from specgauge.model.policies.policy import GammaChoice, GammaPolicy
 from specgauge.model.policies.stopping import RenewalStoppingPolicy
 
 CHAINS = 24
@@ -42,7 +42,7 @@ class HostCosts:
     """One early-stop check."""
 
 
-class EveryGamma:
+class EveryGamma(GammaPolicy):
     """γ = 1, 2, … γ_max in turn, with a check after every draft: a policy that meets every shape."""
 
     reads_signals = True

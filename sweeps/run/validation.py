@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from specgauge.bench.end_to_end.host_costs import HostCosts
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
-    from specgauge.model.policies.policy import RoundPolicy
+    from specgauge.model.policies.policy import GammaPolicy
 
 VALIDATION_SECONDS = "validate.max_seconds"
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
@@ -276,7 +276,7 @@ class _Bench:
     arms: tuple[str, ...]
     tuned: TunedCell | None
 
-    def policies(self, half: int) -> dict[str, RoundPolicy]:
+    def policies(self, half: int) -> dict[str, GammaPolicy]:
         """The policy of each adaptive arm for the prompts of one half."""
         if self.tuned is None:
             return {}

@@ -17,7 +17,7 @@ from torch import Tensor
 from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import fit_forecast
-from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
@@ -95,7 +95,7 @@ def renewal_rule() -> RenewalStoppingPolicy:
     )
 
 
-POLICIES: dict[str, Callable[[], RoundPolicy]] = {
+POLICIES: dict[str, Callable[[], GammaPolicy]] = {
     "fixed": lambda: FixedPolicy(gamma=3),
     "heuristic": lambda: HeuristicPolicy(start=2, cap=CAP),
     "gammatune": lambda: GammaTunePolicy(start=2, cap=CAP),

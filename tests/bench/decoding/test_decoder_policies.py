@@ -225,7 +225,7 @@ def test_the_distribution_stays_the_targets_where_drafting_stops_by_signals(poli
     assert min(p_value(texts, found, True), p_value(texts, found, False)) > PASSES
 
 
-class Spy:
+class Spy(GammaPolicy):
     """Goes by what the third draft says, which tells the second: where that is low, the next round drafts nothing."""
 
     reads_signals = True

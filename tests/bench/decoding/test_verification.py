@@ -16,7 +16,7 @@ from specgauge.bench.decoding.sampling import draw
 from specgauge.bench.decoding.verification import accept_by_match, accept_by_ratio, accept_forced, accepted_run
 from specgauge.model.checks import FloatArray
 from specgauge.model.exact import DraftSampling, position_distribution, proposal_probs
-from tests.model.enumeration import round_distribution
+from tests.model.speculation import round_distribution
 
 WEIGHTS = st.one_of(st.just(0.0), st.floats(1e-300, 1e-290), st.floats(1e-18, 1e-10), st.floats(1e-3, 1.0))
 
@@ -217,7 +217,7 @@ def test_forced_rates_decide_alone() -> None:
 def test_a_round_of_two_is_distributed_as_enumerated(data: st.DataObject) -> None:
     """Two independent positions and a bonus: probabilities by integration against the enumerated round."""
     target, draft = data.draw(pairs().filter(lambda pair: pair[0].size <= 3))
-    wanted = round_distribution(lambda _prefix: target, lambda _prefix: draft, 2)
+    wanted = round_distribution(target, draft, 2)
     chances: dict[tuple[int, ...], float] = {}
     for first in np.flatnonzero(draft):
         for second in np.flatnonzero(draft):

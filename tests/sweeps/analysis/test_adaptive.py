@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from specgauge.configs.schema import Config
 from specgauge.model.policies.feedback import HeuristicPolicy
-from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS
@@ -43,7 +43,7 @@ def config(batch_size: int = 1, **changes: Any) -> Config:
     return made.config(grid=grid, validate={"gamma": 2, "max_new_tokens": 12, "policies": ["heuristic"]}, **changes)
 
 
-def tuned(cell: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any) -> TunedCell:
+def tuned(cell: DecodedKey, policies: Mapping[str, GammaPolicy], **changes: Any) -> TunedCell:
     halves = (TunedHalf(tuned_on=(1,), policies=dict(policies)), TunedHalf(tuned_on=(0,), policies=dict(policies)))
     plain: dict[str, Any] = {"prompts": 10, "gamma_max": 3, "t_overhead_s": 1.0, "t_early_stop_check_s": LOOK_S}
     return TunedCell(key=cell, halves=halves, **(plain | changes))
@@ -51,7 +51,7 @@ def tuned(cell: DecodedKey, policies: Mapping[str, RoundPolicy], **changes: Any)
 
 def run(
     path: Path,
-    policies: Mapping[str, RoundPolicy],
+    policies: Mapping[str, GammaPolicy],
     *,
     accepted: float = 1.0,
     batches: Sequence[tuple[tuple[int, ...], Sequence[int]]] = (((0,), ALL_AND_NONE), ((1,), ALL_AND_NONE)),
