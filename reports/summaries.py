@@ -6,7 +6,7 @@ A_i(γ_max) = Σ survival_i / Σ starts        pooled over texts by the renewal 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,32 +48,31 @@ class AcceptanceCurve:
     """Accepted over verified drafts."""
     alpha_omega: float | None
     """The α that gives Ω."""
-    prompts: int
-    texts: int
-    positions: int
-    null_share: float
-    """Share of positions whose acceptance is unknown: the token lies outside the recomputed support."""
-    repeated_ngrams: float | None
-    """Mean share of 4-grams that occurred before in the same text."""
+    texts: RecordedTexts
+    """What all of it rests on."""
 
 
-def acceptance_curves(
-    frames: Mapping[tuple[str, str], pd.DataFrame], settings: Iterable[Setting], config: Config
-) -> list[AcceptanceCurve]:
-    """The curves of `settings` at rounds of the largest γ; `frames` are recorded positions by (pair, sampling).
+def acceptance_curves(frames: Mapping[tuple[str, str], pd.DataFrame], config: Config) -> list[AcceptanceCurve]:
+    """The curves at rounds of the largest γ; `frames` are recorded positions by (pair, sampling).
 
     Raises:
         ValueError: a frame holds no complete texts.
     """
-    texts = {name: recorded_texts(frame) for name, frame in frames.items()}
-    keys = dict.fromkeys(replace(setting, mode="") for setting in settings)
-    return [_curve(texts[key.pair, key.sampling], key, config) for key in keys if (key.pair, key.sampling) in frames]
+    return [
+        _curve(texts, Setting(pair=pair, mode="", sampling=name, draft_sampling=drawn, acceptance_rule=rule), config)
+        for (pair, name), texts in ((key, recorded_texts(frame)) for key, frame in frames.items())
+        for drawn in config.draft_sampling
+        for rule in config.acceptance_rule
+    ]
 
 
 def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> AcceptanceCurve:
     gamma = max(config.grid.gamma)
     rounds = texts.rounds(setting, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens)
     omega = finite_or_none(rounds.tokens_per_round()[0])
+    alpha = None
+    if omega is not None and 1 <= omega <= gamma + 1:
+        alpha = float(alpha_from_tokens_per_round(omega, gamma))
     low, high = _intervals(rounds, config)
     return AcceptanceCurve(
         setting=setting,
@@ -84,14 +83,8 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
         tokens_per_round=omega,
         alpha_overlap=alpha_overlap(texts.overlaps(setting)),
         alpha_accepted=alpha_accepted(rounds.accepted, rounds.tested),
-        alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
-        if omega is not None and 1 <= omega <= gamma + 1
-        else None,
-        prompts=texts.prompts,
-        texts=int(texts.padded.lengths.size),
-        positions=texts.positions,
-        null_share=texts.null_share,
-        repeated_ngrams=texts.repeated_share(),
+        alpha_omega=alpha,
+        texts=texts,
     )
 
 

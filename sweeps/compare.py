@@ -12,20 +12,17 @@ Runs are comparable in the pairs and sampling settings that mean the same in bot
 Machines, releases and types of weights may differ, and are told. Acceptance is comparable over the same prompts only;
 without them only plain decoding is compared. Each replicate of a ratio draws the same prompts in both runs, and the
 blocks of each run by themselves: block 2 of one run has nothing to do with block 2 of another.
-
-    print(comparison_text(compare(Run.open(a), Run.open(b))))
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
@@ -33,31 +30,44 @@ from specgauge.sweeps.analysis.predictions import TOO_SHORT, AnalysedRun
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of
-from specgauge.sweeps.store.rundir import PROMPTS, Run
+from specgauge.sweeps.store.rundir import Run, prompt_rows
 from specgauge.sweeps.store.schema import machine_of
-from specgauge.sweeps.text_table import text_table
+from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
 
-
 TOLERANCE = 0.01
 PLAIN, SPECULATIVE, SPEEDUP = "plain", "speculative", "speed-up"
+T = TypeVar("T")
 
 
 def comparable_pairs(first: Config, second: Config) -> tuple[list[str], list[str]]:
     """Names of the pairs that mean the same in both, and why others do not."""
-    pairs, others = ({pair.name: pair for pair in config.pairs} for config in (first, second))
+    own, others = ({pair.name: pair for pair in config.pairs} for config in (first, second))
+    return _comparable("pair", own, others, _model_difference)
+
+
+def comparable_settings(first: Config, second: Config) -> tuple[list[str], list[str]]:
+    """Names of the sampling settings that mean the same in both, and why others do not."""
+    own, others = ({one.name: settings_of(one) for one in config.sampling} for config in (first, second))
+    return _comparable(
+        "sampling", own, others, lambda one, two: None if one == two else "means another chain in the second"
+    )
+
+
+def _comparable(
+    what: str, own: Mapping[str, T], others: Mapping[str, T], difference: Callable[[T, T], str | None]
+) -> tuple[list[str], list[str]]:
     names, reasons = [], []
-    for name, pair in pairs.items():
-        if name not in others:
-            reasons.append(f"pair {name} is only in the first")
-        elif differing := _model_difference(pair, others[name]):
-            reasons.append(f"pair {name} has another {differing}")
-        else:
+    for name, one in own.items():
+        differing = difference(one, others[name]) if name in others else "is only in the first"
+        if differing is None:
             names.append(name)
-    return names, reasons + [f"pair {name} is only in the second" for name in others if name not in pairs]
+        else:
+            reasons.append(f"{what} {name} {differing}")
+    return names, reasons + [f"{what} {name} is only in the second" for name in others if name not in own]
 
 
 def _model_difference(pair: PairConfig, other: PairConfig) -> str | None:
@@ -67,22 +77,8 @@ def _model_difference(pair: PairConfig, other: PairConfig) -> str | None:
         one, two = getattr(pair, role).model_dump(exclude=runs), getattr(other, role).model_dump(exclude=runs)
         if one != two:
             field = next((name for name in {**one, **two} if one.get(name) != two.get(name)), role)
-            return f"{role} ({field}: {one.get(field)!r}, {two.get(field)!r})"
+            return f"has another {role} ({field}: {one.get(field)!r}, {two.get(field)!r})"
     return None
-
-
-def comparable_settings(first: Config, second: Config) -> tuple[set[str], list[str]]:
-    """Names of the sampling settings that mean the same in both, and why others do not."""
-    mine, others = ({one.name: settings_of(one) for one in config.sampling} for config in (first, second))
-    names, reasons = set(), []
-    for name, settings in mine.items():
-        if name not in others:
-            reasons.append(f"sampling {name} is only in the first")
-        elif others[name] != settings:
-            reasons.append(f"sampling {name} means another chain in the second")
-        else:
-            names.add(name)
-    return names, reasons + [f"sampling {name} is only in the second" for name in others if name not in mine]
 
 
 def other_texts_of(first: Run, second: Run, pair: str) -> str:
@@ -91,13 +87,8 @@ def other_texts_of(first: Run, second: Run, pair: str) -> str:
         one, two = (getattr(run.config.workload, field) for run in (first, second))
         if one != two:
             return f"workload.{field} was {one}, is {two}"
-    return "" if _prompts(first, pair) == _prompts(second, pair) else "the prompts differ"
-
-
-def _prompts(run: Run, pair: str) -> list[str]:
-    path, own = run.path / PROMPTS, f'"pair":{canonical_json(pair)}'
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    return sorted(line for line in lines if own in line)
+    prompts, others = ({row for row in prompt_rows(run.path) if row.pair == pair} for run in (first, second))
+    return "" if prompts == others else "the prompts differ"
 
 
 def differences(first: Run, second: Run) -> Iterator[str]:
@@ -232,7 +223,10 @@ def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) 
 
 def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings) -> _Figures:
     config, estimate = analysed.run.config, analysed.estimate(setting, cell)
-    plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
+    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]  # its pace is uncertain too
+    seed = (config.seed, int(cell.cell.id, 16))
+    draws = draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed)
+    plain = cell.cell.batch_size / median_replicates(blocks, draws)
     if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
         trouble = f"{status}: {reason}" if status != "ok" else setting.reason or TOO_SHORT
@@ -246,13 +240,6 @@ def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings)
     )
 
 
-def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
-    """(1 + R,) T_decode, the pace of the machine in its uncertainty."""
-    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
-    seed = (config.seed, int(cell.cell.id, 16))
-    return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
-
-
 def _one_sided(first: _Figures, second: _Figures) -> str:
     """Why a cell's speeds with speculation are not of one kind in both runs; empty where they are or one is unknown."""
     if first.speculative is None or second.speculative is None or first.is_optimistic == second.is_optimistic:
@@ -261,28 +248,22 @@ def _one_sided(first: _Figures, second: _Figures) -> str:
 
 
 def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[SettingPoint, _Figures]) -> list[str]:
-    """Cells that only one of the runs has timed."""
     alone = [key for key in own if key not in other]
-    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
+    return [f"{count(len(alone), 'cell')} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
 def _without_rounds(which: str, shared: Sequence[SettingPoint], own: Mapping[SettingPoint, _Figures]) -> list[str]:
-    """Cells in which only plain decoding can be compared."""
     missing = [key for key in shared if own[key].speculative is None]
-    known = f"speculative decoding of {_count(missing)}, not known in the {which}"
+    known = f"speculative decoding of {count(len(missing), 'cell')}, not known in the {which}"
     return [f"{known}, such as {missing[0].label}: {own[missing[0]].trouble}"] if missing else []
-
-
-def _count(keys: Sequence[SettingPoint]) -> str:
-    return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
 def _ratios(
     first: _Figures, second: _Figures, tolerance: float, confidence: float, *, is_plain_alone: bool
 ) -> Iterator[Ratio]:
     def ratio(figure: str, one: FloatArray, two: FloatArray, gammas: tuple[int | None, int | None]) -> Ratio:
-        count = min(one.size, two.size)
-        low, high = map(finite_or_none, percentile_interval(two[1:count] / one[1:count], confidence))
+        drawn = slice(1, min(one.size, two.size))
+        low, high = map(finite_or_none, percentile_interval(two[drawn] / one[drawn], confidence))
         return Ratio(
             figure=figure,
             first=float(one[0]),

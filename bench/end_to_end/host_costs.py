@@ -77,7 +77,7 @@ def measure_host_costs(
     """
     batch = PromptBatch(prompts=prompts, numbers=range(len(prompts)), max_new_tokens=max_new_tokens)
     found = decoder.run(batch, gamma=(gamma_max + 1) // 2)
-    whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
+    whole = [times.t_overhead_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,
         t_early_stop_check_s=_check_s(decoder, decoder.drafter, prompts, gamma_max)

@@ -70,9 +70,9 @@ class ReplayedPolicy:
     """Of the gap from the best fixed γ to the bound by start (`bounds`); None where there is no gap."""
     gap_closed_oracle: Interval | None
     """Of the gap to the run oracle, the bound of policies that stop while drafting."""
-    switches_per_round: float
     mean_gamma: float
     """Drafts per row and round."""
+    switches_per_round: float
     tuned: tuple[GammaPolicy, ...]
     """The policy of each fold."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 from pydantic.dataclasses import dataclass
@@ -182,15 +182,6 @@ class AcceptanceRow:
     lookup_match: Whole | None = None
     rejected_target_prob: Number | None = None
     end_reason: Text
-
-
-class RolloutKey(NamedTuple):
-    """Whose chains of drafts off the target's text they are."""
-
-    pair: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)

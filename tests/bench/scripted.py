@@ -54,7 +54,7 @@ def scripted(
     max_context: int | None = None,
 ) -> LoadedModel:
     network: Any = ScriptedNetwork(logits_of, vocabulary, max_context)
-    return loaded(network, vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
+    return loaded(network, max_context=max_context, name=name, eos=eos)
 
 
 def text_of(script: Sequence[int], prompt_tokens: int, vocabulary: int) -> LogitsOf:

@@ -15,14 +15,7 @@ from contextlib import contextmanager
 
 import typer
 
-from specgauge.exits import (
-    BAD_INPUT,
-    DEBUG_VARIABLE,
-    FAILED,
-    INTERRUPTED,
-    READER_LEFT,
-    debug_by_environment,
-)
+from specgauge.exits import BAD_INPUT, DEBUG_VARIABLE, FAILED, INTERRUPTED, READER_LEFT, debug_by_environment
 
 PROGRAM = "specgauge"
 DEBUG_OPTION = "--debug"
@@ -93,7 +86,6 @@ def tell(error: BaseException, *, debug: bool) -> int:
 
 
 def _code_and_message(error: BaseException) -> tuple[int, str]:
-    """(exit code, message) of an error."""
     match error:
         case Interrupted():
             return INTERRUPTED, str(error)

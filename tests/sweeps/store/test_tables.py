@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specgauge.model.settings import Setting
 from specgauge.sweeps.store import tables
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rows import columns, write_table
 from specgauge.sweeps.store.rundir import REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RoundRow, TunedCell, TunedHalf
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow, TunedCell, TunedHalf
 from specgauge.sweeps.store.tables import (
     DecodedLog,
     add_rollouts,
-    half_of,
     has_rollouts,
     keep_tuned,
     read_decoded,
@@ -31,7 +31,8 @@ from tests.model.policy_cases import POLICIES as EVERY_KIND
 from tests.sweeps.decoded import PREFILL_S, Batch, key
 
 SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
-GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
+GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+DRAWN = replace(GREEDY, sampling="t1")
 
 
 def keep(log: DecodedLog, block: int, where: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
@@ -46,7 +47,7 @@ def content(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
     arms = ("generate", "speculate:3")
-    log = DecodedLog.open(tmp_path)
+    log = DecodedLog(tmp_path)
     keep(log, 0, arms=arms)
     keep(log, 1, arms=arms)
     where = {**vars(key()), "block": 1}
@@ -66,13 +67,13 @@ def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
 def test_a_kept_block_is_found_again_with_its_gammas_and_seconds(tmp_path: Path) -> None:
     """Two rows of 5 tokens under plain (4 steps of 1 s) and generate (the same), with a prefill of 1/2 s each."""
     third = key(pair="q", batch_size=4, start_context=128, sampling="t1")
-    log = DecodedLog.open(tmp_path)
+    log = DecodedLog(tmp_path)
     assert log.spent_s("p") == 0.0
     keep(log, 0, arms=("plain", "generate"))
     keep(log, 2, arms=("speculate:3", "speculate:1"))
     speculating_s = sum(SHORT.requests(f"speculate:{gamma}")[0]["seconds"] for gamma in (1, 3))
     keep(log, 0, third)
-    for found in (log, DecodedLog.open(tmp_path)):
+    for found in (log, DecodedLog(tmp_path)):
         assert [found.has(key(), block) for block in range(4)] == [True, False, True, False]
         assert [found.blocks(place) for place in (key(), third, key(pair="r"))] == [2, 1, 0]
         assert (found.gammas(key()), found.gammas(third), found.gammas(key(pair="r"))) == ((1, 3), (), ())
@@ -88,7 +89,7 @@ def test_without_rounds_the_tables_have_their_columns(tmp_path: Path) -> None:
     assert (list(requests.columns), list(rounds.columns)) == (list(columns(RequestRow)), list(columns(RoundRow)))
     assert (requests.empty, rounds.empty, list(tmp_path.iterdir())) == (True, True, [])
     one = Batch(max_new_tokens=1)
-    DecodedLog.open(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
+    DecodedLog(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
     requests, rounds = read_decoded(tmp_path)
     assert (requests["tokens"].map(len).tolist(), rounds.empty) == ([1], True)
     assert list(rounds.columns) == list(columns(RoundRow))
@@ -98,7 +99,7 @@ def test_without_rounds_the_tables_have_their_columns(tmp_path: Path) -> None:
 def test_stopped_between_the_two_writes_the_block_is_decoded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    log = DecodedLog.open(tmp_path)
+    log = DecodedLog(tmp_path)
     keep(log, 0)
 
     def killed(path: Path, row_type: type[Any], table: pa.Table) -> None:
@@ -113,14 +114,14 @@ def test_stopped_between_the_two_writes_the_block_is_decoded_again(
     requests, rounds = content(tmp_path)
     assert ({row["block"] for row in requests}, {row["block"] for row in rounds}) == ({0}, {0, 1})
     assert set(read_decoded(tmp_path)[1]["block"]) == {0}
-    for found in (log, DecodedLog.open(tmp_path)):
+    for found in (log, DecodedLog(tmp_path)):
         assert [found.has(key(), block) for block in (0, 1)] == [True, False]
     keep(log, 1)
     requests, rounds = content(tmp_path)
     assert [(row["block"], row["arm"]) for row in requests] == [(0, "plain")] * 2 + [(1, "plain")] * 2
     assert {(row["block"], row["arm"]) for row in rounds} == {(0, "plain"), (1, "plain")}
     (tmp_path / REQUESTS).unlink()  # as if killed before the first
-    assert not DecodedLog.open(tmp_path).has(key(), 0)
+    assert not DecodedLog(tmp_path).has(key(), 0)
     assert all(frame.empty for frame in read_decoded(tmp_path))
 
 
@@ -141,20 +142,11 @@ def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> N
     add_rollouts(path, GREEDY, chains(3))
     add_rollouts(path, DRAWN, chains(7))
     assert (has_rollouts(path, GREEDY), has_rollouts(path, DRAWN)) == (True, True)
-    assert not has_rollouts(path, GREEDY._replace(acceptance_rule="match"))
+    assert not has_rollouts(path, replace(GREEDY, acceptance_rule="match"))
     frame = read_rollouts(path)
     assert frame["sampling"].tolist() == ["greedy", "greedy", "t1", "t1"]
     assert frame["start"].tolist() == [3, 3, 7, 7]
     assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
-
-
-@pytest.mark.parametrize("name", RolloutKey._fields)
-def test_chains_without_their_setting_are_refused(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "rollouts.parquet"
-    add_rollouts(path, GREEDY, chains(3))
-    pq.write_table(pq.read_table(path).drop_columns([name]), path)
-    with pytest.raises(ValueError, match=rf"^{path}: expected the column '{name}', it is missing"):
-        has_rollouts(path, GREEDY)
 
 
 def tuned_cell(**changes: Any) -> TunedCell:
@@ -183,8 +175,3 @@ def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
     assert list(read_tuned(tmp_path)[key()].names) == list(EVERY_KIND)
     keep_tuned(tmp_path, tuned_cell(t_early_stop_check_s=0.5))
     assert read_tuned(tmp_path)[key()].t_early_stop_check_s == 0.5
-
-
-def test_a_prompt_belongs_to_one_half_at_every_length() -> None:
-    """Five prompts at two lengths: numbers 0 to 4, then 5 to 9."""
-    assert [half_of(number, 5) for number in range(10)] == [0, 1, 0, 1, 0] * 2
