@@ -449,6 +449,8 @@ class RecommendationRow(CellRow):
     best_gamma: Count | None
     recommended_gamma: Count | None
     speedup: Interval
+    """From all evidence: prediction and what was decoded end to end."""
+    speedup_predicted: Interval
     p_gamma_best: Number | None = None
     expected_loss: Number | None
     p_speculation_pays: Number | None = None
