@@ -11,7 +11,7 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
