@@ -81,6 +81,9 @@ def test_bad_blocks_and_shapes_are_refused() -> None:
     for blocks in ([], [[1.0], []], [[[1.0, 2.0]], [[1.0]]]):
         with pytest.raises(ValueError, match="verify:2: expected blocks"):
             median_replicates(blocks, draws, "verify:2")
+    assert median_replicates(np.ones((2, 2)), draws).tolist() == [1.0] * 6  # fewer blocks than draws
+    with pytest.raises(ValueError, match=r"decode: expected .*got 8 for draws of 3"):
+        median_replicates(np.ones((8, 2)), draws, "decode")
     with pytest.raises(ValueError, match="seconds, above 0"):
         median_replicates([[1.0], [-1.0]], draws)
     with pytest.raises(ValueError, match=r"numerators: expected .*got shapes"):
