@@ -1,19 +1,20 @@
 """The answers of a run as a table of 80 columns, with how far to trust them and what to do next. No torch.
 
-    print(answer_text(recommend(Run.open(path))))
+    print_answer(recommend(Run.open(path)))              # verdicts in colour on a terminal
 
     embedded, greedy             speed-up over plain           tokens/s   ms per
     batch    ctx  verdict    γ   predicted (90 %)   measured  plain  spec  round
         1    128  speculate  3   1.27 (1.14-1.44)       1.29     72    92   31.7
         4    128  conflict   1   1.17 (1.11-1.38)       0.98    165   193   37.0
 
-`conflict` is undecided because prediction and measurement disagree. Tokens/s are of the whole batch: plain B / T_decode,
-speculative those times S from all evidence. Measured stands for the γ of the answer; where only another one was
-decoded, for the nearest, marked by its own γ.
+`conflict` is undecided because prediction and measurement disagree. Tokens/s are of the whole batch: plain is
+B / T_decode, speculative that times S from all evidence. Measured is of the γ of the answer, or where that was not
+decoded of the nearest one that was, with its own γ before it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
@@ -39,8 +40,25 @@ _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided":
 _HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
 _WIDTHS = (5, 6, 9, 2, 18, 8, 6, 6, 7)
 _LEFT = {2, 4}
+_TITLE_WIDTH = 28
+_COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
 
 Entry = Mapping[str, Any]
+
+
+def print_answer(answers: Recommendations, *, every_warning: bool = False) -> None:
+    """Print `answer_text`; on a terminal with its verdicts in colour."""
+    text = answer_text(answers, every_warning=every_warning)
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Text(text)
+    for word, colour in _COLOURS.items():
+        shown.highlight_words([f" {word} "], style=colour)
+    Console(soft_wrap=True).print(shown)
 
 
 def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str:
@@ -57,8 +75,11 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
 
 def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:
     interval = f"predicted ({100 * answers.confidence:g} %)"
-    above = f"{printable(title)[:26]:<28}speed-up over plain           tokens/s   ms per"
-    yield above
+    title = printable(title)
+    if len(title) > _TITLE_WIDTH:
+        yield title
+        title = ""
+    yield f"{title:<{_TITLE_WIDTH}}speed-up over plain           tokens/s   ms per"
     yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
     reasons = []
     for entry in entries:
@@ -129,7 +150,7 @@ def trust(answers: Recommendations) -> tuple[str, str]:
     if not measured or errors is None:
         optimistic = ", and the overhead of a round is not measured" if any(map(is_optimistic, known)) else ""
         return LOW, f"no speed-up was decoded end to end{optimistic}"
-    found = f"{errors.text('predicted S ')} in {measured} of {count(len(known), 'cell')}"
+    found = f"predicted S {errors.text()} in {measured} of {count(len(known), 'cell')}"
     if errors.mean > WIDE_ERROR:
         return LOW, found
     doubts = sorted({str(one["code"]) for one in answers.warnings} & DOUBTFUL)
@@ -166,7 +187,8 @@ def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
         if every_warning:
             yield f"    → {printable(warning['remedy'])}"
     if len(shown) < len(ordered):
-        yield f"{count(len(ordered) - len(shown), 'more warning')}: in the report, or `specgauge recommend RUN --warnings`"
+        more = count(len(ordered) - len(shown), "more warning")
+        yield f"{more}: in the report, or `specgauge recommend RUN --warnings`"
 
 
 def title_text(entry: Entry) -> str:

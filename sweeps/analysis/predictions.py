@@ -303,6 +303,8 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         "expected_loss": at(found.expected_loss),
         "p_speculation_pays": at(found.p_pays),
         "t_overhead_s": estimate.t_overhead_s,
+        "t_decode_s": float(estimate.costs.t_decode_s[0]),
+        "t_round_s": at(estimate.t_round_s),
         "reason": found.decision.reason,
     }
 

@@ -455,6 +455,9 @@ class RecommendationRow(CellRow):
     expected_loss: Number | None
     p_speculation_pays: Number | None = None
     t_overhead_s: Number | None = None
+    t_decode_s: Number | None
+    t_round_s: Number | None
+    """Of the γ shown, as predicted."""
     reason: Text
 
 
