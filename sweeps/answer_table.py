@@ -103,8 +103,8 @@ def _cells(entry: Entry, answers: Recommendations) -> list[str]:
     if value is None:
         return [*here, "unknown", *[""] * 6]
     predicted, low, high = (entry["speedup_predicted"][name] for name in ("value", "low", "high"))
-    decode_s, round_s = entry["t_decode_s"], entry["t_round_s"]
-    plain = None if not decode_s else entry["batch_size"] / decode_s
+    plain, speculative = tokens_per_second(entry)
+    round_s = entry["t_round_s"]
     return [
         *here,
         verdict(entry),
@@ -112,7 +112,7 @@ def _cells(entry: Entry, answers: Recommendations) -> list[str]:
         f"{predicted:.2f}" + ("" if low is None else f" ({low:.2f}-{high:.2f})"),
         _measured(entry, answers),
         "-" if plain is None else f"{plain:.0f}",
-        "-" if plain is None else f"{plain * value:.0f}",
+        "-" if speculative is None else f"{speculative:.0f}",
         "-" if round_s is None else f"{1e3 * round_s:.1f}",
     ]
 
@@ -123,6 +123,13 @@ def _measured(entry: Entry, answers: Recommendations) -> str:
         return "-"
     other = "" if row["gamma"] == entry["recommended_gamma"] else f"γ{row['gamma']} "
     return f"{other}{row['speedup_measured']:.2f}"
+
+
+def tokens_per_second(entry: Entry) -> tuple[float | None, float | None]:
+    """Of the whole batch, plain and speculative; None where it is not known."""
+    decode_s, value = entry["t_decode_s"], entry["speedup"]["value"]
+    plain = entry["batch_size"] / decode_s if decode_s else None
+    return plain, None if plain is None or value is None else plain * value
 
 
 def verdict(entry: Entry) -> str:
