@@ -76,7 +76,7 @@ def recommend(
     context: ContextOption = None,
     max_itl: Annotated[
         str | None,
-        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms or 0.05 (seconds)."),
+        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms."),
     ] = None,
     warnings: Annotated[bool, typer.Option("--warnings", help="Show every warning, with its remedy.")] = False,
     as_json: JsonOption = False,
@@ -88,7 +88,7 @@ def recommend(
     from specgauge.sweeps.recommend import recommendations_json
     from specgauge.sweeps.store.rundir import Run
 
-    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
+    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl", needs_unit=True)
     answers = recommendations(
         Run.open(run_dir), pair=pair, sampling=sampling, batch_size=batch_size, context=context, max_itl_s=limit_s
     )
