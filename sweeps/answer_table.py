@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from specgauge.model.decision import DISAGREE
+from specgauge.sweeps.analysis.warnings import BUSY_MACHINE
 from specgauge.sweeps.recommend import Recommendations, is_optimistic
 from specgauge.sweeps.text_table import count, printable
 
@@ -30,10 +31,19 @@ SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent", "null_target_prob"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
-    *("prediction_contradicted", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
+    *("prediction_contradicted", BUSY_MACHINE, "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
 )
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
-DOUBTFUL = {"drift", "not_converged", "few_prompts", "cost_error", "slow_baseline", "texts_differ", "rounds_unexpected"}
+DOUBTFUL = {
+    BUSY_MACHINE,
+    "drift",
+    "not_converged",
+    "few_prompts",
+    "cost_error",
+    "slow_baseline",
+    "texts_differ",
+    "rounds_unexpected",
+}
 """Warnings that leave no high trust."""
 
 _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}

@@ -32,9 +32,7 @@ _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 
 
-def parse_duration_s(
-    text: str, name: str = "duration", *, signed: bool = False, needs_unit: bool = False
-) -> float:
+def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False, needs_unit: bool = False) -> float:
     """Seconds from "19.05ms", "0.5 s", "120us", "80 ns"; below 0 only where `signed`.
 
     A plain number is seconds, unless it `needs_unit`: `--max-itl 50` of a run may be meant in either.
