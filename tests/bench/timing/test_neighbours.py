@@ -32,7 +32,7 @@ def test_a_sample_is_disturbed_by_more_switches_than_an_idle_machine_makes(
 def samples_run(
     timed: Run, monkeypatch: pytest.MonkeyPatch, disturbs: Iterator[bool], context: int = 32
 ) -> tuple[dict[str, Any], int]:
-    """Blocks by arm of one cell, and how often an arm ran, warm-ups too; `disturbs` tells of every sample that counts."""
+    """Blocks by arm of one cell, and how often an arm ran, warm-ups too; `disturbs` tells of samples that count."""
     runs: list[str] = []
 
     def watched(work: Any) -> tuple[Any, bool]:
