@@ -62,7 +62,7 @@ def run(
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
-                opened.check_environment(prepare_machine(config.threads))
+                opened.check_environment(prepare_machine(out, config.threads))
                 for remark in remarks:
                     shown.say(remark)
                 outcomes = {
