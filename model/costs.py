@@ -9,13 +9,13 @@ so a value between measured gammas is a guess, whose provenance is `ASSUMED`.
 
     cost_table("small, eager", {Point(batch_size=1, context=512): costs, …}).costs(8, [512, 700], [1, 2, 3])
 
-`draft_kind` gives C(gamma) by the kind of drafter, chains only:
+`DraftKind` gives C(gamma) by the kind of drafter, chains only:
 
     autoregressive   sum of gamma draft steps
     parallel         one pass for every gamma (multi-token prediction, Medusa), as many drafts as heads
     lookup           one fixed cost (prompt lookup, n-gram tables)
 
-    >>> draft_kind("autoregressive", 0.002).total_s([1, 3]).tolist()
+    >>> DraftKind("autoregressive", 0.002).total_s([1, 3]).tolist()
     [0.002, 0.006]
 """
 
@@ -35,13 +35,27 @@ from specgauge.model.settings import Point, Provenance
 KINDS = ("autoregressive", "parallel", "lookup")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DraftKind:
     """C(gamma) of one kind of drafter."""
 
     name: str
+    """One of `KINDS`."""
     t_draft_s: float | Sequence[float]
     """Seconds a step, pass or lookup; a list gives T_draft(1), T_draft(2), … where later steps cost more."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown name, a draft tree, or several times where the kind has one."""
+        expected = f"draft kind: expected {', '.join(KINDS)}, got {self.name!r}"
+        if "tree" in self.name.lower():
+            why = "since a tree verifies more tokens than the gamma + 1 of a chain"
+            raise ValueError(f"{expected}; draft trees are not covered, {why}")
+        if self.name not in KINDS:
+            near = get_close_matches(self.name, KINDS, n=1)
+            raise ValueError(f"{expected} (nearest: {near[0]})" if near else expected)
+        count = times_s("t_draft_s", self.t_draft_s).size
+        if self.name != "autoregressive" and count != 1:
+            raise ValueError(f"t_draft_s: expected one value, whatever gamma, for a {self.name} draft, got {count}")
 
     def passes(self, gammas: ArrayLike) -> IntArray:
         """Draft forwards, passes or lookups in a round."""
@@ -58,27 +72,6 @@ class DraftKind:
                 f"t_draft_s: expected a step for each of {passes.max()} drafts, or one value for all, got {steps.size}"
             )
         return np.asarray(np.concatenate([[0.0], np.cumsum(steps)])[passes], dtype=np.float64)
-
-
-def draft_kind(name: str, t_draft_s: float | Sequence[float]) -> DraftKind:
-    """The kind called `name` in `KINDS`, with its seconds per step, pass or lookup.
-
-    Raises:
-        ValueError: an unknown name, a draft tree, or several times where the kind has one.
-    """
-    if "tree" in name.lower():
-        raise ValueError(
-            f"draft kind: expected {', '.join(KINDS)}, got {name!r}; draft trees are not covered, since a tree "
-            "verifies more tokens than the gamma + 1 of a chain"
-        )
-    if name not in KINDS:
-        near = get_close_matches(name, KINDS, n=1)
-        hint = f" (nearest: {near[0]})" if near else ""
-        raise ValueError(f"draft kind: expected {', '.join(KINDS)}, got {name!r}{hint}")
-    count = times_s("t_draft_s", t_draft_s).size
-    if name != "autoregressive" and count != 1:
-        raise ValueError(f"t_draft_s: expected one value, whatever gamma, for a {name} draft, got {count}")
-    return DraftKind(name=name, t_draft_s=t_draft_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +126,6 @@ class CostSource(Protocol):
     @property
     def name(self) -> str:
         """What it is called in messages."""
-        ...
 
     def costs(self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike) -> RoundCosts:
         """Costs at every broadcast (batch size, context) of shape (…) and every gamma (G,).
@@ -141,7 +133,6 @@ class CostSource(Protocol):
         Raises:
             ValueError: a batch size or gamma below 1, a negative context, or a part the source knows nothing of.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,8 +121,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
 def tree(explanation: Explanation) -> list[dict[str, Any]]:
     """The leaves of the round's probability tree: rejected at 1, at 2, …, or everything accepted.
 
-    Each leaf has its probability, the tokens it commits, and where its last token comes from with what probabilities
-    (None for a bonus whose distribution is not given).
+    `last_token_probs` is None for a bonus whose distribution is not given.
     """
     leaves: list[dict[str, Any]] = []
     for accepted, probability in enumerate(run_distribution(explanation.survival).tolist()):

@@ -2,8 +2,7 @@
 
     explain_logits([2, 1, 1, 0], SamplingSettings(temperature=0.7, top_k=3, top_p=0.9))
 
-shows the probabilities after each active processor of `specgauge.model.sampling`'s chain, what other orders would give,
-how many tokens stay, and whether the setting always takes the argmax and why.  V tokens.
+V tokens.
 """
 
 from __future__ import annotations

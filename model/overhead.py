@@ -49,8 +49,6 @@ class OverheadFit:
     loo_worst_abs_error: float | None
     t_overhead_s: FloatArray
     speedup: FloatArray
-    loo_speedup: FloatArray
-    """NaN in groups of one row."""
 
 
 def implied_overhead_s(*, t_round_s: ArrayLike, t_costs_s: ArrayLike) -> FloatArray:
@@ -125,7 +123,6 @@ def fit_overhead(
         **errors(np.ones(labels.size, dtype=np.bool_)),
         t_overhead_s=overhead,
         speedup=predicted,
-        loo_speedup=loo,
     )
 
 

@@ -101,15 +101,9 @@ def processed_logits(
 ) -> NDArray[Any]:
     """Logits (..., V) after every active processor, in `dtype` (float32 or float64); removed tokens are -inf.
 
-    At temperature 0 only the penalty is applied.
-
-    Args:
-        logits: (..., V).
-        settings: which processors are active, and how.
-        history: int (..., H), token ids seen before the position (prompt included), needed when the repetition penalty
-            is active. It broadcasts against the leading axes of logits; negative ids are padding and ids >= V cannot be
-            drawn, so both are left out.
-        dtype: of the arithmetic and the result.
+    At temperature 0 only the penalty is applied.  history: int (..., H), token ids seen before the position (prompt
+    included), needed when the repetition penalty is active; it broadcasts against the leading axes of logits, and ids
+    below 0 (padding) or from V on are left out.
 
     Raises:
         ValueError: NaN or +inf logits, a row without a finite logit, a missing history, or a temperature so small that

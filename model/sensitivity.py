@@ -75,8 +75,7 @@ def speedup_iid(alpha: ArrayLike, costs: RoundCosts, *, batch_size: int = 1) -> 
 def required_alpha(wanted_speedup: float, costs: RoundCosts, *, batch_size: int = 1) -> FloatArray:
     """The smallest i.i.d. alpha at which S reaches `wanted_speedup`, (…, G); NaN where even a perfect draft does not.
 
-    0 where S is reached with nothing accepted.  Searched on a grid of 1/256 and halved down to float64 (the catch-up
-    after full rounds can make S fall again near alpha = 1, so the first crossing is looked for).
+    Searched on a grid of 1/256 and halved down to float64: the catch-up can make S fall again near alpha = 1.
     """
     wanted = positive_numbers("wanted_speedup", wanted_speedup)
     shape = costs.t_verify_s.shape

@@ -1,8 +1,5 @@
 """What is decoded (`Setting`), where (`Point`: batch size, context), and where its numbers come from (`Provenance`).
 
-Setting(pair="small", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
-Point(batch_size=4, context=1024)
-
 A joint result is as good as its weakest part, which has the largest provenance:
 
     >>> max(Provenance.MEASURED, Provenance.EXTRAPOLATED).label

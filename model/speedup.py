@@ -98,8 +98,8 @@ def accepted_draft_tokens(tokens_per_round: ArrayLike) -> FloatArray:
 def catch_up_probability(full_acceptance: ArrayLike, batch_size: ArrayLike = 1) -> FloatArray:
     """pi: probability that a round's first draft step feeds two tokens, 1 - (1 - A_gamma)^B, which is A_gamma at B = 1.
 
-    A batch takes the two-token step as soon as one of its rows accepted everything in the round before; rows are taken
-    as independent.  A text's first round, which has none before it, counts as any other.
+    One row that accepted everything in the round before is enough; rows are taken as independent, and a text's first
+    round counts as any other.
 
     Raises:
         ValueError: A_gamma outside [0, 1], or a batch size that is not whole or below 1.
@@ -117,16 +117,10 @@ def round_time_s(
     batch_size: ArrayLike = 1,
     t_overhead_s: ArrayLike | None = None,
 ) -> FloatArray:
-    """T_round in seconds, from its costs as numbers; all arguments broadcast.
+    """T_round in seconds, from its costs as numbers, named as in `RoundCosts`; all arguments broadcast.
 
-    Args:
-        t_draft_total_s: C(gamma), the whole chain of drafts of a round.
-        t_verify_s: one target forward of gamma + 1 tokens per sequence.
-        t_draft_catch_up_s: Delta_2, the excess of a first draft step that feeds two tokens.
-        full_acceptance: A_gamma, the probability that a row accepts all gamma drafts; needed as soon as Delta_2 > 0.
-        batch_size: rows decoded together.
-        t_overhead_s: epsilon, may be negative when fitted; None when no decoder has measured it. It then counts as 0,
-            and the speed-up it leads to is optimistic.
+    full_acceptance is A_gamma, the probability that a row accepts all gamma drafts; needed as soon as Delta_2 > 0.
+    batch_size are the rows decoded together.
 
     Raises:
         ValueError: negative times, probabilities outside [0, 1], a round that takes no time.

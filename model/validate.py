@@ -234,6 +234,7 @@ def round_check(counted: ArrayLike, expected: ArrayLike) -> RoundCheck:
     """Hold the rounds of each prompt (P,) against what the renewal pass expects for its texts (P,).
 
     A single prompt has no standard error; it disagrees only when the difference is more than its expected rounds.
+
     Raises:
         ValueError: shapes that differ, for counts that are not whole, and for no prompt.
     """

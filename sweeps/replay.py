@@ -196,9 +196,7 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     entry["label"] = OPTIMISTIC if cell.t_overhead_s is None else None
     entry["policies"] = {
         name: {
-            figure: asdict(value) if isinstance(value, Interval) else value
-            for figure, value in vars(policy).items()
-            if figure != "tuned"
+            figure: asdict(value) if isinstance(value, Interval) else value for figure, value in vars(policy).items()
         }
         for name, policy in result.policies.items()
     }

@@ -3,10 +3,9 @@
     Omega(gamma)    tokens a round commits, the bonus or replacement included
     A_gamma         P(a round accepts all its drafts)
 
-Made by `AcceptanceProfile.at` (rates, counts, a histogram: `specgauge.model.acceptance.profiles`),
-`specgauge.model.sensitivity.acceptance_iid` (one alpha) and
-`specgauge.sweeps.analysis.cell_estimate.recorded_acceptance` (recorded texts).  With
-`specgauge.model.costs.RoundCosts` it is all that `specgauge.model.speedup` needs.
+Made from rates and counts (`specgauge.model.acceptance.profiles`), from one alpha (`specgauge.model.sensitivity`) and
+from recorded texts (`specgauge.sweeps.analysis.cell_estimate`).  With `specgauge.model.costs.RoundCosts` it is all that
+`specgauge.model.speedup` needs.
 """
 
 from __future__ import annotations
@@ -77,14 +76,13 @@ class Acceptance:
     def only(self, gammas: Sequence[int] | IntArray) -> Acceptance:
         """The same for some of its gammas, in their order; ValueError for another gamma."""
         columns = [self.gammas.tolist().index(gamma) for gamma in np.asarray(gammas).tolist()]
+        accepted, shares = self.accepted_draft_tokens, self.draft_count_distribution
         return replace(
             self,
             gammas=self.gammas[columns],
             tokens_per_round=self.tokens_per_round[..., columns],
             full_acceptance=self.full_acceptance[..., columns],
             provenance=self.provenance[columns],
-            accepted_draft_tokens=None if self.accepted_draft_tokens is None else self.accepted_draft_tokens[columns],
-            draft_count_distribution=None
-            if self.draft_count_distribution is None
-            else self.draft_count_distribution[..., columns, :],
+            accepted_draft_tokens=None if accepted is None else accepted[columns],
+            draft_count_distribution=None if shares is None else shares[..., columns, :],
         )

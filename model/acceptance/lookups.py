@@ -75,7 +75,7 @@ def lookup_survival(
 ) -> tuple[FloatArray, FloatArray]:
     """(A[t, j], Ã[t, j]), each (N, T, D), from the texts' lengths (N,); zero where they leave the text.
 
-    A null probability is replaced by what happened there, 1 for a token that the text has and 0 for another.
+    A null probability is replaced by what happened there: 1 for the text's token, 0 for another.
     """
     proposed, matching = lookup_lengths(columns)
     target, unmatched = (np.clip(probability_column(columns, name), 0.0, 1.0) for name in LOOKUP_COLUMNS[2:])

@@ -5,9 +5,8 @@
 Survival depends on where rounds start, hence on gamma: rates taken at one gamma measure that one, interpolate those
 below and extrapolate those above with the last conditional rate.  Accepted / drafted is never taken for alpha:
 
-    alpha_accepted   sum accepted / sum tested   a draft is tested when those before it were accepted: the maximum of
-                                                    the likelihood prod_i alpha^accepted_i (1 - alpha)^rejected_i
-    alpha_omega    the alpha whose Omega(gamma) is the measured one; Leviathan et al., arXiv 2211.17192, equation 1
+    alpha_accepted   sum accepted / sum tested, of maximum likelihood; a draft is tested when those before it passed
+    alpha_omega      the alpha whose Omega(gamma) is the measured one; Leviathan et al., arXiv 2211.17192, equation 1
 
 One alpha is held against one rate a position by the likelihood ratio G = 2 sum n ln(n / expected).
 
@@ -21,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +32,6 @@ from specgauge.model.settings import Provenance
 from specgauge.model.speedup import survival_iid, tokens_per_round_by_gamma, tokens_per_round_iid
 
 Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "totals", "tokens_per_round"]
-Number = TypeVar("Number", np.float64, np.int64)
 
 MATERIAL_ERROR = 0.01
 """An error of Omega below this fraction does not make one alpha misleading, however significant."""
@@ -339,7 +337,7 @@ def _profile(
     )
 
 
-def _one_list(name: str, values: NDArray[Number]) -> NDArray[Number]:
+def _one_list(name: str, values: NDArray[Any]) -> NDArray[Any]:
     flat = np.atleast_1d(values)
     if flat.ndim != 1 or flat.size == 0:
         raise ValueError(f"{name}: expected one list with a number for each position, got shape {values.shape}")

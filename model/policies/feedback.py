@@ -15,8 +15,6 @@ ucb, exp3    bandits, arXiv 2505.15141: each γ is an arm, its reward the tokens
              arm 0 is plain decoding, whose reward needs no exploring. EXP3 draws from p ∝ exp(-η_t L), where L adds up
              (1 - reward) / p of the arms drawn and η_t = √(ln K / (K t)). Draws come from counters, so calls repeat.
 
-    GoodputPolicy(t_round_s=(1.0, 1.2, 1.4), prior_rate=0.7).begin().gamma
-
 L calls side by side, B rows of each.
 """
 

@@ -161,27 +161,7 @@ def fit_forecast(texts: ReplayTexts, *, seed: int = 0) -> AcceptanceForecast:
         raise ValueError("forecast: expected at least one, got no position to learn from")
     steps, values = rising_fit(texts.top_probs[inside], acceptance[inside])
     mean = float(np.clip(acceptance[inside].mean(), 0.0, 1.0))
-    return _fitted(by_confidence(steps, values, mean), texts, seed)
-
-
-def by_confidence(top_probs: ArrayLike, acceptance: ArrayLike, mean: float) -> AcceptanceForecast:
-    """The forecast that goes by z alone, and before the first draft by r; top_probs and acceptance (K,) are its steps.
-
-    Raises:
-        ValueError: as `AcceptanceForecast`.
-    """
-    return AcceptanceForecast(
-        top_probs=tuple(np.asarray(top_probs, dtype=np.float64).tolist()),
-        acceptance=tuple(np.asarray(acceptance, dtype=np.float64).tolist()),
-        mean=mean,
-        this_weights=(0.0, 1.0, 0.0, 0.0),
-        next_weights=(0.0, 1.0, 0.0, 0.0),
-        first_weights=(0.0, 1.0, 0.0),
-    )
-
-
-def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> AcceptanceForecast:
-    acceptance, inside = texts.acceptance, texts.inside
+    forecast = by_confidence(steps, values, mean)
     count, longest = acceptance.shape
     z = forecast.confidence(texts.top_probs)
     draws = uniforms(
@@ -208,6 +188,22 @@ def _fitted(forecast: AcceptanceForecast, texts: ReplayTexts, seed: int) -> Acce
     this = least_squares(features[here], accepted[here], np.ones(int(here.sum())))
     after = least_squares(features[:-1][following], accepted[1:][following], accepted[:-1][following])
     return replace(forecast, this_weights=this, next_weights=after, first_weights=first)
+
+
+def by_confidence(top_probs: ArrayLike, acceptance: ArrayLike, mean: float) -> AcceptanceForecast:
+    """The forecast that goes by z alone, and before the first draft by r; top_probs and acceptance (K,) are its steps.
+
+    Raises:
+        ValueError: as `AcceptanceForecast`.
+    """
+    return AcceptanceForecast(
+        top_probs=tuple(np.asarray(top_probs, dtype=np.float64).tolist()),
+        acceptance=tuple(np.asarray(acceptance, dtype=np.float64).tolist()),
+        mean=mean,
+        this_weights=(0.0, 1.0, 0.0, 0.0),
+        next_weights=(0.0, 1.0, 0.0, 0.0),
+        first_weights=(0.0, 1.0, 0.0),
+    )
 
 
 def least_squares(features: FloatArray, wanted: FloatArray, weights: FloatArray) -> tuple[float, ...]:

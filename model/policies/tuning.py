@@ -70,8 +70,7 @@ def tune_renewal(tuning: ReplayBatches) -> GammaPolicy:
     """The forecast of the tuning texts, v at its fixed point and around it, with 0, 1 or γ drafts in every round.
 
     γ is the best fixed one. It is returned itself where it is faster than the rule with P >= .95 over prompts (by
-    Student's t); and plain decoding where what would be returned is not faster than it with as much certainty. So the
-    rule need not win: without signals worth reading it is fixed γ, without acceptance worth having plain decoding.
+    Student's t); and plain decoding where what would be returned is not faster than it with as much certainty.
     """
     costs, plain = tuning.costs, FixedPolicy(gamma=0)
     if costs.gamma_max == 0:
@@ -119,23 +118,18 @@ def _settled(tuning: ReplayBatches, policy: RenewalStoppingPolicy) -> RenewalSto
     return policy
 
 
-def _heuristic(cap: int) -> GammaPolicy:
-    return HeuristicPolicy(start=min(_START, cap), cap=cap)
-
-
-def _gammatune(cap: int) -> GammaPolicy:
-    return GammaTunePolicy(start=min(_START, cap), cap=cap)
-
-
 UNTUNED: Mapping[str, Callable[[int], GammaPolicy]] = MappingProxyType(
-    {"heuristic": _heuristic, "gammatune": _gammatune}
+    {
+        "heuristic": lambda cap: HeuristicPolicy(start=min(_START, cap), cap=cap),
+        "gammatune": lambda cap: GammaTunePolicy(start=min(_START, cap), cap=cap),
+    }
 )
 """Policies that need no text to be tuned on, from the most drafts they may make, at least 1."""
 MAKERS: Mapping[str, PolicyMaker] = MappingProxyType(
     {
         "fixed": tune_fixed,
-        "heuristic": lambda tuning: _heuristic(tuning.costs.gamma_max),
-        "gammatune": lambda tuning: _gammatune(tuning.costs.gamma_max),
+        "heuristic": lambda tuning: UNTUNED["heuristic"](tuning.costs.gamma_max),
+        "gammatune": lambda tuning: UNTUNED["gammatune"](tuning.costs.gamma_max),
         "svip": lambda tuning: _fastest(
             tuning, (SvipPolicy(threshold=threshold, cap=tuning.costs.gamma_max) for threshold in SVIP_THRESHOLDS)
         ),

@@ -49,11 +49,7 @@ def best_by_start_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLi
 
 
 def accepted_length_oracle_time_s(acceptance: ArrayLike, ends: TextEnds, costs_s: ArrayLike) -> FloatArray:
-    """Expected seconds (N,) of who knows each run before drafting: below policies that stop while drafting as well.
-
-    Drafting beyond the run is only worth it where a longer round is cheaper. Arguments and errors as
-    `best_by_start_time_s`.
-    """
+    """Expected seconds (N,) of who knows each run before drafting; arguments and errors as `best_by_start_time_s`."""
     ahead_a, costs, left_s = _checked(acceptance, ends, costs_s)
     depth, count = costs.size - 1, ends.lengths.size
     for t in reversed(range(np.shape(acceptance)[1])):

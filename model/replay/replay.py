@@ -13,7 +13,7 @@ with common random numbers. The bounds of a batch let every row choose for itsel
 loose there. Intervals draw prompts, the same for all policies; a row takes 1 / B of its batch.
 
     replay(texts, costs, folds=4, replicates=200, seed=0).policies["renewal"].speedup
-    replayed_seconds(policy, texts, [[1, 3], [5, 1]], costs, replicates=100, seed=0).speedup     # one policy as it is
+    replayed_seconds(policy, texts, [[1, 3], [5, 1]], costs, replicates=100, seed=0).policy_s    # one policy as it is
 
 N texts, P prompts.
 """
@@ -73,8 +73,6 @@ class ReplayedPolicy:
     mean_gamma: float
     """Drafts per row and round."""
     switches_per_round: float
-    tuned: tuple[GammaPolicy, ...]
-    """The policy of each fold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +146,6 @@ class _Fold:
     oracle_s: FloatArray
     policy_s: Mapping[str, FloatArray]
     rounds: Mapping[str, SimulatedRounds]
-    tuned: Mapping[str, GammaPolicy]
     off_path: OffPath
 
 
@@ -185,7 +182,6 @@ def _replay_fold(
         oracle_s=oracle_s * appearances,
         policy_s=policy_s,
         rounds=rounds,
-        tuned=tuned,
         off_path=texts.chains.off_path,
     )
 
@@ -254,7 +250,7 @@ def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confide
         return float(sum(int(getattr(piece.rounds[name], count).sum()) for piece in pieces))
 
     policies = {}
-    for name in pieces[0].tuned:
+    for name in pieces[0].rounds:
         time_s = by_prompt([piece.policy_s[name] for piece in pieces])
         policies[name] = ReplayedPolicy(
             speedup=ratio(plain_s, time_s),
@@ -263,7 +259,6 @@ def _result(pieces: list[_Fold], costs: ReplayCosts, *, replicates: int, confide
             gap_closed_oracle=closed(time_s, oracle_s),
             switches_per_round=total(name, "switches") / total(name, "rounds"),
             mean_gamma=total(name, "drafted") / total(name, "row_rounds"),
-            tuned=tuple(piece.tuned[name] for piece in pieces),
         )
     return ReplayResult(
         batch_size=costs.batch_size,
@@ -288,11 +283,6 @@ class ReplayedSeconds:
     """(L,)"""
     policy_s: FloatArray
     """(L,)"""
-
-    @property
-    def speedup(self) -> float:
-        """Over plain decoding, all batches together."""
-        return float(self.plain_s.sum() / self.policy_s.sum())
 
 
 def replayed_seconds(

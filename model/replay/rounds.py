@@ -22,6 +22,7 @@ N texts, T positions, L calls of B rows each.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -119,8 +120,6 @@ class ReplayBatches:
     """(L, B) the text of each row."""
     replicates: IntArray
     """(L, B) whose random numbers it meets."""
-    first_rejected: IntArray
-    """(N, R, T + 1) as `rejections` has it."""
     seed: int
 
     @classmethod
@@ -128,7 +127,7 @@ class ReplayBatches:
         """Every text once per replicate, in batches of B drawn anew for each: L = R ⌈N / B⌉.
 
         What a batch lacks is filled up with texts drawn first; a text that is in a batch more than once meets random
-        numbers of its own each time: replicate numbers go up to ⌈B / N⌉ R - 1.
+        numbers of its own each time.
         """
         count, batch_size = texts.prompts.size, costs.batch_size
         order = np.broadcast_to(np.arange(count), (replicates, count))
@@ -138,7 +137,8 @@ class ReplayBatches:
         filled = np.arange(-(-count // batch_size) * batch_size)
         times = filled % batch_size // count if count < batch_size else np.zeros(filled.size, dtype=np.int64)
         numbers = (np.arange(replicates)[:, None] + replicates * times).reshape(-1, batch_size)
-        return cls._with_draws(texts, costs, order[:, filled % count].reshape(-1, batch_size), numbers, seed)
+        rows = order[:, filled % count].reshape(-1, batch_size)
+        return cls(texts=texts, costs=costs, rows=rows, replicates=numbers, seed=seed)
 
     @classmethod
     def of_prompts(
@@ -146,7 +146,7 @@ class ReplayBatches:
     ) -> ReplayBatches:
         """Batches as they were put together, (L / R, B) prompt numbers, each as often as there are replicates.
 
-        The texts of a prompt interleave; random numbers as in `drawn`, replicate numbers up to B R - 1.
+        The texts of a prompt interleave; random numbers as in `drawn`.
 
         Raises:
             ValueError: a prompt without a text.
@@ -163,14 +163,12 @@ class ReplayBatches:
         rows = order[firsts[place] + (replicate + earlier) % counts[place]]
         numbers = replicate + replicates * (earlier // counts[place])
         shape = (-1, prompts.shape[1])
-        return cls._with_draws(texts, costs, rows.reshape(shape), numbers.reshape(shape), seed)
+        return cls(texts=texts, costs=costs, rows=rows.reshape(shape), replicates=numbers.reshape(shape), seed=seed)
 
-    @classmethod
-    def _with_draws(
-        cls, texts: ReplayTexts, costs: ReplayCosts, rows: IntArray, replicates: IntArray, seed: int
-    ) -> ReplayBatches:
-        rejected = rejections(texts, int(replicates.max(initial=0)) + 1, seed)
-        return cls(texts=texts, costs=costs, rows=rows, replicates=replicates, first_rejected=rejected, seed=seed)
+    @cached_property
+    def first_rejected(self) -> IntArray:
+        """(N, R, T + 1) as `rejections` has it."""
+        return rejections(self.texts, int(self.replicates.max(initial=0)) + 1, self.seed)
 
     @property
     def plain_s(self) -> FloatArray:
@@ -186,7 +184,7 @@ class ReplayBatches:
         costs = self.costs
         if decodes_plainly(policy):
             costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
-        return _Simulation(policy, replace(self, costs=costs)).run()
+        return _Simulation(policy, self, costs).run()
 
     def time_s(self, policy: GammaPolicy) -> float:
         """Seconds of all calls together."""
@@ -207,8 +205,7 @@ class ReplayBatches:
 def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
     """(N, R, T + 1) the first position from t on whose draft is rejected; T where none is.
 
-    The same for a text whatever other texts, replicates or policies there are. Lookups know no chance: the first draft
-    is rejected that the text does not go on with, counted from where the round starts.
+    The same for a text whatever other texts, replicates or policies there are.
     """
     count, longest = texts.top_probs.shape
     if texts.lookups is not None:
@@ -227,8 +224,8 @@ def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
 class _Simulation:
     """The state of L calls; (L, B) by row."""
 
-    def __init__(self, policy: GammaPolicy, batches: ReplayBatches) -> None:
-        self._policy, self._texts, self._costs = policy, batches.texts, batches.costs
+    def __init__(self, policy: GammaPolicy, batches: ReplayBatches, costs: ReplayCosts) -> None:
+        self._policy, self._texts, self._costs = policy, batches.texts, costs
         self._text, self._replicates, self._rejected = batches.rows, batches.replicates, batches.first_rejected
         ends, (count, rows) = batches.texts.ends, batches.rows.shape
         self._size, self._limit = ends.lengths[batches.rows], ends.limits[batches.rows]

@@ -17,7 +17,7 @@ N texts, T positions, C chains, D gamma_max.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,16 +102,13 @@ class ReplayTexts:
     def of_prompts(self, prompts: ArrayLike) -> ReplayTexts:
         """The texts of these prompts, in the same order; their chains stay as they are."""
         rows = np.flatnonzero(np.isin(self.prompts, np.asarray(prompts)))
+        own: dict[str, Any] = {name: one[rows] for name, one in vars(self).items() if isinstance(one, np.ndarray)}
         return replace(
             self,
             ends=self.ends.of_rows(rows),
-            acceptance=self.acceptance[rows],
-            prompts=self.prompts[rows],
-            repetitions=self.repetitions[rows],
-            top_probs=self.top_probs[rows],
-            entropies_nats=self.entropies_nats[rows],
             chains=replace(self.chains, chain_of=self.chains.chain_of[rows]),
             lookups=None if self.lookups is None else self.lookups.of_rows(rows),
+            **own,
         )
 
 

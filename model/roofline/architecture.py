@@ -4,8 +4,7 @@
     matrices a token passes through    L·A + D·F + M·(k·X + S + R) + vocabulary·hidden
 
 with L layers of attention matrices A, D dense layers of feed-forward F, M sparse layers of E experts X (k of them for a
-token), a shared expert S and a router R.  Nothing here knows a machine: `specgauge.model.roofline.step_time` turns the
-counts into bytes, FLOPs and seconds.
+token), a shared expert S and a router R.
 
     >>> config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2,
     ...           "intermediate_size": 16, "vocab_size": 10}

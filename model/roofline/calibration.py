@@ -165,14 +165,7 @@ def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficie
             [np.log(step_time_s(work, group.deployment, fitted) / group.time_s) for work, group in prepared]
         )
 
-    found = least_squares(
-        misses,
-        start,
-        bounds=(least, most),
-        loss="soft_l1",
-        f_scale=LOSS_SCALE,
-        x_scale=start,
-    )
+    found = least_squares(misses, start, bounds=(least, most), loss="soft_l1", f_scale=LOSS_SCALE, x_scale=start)
     return efficiency(np.asarray(found.x, dtype=np.float64))
 
 

@@ -160,9 +160,8 @@ def largest_batch(
 ) -> IntArray:
     """The most sequences whose weights and KV cache fit one device's memory, with or without the draft beside it.
 
-    A round starts at `context` tokens and verifies γ + 1 more: the target's cache must hold s + γ + 1 tokens, the
-    draft's s + γ.  `memory_fraction` of the memory is for weights and cache, the rest for activations and workspace.
-    0 where not even one sequence fits.
+    A round from `context` tokens on needs s + γ + 1 of them in the target's cache, s + γ in the draft's.
+    `memory_fraction` of the memory is for weights and cache, the rest for activations and workspace.
     """
     if not 0 < memory_fraction <= 1:
         raise ValueError(f"memory_fraction: expected a number above 0 and at most 1, got {memory_fraction:g}")

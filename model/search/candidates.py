@@ -2,10 +2,9 @@
 
     log S(γ) = log Ω(γ) + log T_decode − log R(γ),    R(γ) = C(γ) + π Δ₂ + V(γ),    V(γ) = Σ_k w[γ, k] T_verify(k)
 
-w is 1 at k = γ where a model drafts; lookups may verify fewer (`specgauge.model.acceptance.lookups`). γ = 0 is plain
-decoding, T_verify(0) = T_decode. Where T_verify(k) was not measured, the largest measured g < k bounds it from below,
-since a forward of more tokens takes no less time: S(γ) is then an upper bound. The difference of two log S is a
-contrast of arm levels (`specgauge.model.search.levels`): what both rounds share, and the machine's pace, cancel.
+w is 1 at k = γ where a model drafts; lookups may verify fewer. γ = 0 is plain decoding, T_verify(0) = T_decode. Where
+T_verify(k) was not measured, the largest measured g < k bounds it from below, and S(γ) is an upper bound. The
+difference of two log S is a contrast of arm levels (`specgauge.model.search.levels`): the machine's pace cancels.
 
     could win      log S(γ) − log S(leader) may reach log(1 − 1 %), the uncertainty of timings and prompts allowed for
     rival          the one that, by the timings, may be furthest ahead of the leader, by over 1 %: −log(1 − 1 %)
@@ -248,7 +247,7 @@ class CandidateBounds:
         return self.rival is None and not bool((self.could_win & ~self.measured).any())
 
     def verdict(self) -> Verdict:
-        """What was found, as plain data."""
+        """As plain data."""
         gammas, found = self.settings.gammas, float(np.exp(self.log_speedup[self.leader]))
         return Verdict(
             gamma=int(self.candidates[self.leader]),

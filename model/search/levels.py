@@ -192,10 +192,7 @@ def level_blocks(samples_s: Mapping[str, Mapping[int, FloatArray]]) -> dict[str,
 
 
 def _block_variances(own: Sequence[Sequence[BlockSummary]]) -> tuple[FloatArray, bool]:
-    """(A,) variances of the logarithm of a block's median by the noise within blocks; 1 where blocks hold one sample.
-
-    Of a median of n normal draws the variance is close to π/2 · σ²/n.
-    """
+    """(A,) variances of the logarithm of a block's median, π/2 · σ²/n by the noise within; 1 where n is 1 anywhere."""
     steps = [np.concatenate([block.steps for block in blocks]) for blocks in own]
     known = [float(_middle(one)) / STEP_OF_NORMAL for one in steps if one.size]
     if len(known) < len(steps):

@@ -10,9 +10,8 @@
     checking     where costs of cells around tell what to expect (`expected_levels`): the best γ there and its
                  neighbours; if they are met to `relative_ci`, nothing else is timed
 
-The uncertainty is that of timings, its 5 % shared out over all candidates; acceptance is taken as it was recorded, for
-timings cannot make it better known. γ that another draw of prompts could make best get the least number of blocks, so
-that the answer is weighed with them.
+The uncertainty is that of timings, its 5 % shared out over all candidates; acceptance is taken as it was recorded. γ
+that another draw of prompts could make best get the least number of blocks, so that the answer is weighed with them.
 
     step = next_step(settings, [question], blocks)          # step.arms: one block of each; none: the search has ended
 """
@@ -241,8 +240,7 @@ class _Search:
     def _connected(self, arms: Iterable[str]) -> tuple[str, ...]:
         """Those of the arms that may have another block, and with them one that others are held against.
 
-        A block of one arm, or of arms never timed before, says nothing of their ratios to the rest. (Only where every
-        such arm has all its blocks does one get more.)
+        A block of one arm, or of arms never timed before, says nothing of their ratios to the rest.
         """
         found = [arm for arm in dict.fromkeys(arms) if self.count(arm) < self.settings.max_blocks]
         if found and (len(found) == 1 or not any(self.count(arm) for arm in found)):

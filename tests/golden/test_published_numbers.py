@@ -5,21 +5,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import ArrayLike
 
 from specgauge.cli.predict import predict_table
 from specgauge.model.acceptance.profiles import (
     profile_from_tokens_per_round,
     profile_from_totals,
 )
-from specgauge.model.costs import draft_kind
+from specgauge.model.checks import FloatArray
+from specgauge.model.costs import DraftKind
 from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
-from tests.model.leviathan import leviathan_speedup, operations_factor
 
 GOLDEN = Path(__file__).parent
 MAGICDEC = GOLDEN / "magicdec.csv"
 GAMMAS = np.arange(1, 33)
+
+
+def leviathan_speedup(alpha: ArrayLike, gamma: ArrayLike, cost_ratio: ArrayLike) -> FloatArray:
+    """S where T_verify = T_decode and epsilon = 0: Omega / (gamma c + 1); arXiv 2211.17192, theorem 3.8."""
+    return np.asarray(tokens_per_round_iid(alpha, gamma) / (np.asarray(gamma) * np.asarray(cost_ratio) + 1))
 
 
 def test_magicdec_speedups_without_overhead_and_with_one_for_each_gpu() -> None:
@@ -54,8 +60,8 @@ def test_leviathan_expected_speedups() -> None:
     ],
 )
 def test_leviathan_table_1(alpha: float, gamma: int, operations: float, expected: float) -> None:
-    omega = tokens_per_round_iid(alpha, gamma)
-    assert float(operations_factor(omega, gamma, 0.0)) == pytest.approx(operations, abs=0.005)
+    # arithmetic per committed token against plain decoding with a draft that costs none: theorem 3.11
+    assert (gamma + 1) / float(tokens_per_round_iid(alpha, gamma)) == pytest.approx(operations, abs=0.005)
     assert float(leviathan_speedup(alpha, gamma, 0.0)) == pytest.approx(expected, abs=0.005)
 
 
@@ -65,7 +71,7 @@ def test_leviathan_table_1(alpha: float, gamma: int, operations: float, expected
 )
 def test_best_and_recommended_gamma(cost: float, best: list[int], recommended: list[int]) -> None:
     alphas = np.array([0.5, 0.6, 0.7, 0.8, 0.9])[:, np.newaxis]
-    t_round = round_time_s(t_draft_total_s=draft_kind("autoregressive", cost).total_s(GAMMAS), t_verify_s=1.0)
+    t_round = round_time_s(t_draft_total_s=DraftKind("autoregressive", cost).total_s(GAMMAS), t_verify_s=1.0)
     gain = speedup(tokens_per_round_iid(alphas, GAMMAS), t_decode_s=1.0, t_round_s=t_round)
     assert best_gamma(gain, GAMMAS).tolist() == best
     assert recommended_gamma(gain, GAMMAS).tolist() == recommended

@@ -45,7 +45,6 @@ class Cell:
     """By block."""
     blocks: dict[str, dict[int, BlockSummary]] = field(default_factory=dict)
     log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    """Reason and arms of every step."""
 
     @property
     def gammas(self) -> tuple[int, ...]:
@@ -74,7 +73,6 @@ class Cell:
     def search(
         self, questions: Sequence[SearchObjective], settings: SearchSettings | None = None, **options: Any
     ) -> Step:
-        """Search to the end."""
         wanted = settings or self.settings()
         while (step := next_step(wanted, questions, self.blocks, **options)).arms:
             assert len(self.log) < 500, self.log[-3:]
@@ -84,7 +82,6 @@ class Cell:
 
     @property
     def timed(self) -> set[int]:
-        """γ with a block."""
         return set(verify_gammas(self.blocks))
 
     def speedups(self, alpha: float) -> dict[int, float]:

@@ -5,6 +5,7 @@ import pytest
 
 from specgauge.model.checks import (
     distribution,
+    finite_or_none,
     numbers,
     positive_times_s,
     probabilities,
@@ -20,6 +21,10 @@ def test_good_numbers_keep_their_shape_as_float64() -> None:
     assert whole_numbers("n", [1.0, 2.0], minimum=1).dtype == np.int64
     assert survival_rates("rates", [0.5, 0.5, 0.0]).tolist() == [0.5, 0.5, 0.0]
     assert distribution("probs", [[0.3333333, 0.6666666], [0.5, 0.5]]).sum(axis=1).tolist() == [1.0, 1.0]
+
+
+def test_what_is_no_number_is_unknown() -> None:
+    assert [finite_or_none(value) for value in (np.float64(1.5), np.nan, np.inf, -np.inf)] == [1.5, None, None, None]
 
 
 @pytest.mark.parametrize(

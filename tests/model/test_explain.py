@@ -15,20 +15,9 @@ TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
 def test_one_position_document() -> None:
     document = explanation_document(explain([TARGET], [DRAFT], names=["A", "B", "C"]))
     position = document["positions"][0]
-    assert position["overlap"] == pytest.approx(0.6)
-    assert position["rejected"] == pytest.approx(0.4)
-    wanted = {
-        "token": "B",
-        "target_prob": 0.4,
-        "draft_prob": 0.1,
-        "accept": 1.0,
-        "accepted": 0.1,
-        "surplus": 0.0,
-        "deficit": 0.3,
-        "residual": 0.75,
-        "replaced": 0.3,
-        "output": 0.4,
-    }
+    assert (position["overlap"], position["rejected"]) == pytest.approx((0.6, 0.4))
+    paths = {"accept": 1.0, "accepted": 0.1, "surplus": 0.0, "deficit": 0.3, "residual": 0.75, "replaced": 0.3}
+    wanted = {"token": "B", "target_prob": 0.4, "draft_prob": 0.1, **paths, "output": 0.4}
     assert position["tokens"][1] == pytest.approx(wanted)
     assert document["tokens_per_round"] == pytest.approx(1.6)
     json.dumps(document, allow_nan=False)

@@ -75,12 +75,8 @@ def test_document_is_strict_json() -> None:
     assert document["chain"] == "temperature+top_p+draw"
     assert document["kept"] == 1
     assert document["greedy_in_disguise"] is True
-    assert document["stages"][1] == {
-        "processor": "temperature",
-        "setting": 0.7,
-        "kept": 4,
-        "probs": explanation.stages[1].probs.tolist(),
-    }
+    stage = {"processor": "temperature", "setting": 0.7, "kept": 4, "probs": explanation.stages[1].probs.tolist()}
+    assert document["stages"][1] == stage
     assert document["tokens"] == ["A", "B", "C", "D"]
 
 

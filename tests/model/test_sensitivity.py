@@ -21,7 +21,6 @@ from specgauge.model.sensitivity import (
     speedup_limits,
 )
 from specgauge.model.speedup import speedups, tokens_per_round_iid
-from tests.model.leviathan import leviathan_speedup
 from tests.model.made import made_costs
 
 
@@ -75,7 +74,7 @@ def test_break_even_draft_cost_leaves_a_speedup_of_one() -> None:
 def test_leviathan_is_the_limit_of_free_verification() -> None:
     limits = speedup_limits(0.7, costs())
     omega = float(tokens_per_round_iid(0.7, 4))
-    assert limits.free_verification == pytest.approx(leviathan_speedup([0.7], 4, 0.1), rel=1e-14)
+    assert limits.free_verification == pytest.approx([omega / (4 * 0.1 + 1)], rel=1e-14)
     assert limits.free_draft == pytest.approx([omega / 1.1], rel=1e-14)
     assert limits.perfect_draft == pytest.approx([5 / 1.5], rel=1e-14)
 

@@ -42,15 +42,6 @@ def test_broadcasts_and_a_row_draws_the_same_alone_and_in_a_batch() -> None:
     assert uniforms(7, np.arange(5), 0, np.arange(0)[:, None], "draft").shape == (0, 5)
 
 
-def test_uniform_in_the_unit_interval_by_chi_square() -> None:
-    drawn = uniforms(11, np.arange(400)[:, None], 0, np.arange(500), "token").ravel()
-    assert drawn.min() >= 0
-    assert drawn.max() < 1
-    counts = np.bincount((drawn * 100).astype(int), minlength=100)
-    chi_square = float(((counts - 2000) ** 2 / 2000).sum())
-    assert 99 - 5 * np.sqrt(198) < chi_square < 99 + 5 * np.sqrt(198)
-
-
 @pytest.mark.parametrize("axis", range(5))
 def test_neighbours_along_every_axis_are_uncorrelated(axis: int) -> None:
     fields = [np.array(5), np.arange(300)[:, None], np.array(1), np.arange(300), np.array(2)]

@@ -84,7 +84,6 @@ def test_nothing_to_divide_is_none(first: Counts, second: Counts) -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ({0: (3.0, 2.0)}, {0: (2.0, 2.0)}),
         ({0: (3.0, 2.0)}, {1: (2.0, 2.0)}),
         ({0: (3.0, 2.0), 1: (0.0, 0.0)}, {0: (2.0, 2.0), 1: (0.0, 0.0)}),
         ({0: (3.0, 2.0)}, {0: (1.0, 1.0), 1: (1.0, 1.0)}),

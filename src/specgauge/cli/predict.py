@@ -32,7 +32,7 @@ from specgauge.model.checks import (
     positive_times_s,
     times_s,
 )
-from specgauge.model.costs import RoundCosts, draft_kind
+from specgauge.model.costs import DraftKind, RoundCosts
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
 from specgauge.model.overhead import fit_overhead, relative_errors
 from specgauge.model.settings import Provenance
@@ -101,7 +101,7 @@ def costs_from_options(
     if (t_draft_s is None) == (t_draft_total_s is None):
         got = "neither" if t_draft_s is None else "both"
         raise ValueError(f"draft cost: expected one of --t-draft and --t-draft-total, got {got}")
-    kind = draft_kind(draft_kind_name, 0.0 if t_draft_s is None else t_draft_s if len(t_draft_s) > 1 else t_draft_s[0])
+    kind = DraftKind(draft_kind_name, 0.0 if t_draft_s is None else t_draft_s if len(t_draft_s) > 1 else t_draft_s[0])
     total = kind.total_s(drafts) if t_draft_total_s is None else times_s("--t-draft-total", t_draft_total_s)
     if total.size != drafts.size:
         raise ValueError(f"--t-draft-total: expected one value for each of the {drafts.size} gammas, got {total.size}")

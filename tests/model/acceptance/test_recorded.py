@@ -1,6 +1,7 @@
 """Recorded columns to a_t and o_t by rule, texts padded, and what they say of themselves."""
 
 import math
+from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
@@ -95,16 +96,17 @@ def test_the_three_estimates_agree_when_acceptance_is_constant_and_differ_when_i
     assert len({round(value, 2) for value in mixed}) == 3
 
 
-PROMPT = [2, 0, 0, 2, 0, 0]
-REPETITION = [0, 1, 0, 0, 1, 1]
-POSITION = [1, 2, 0, 0, 0, 1]
-REASON = ["eos", "length", "length", "eos", "length", "length"]
+ROWS: dict[str, Any] = {
+    "prompt": [2, 0, 0, 2, 0, 0],
+    "repetition": [0, 1, 0, 0, 1, 1],
+    "position": [1, 2, 0, 0, 0, 1],
+    "end_reason": ["eos", "length", "length", "eos", "length", "length"],
+    "columns": {"a": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "token": [1, 2, 3, 4, 5, 6]},
+}
 
 
 def test_texts_are_sorted_and_padded_with_zeros() -> None:
-    texts = pad_texts(
-        PROMPT, REPETITION, POSITION, REASON, {"a": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "token": [1, 2, 3, 4, 5, 6]}
-    )
+    texts = pad_texts(**ROWS)
     assert texts.prompts.tolist() == [0, 0, 2]
     assert texts.repetitions.tolist() == [0, 1, 0]
     assert texts.lengths.tolist() == [1, 3, 2]
@@ -126,25 +128,15 @@ def test_sums_by_prompt() -> None:
         ({"position": [1, 3, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 3"),
         ({"position": [1, 1, 0, 0, 0, 1]}, "prompt 0, repetition 1: expected position 2 .*, got 1"),
         ({"position": [1, 2, 0, 2, 0, 1]}, "prompt 2, repetition 0: expected position 0 .*, got 1"),
-        (
-            {"end_reason": ["eos"] + ["length"] * 5},
-            "expected one end_reason .*got 'eos'",
-        ),
+        ({"end_reason": ["eos"] + ["length"] * 5}, "expected one end_reason .*got 'eos'"),
         ({"end_reason": ["stop"] * 6}, "expected one end_reason of eos, length .*got 'stop'"),
         ({"columns": {"a": [1.0]}}, r"acceptance column a: expected \(6,\) as prompt has, got shape \(1,\)"),
         ({"repetition": [0]}, "acceptance column repetition"),
     ],
 )
 def test_tables_that_are_no_texts_are_one_line_errors(change: dict[str, object], message: str) -> None:
-    table: dict[str, object] = {
-        "prompt": PROMPT,
-        "repetition": REPETITION,
-        "position": POSITION,
-        "end_reason": REASON,
-        "columns": {},
-    }
     with pytest.raises(ValueError, match=message) as caught:
-        pad_texts(**(table | change))  # type: ignore[arg-type]
+        pad_texts(**(ROWS | change))
     assert "\n" not in str(caught.value)
 
 
@@ -196,23 +188,10 @@ def test_own_texts_of_two_prompts_are_rarely_accused(overlap: float) -> None:
 
 
 def test_repeated_ngrams_by_hand() -> None:
-    tokens = np.array([[1, 2, 1, 2, 1, 2], [1, 2, 3, 4, 5, 6], [7, 7, 7, 7, 7, 7], [1, 2, 0, 0, 0, 0]])
+    tokens = 10_000 * np.array([[1, 2, 1, 2, 1, 2], [1, 2, 3, 4, 5, 6], [7, 7, 7, 7, 7, 7], [1, 2, 0, 0, 0, 0]])
     # bigrams: (12, 21, 12, 21, 12) has 2 of 5 distinct; six 7s have 1 of 5; the last text has 1 of 1
     for n, shares in ((1, [4 / 6, 0, 5 / 6, 0]), (2, [0.6, 0, 0.8, 0]), (4, [1 / 3, 0, 2 / 3, math.nan])):
         assert repeated_ngram_share(tokens, [6, 6, 6, 2], n).tolist() == pytest.approx(shares, nan_ok=True)
     for lengths, n, message in (([2], 0, "n: expected .*got 0"), ([3], 2, "lengths"), ([2, 2], 2, "lengths")):
         with pytest.raises(ValueError, match=message):
             repeated_ngram_share([[1, 2]], lengths, n)
-
-
-def test_repeated_ngrams_equal_a_loop_over_tuples() -> None:
-    generator = np.random.default_rng(1)
-    tokens = generator.integers(0, 3, (20, 30)) * 1000
-    lengths = generator.integers(0, 31, 20)
-    found = repeated_ngram_share(tokens, lengths, 3)
-    for row, length in enumerate(lengths):
-        grams = [tuple(tokens[row, i : i + 3]) for i in range(length - 2)]
-        if grams:
-            assert found[row] == (len(grams) - len(set(grams))) / len(grams)
-        else:
-            assert math.isnan(found[row])

@@ -108,18 +108,6 @@ def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: i
     assert by_prompt.rounds_by_drafts[0] == pytest.approx(result.rounds_by_drafts.sum(axis=0))
 
 
-def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = np.random.default_rng(3)
-    survival = np.cumprod(generator.random((5, 6, 2)) < 0.7, axis=2).astype(float)
-    offered, sizes = generator.integers(0, 3, (5, 6)), ([4, 0, 6, 2, 6], [False] * 5)
-    whole = renewal_by_start(survival, survival, offered, *sizes, [1, 2], 2)
-    monkeypatch.setattr("specgauge.model.acceptance.renewal.CHUNK_CELLS", 1)
-    cut = renewal_by_start(survival, survival, offered, *sizes, [1, 2], 2)
-    for column in fields(RenewalResult):
-        np.testing.assert_array_equal(getattr(cut, column.name), getattr(whole, column.name))
-    assert whole.rounds[1].tolist() == [0.0, 0.0]
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

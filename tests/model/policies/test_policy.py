@@ -10,16 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.checks import IntArray
-from specgauge.model.policies.policy import FixedPolicy, GammaChoices, GammaPolicy, RoundSeen, Signals
+from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, Signals
 from tests.model.policy_cases import CAP, POLICIES, seen
-
-
-def test_a_fixed_gamma_stays_and_is_no_negative_number() -> None:
-    choice = FixedPolicy(gamma=3).begin()
-    choice.observe([3], [0])
-    assert choice.gamma == 3
-    with pytest.raises(ValueError, match=r"gamma: expected .*got -1"):
-        FixedPolicy(gamma=-1)
 
 
 @pytest.mark.parametrize("name", ["fixed", "heuristic", "gammatune", "goodput", "ucb", "exp3"])
@@ -29,6 +21,9 @@ def test_who_fixes_gamma_before_the_round_goes_on_until_it_is_reached(name: str)
     choice = policy.begin()
     for depth in range(1, CAP + 1):
         assert choice.goes_on(depth, [0.0], [9.0]) == (depth < choice.gamma)
+    if name == "fixed":
+        choice.observe([4], [0])
+        assert choice.gamma == 4
 
 
 def played_round(choices: GammaChoices, signals: Signals, runs: IntArray) -> IntArray:

@@ -121,9 +121,8 @@ def test_early_stop_checks_cost_time_where_the_policy_reads() -> None:
     texts = made_texts([[1.0] * 6])
     costs = replace(linear_costs(4, 0.1), t_early_stop_check_s=0.01)
     read = simulated(Asked(4), texts, costs)
-    assert read.early_stop_checks.tolist() == [
-        3
-    ]  # after drafts 1, 2 and 3 of the first round; the second has one position left
+    # after drafts 1, 2 and 3 of the first round; the second has one position left
+    assert read.early_stop_checks.tolist() == [3]
     assert read.time_s.tolist() == pytest.approx([1.4 + 0.03 + 1.0])
     assert simulated(FixedPolicy(gamma=4), texts, costs).time_s.tolist() == pytest.approx([2.4])
 

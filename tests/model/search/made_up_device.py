@@ -30,11 +30,9 @@ class MadeUpDevice:
     t_target_s: FloatArray
     """(G + 1,) a target forward of 1 … G + 1 tokens: T_decode, then T_verify(γ)."""
     t_draft_s: float
-    """One draft step."""
     t_draft_catch_up_s: float
     """A first draft step that feeds two tokens."""
     survival: FloatArray
-    """(G,) A_i."""
     noise: float
     """Standard deviation of the logarithm of a sample."""
     wander: float = 0.0
@@ -46,7 +44,6 @@ class MadeUpDevice:
     throttles: bool = False
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     clock_s: float = 0.0
-    """Device seconds spent."""
     _wandered: float = 0.0
 
     @property

@@ -51,15 +51,6 @@ def test_marks_of_a_chain_share_their_blocks() -> None:
     assert (np.diff(found, axis=1) > 0).all()
 
 
-def test_arms_with_as_many_blocks_get_the_same_ones_and_fewer_blocks_are_allowed() -> None:
-    shared = np.array([1.0, 1.1, 1.3, 0.8])[:, None] * np.ones((1, 5))
-    draws = draw_blocks(7, 100, 5)
-    one, double = median_replicates(shared, draws), median_replicates(2 * shared, draws)
-    np.testing.assert_allclose(double, 2 * one, rtol=1e-14)
-    with pytest.raises(ValueError, match=r"decode: expected .*got 8 for draws of 7"):
-        median_replicates(np.ones((8, 2)), draws, "decode")
-
-
 def test_a_single_block_or_prompt_says_nothing_about_others() -> None:
     found = median_replicates([[1.0, 2.0, 4.0]], draw_blocks(1, 5, 0))
     assert found[0] == 2.0
@@ -74,6 +65,9 @@ def test_bad_blocks_and_shapes_are_refused() -> None:
     for blocks in ([], [[1.0], []], [[[1.0, 2.0]], [[1.0]]]):
         with pytest.raises(ValueError, match="verify:2: expected blocks"):
             median_replicates(blocks, draws, "verify:2")
+    assert median_replicates(np.ones((2, 2)), draws).tolist() == [1.0] * 6  # fewer blocks than draws
+    with pytest.raises(ValueError, match=r"decode: expected .*got 8 for draws of 3"):
+        median_replicates(np.ones((8, 2)), draws, "decode")
     with pytest.raises(ValueError, match="seconds, above 0"):
         median_replicates([[1.0], [-1.0]], draws)
     with pytest.raises(ValueError, match=r"numerators: expected .*got shapes"):
