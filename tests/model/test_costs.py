@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from specgauge.model.costs import CostTable, DraftKind, RoundCosts, cost_table
+from specgauge.model.costs import CostTable, RoundCosts, cost_table, draft_kind
 from specgauge.model.settings import Point, Provenance
 from tests.model.made import made_costs
 
@@ -25,16 +25,11 @@ def seconds(batch: float, context: float) -> float:
 def cell(batch: int, context: int, **changes: ArrayLike) -> tuple[Point, RoundCosts]:
     """Gammas 1 to 3, of which 2 has no T_verify."""
     t = seconds(batch, context)
-<<<<<<< HEAD
-    times_s: dict[str, ArrayLike] = {"t_decode_s": t, "t_draft_total_s": [t / 8, t / 4, 3 * t / 8]}
-    times_s["t_verify_s"] = [1.25 * t, np.nan, 1.5 * t]
-=======
     times_s: dict[str, ArrayLike] = {
         "t_decode_s": t,
         "t_draft_total_s": [t / 8, t / 4, 3 * t / 8],
         "t_verify_s": [1.25 * t, np.nan, 1.5 * t],
     }
->>>>>>> main
     return Point(batch_size=batch, context=context), made_costs([1, 2, 3], **{**times_s, **changes})
 
 
@@ -143,10 +138,10 @@ def test_some_gammas_of_costs() -> None:
             "t_draft_total_s: expected at least one measured",
         ),
         (lambda: FULL.costs(0, 64, [1]), "batch_size: expected a whole number, at least 1, got 0"),
-        (lambda: DraftKind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
-        (lambda: DraftKind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
-        (lambda: DraftKind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
-        (lambda: DraftKind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
+        (lambda: draft_kind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
+        (lambda: draft_kind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
+        (lambda: draft_kind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
+        (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
     ],
 )
 def test_bad_tables_and_kinds_are_one_clear_line(call: Callable[[], object], message: str) -> None:
@@ -166,6 +161,6 @@ def test_bad_tables_and_kinds_are_one_clear_line(call: Callable[[], object], mes
 def test_costs_and_passes_by_kind(
     name: str, t_draft_s: float | list[float], total_s: list[float], passes: list[int]
 ) -> None:
-    kind = DraftKind(name, t_draft_s)
+    kind = draft_kind(name, t_draft_s)
     assert kind.total_s([0, 1, 3]).tolist() == total_s
     assert kind.passes([0, 1, 3]).tolist() == passes
