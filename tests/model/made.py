@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.costs import RoundCosts
+from specgauge.model.search.candidates import SearchObjective
 from specgauge.model.settings import Provenance
+from specgauge.model.speedup import survival_iid
 
 
 def made_costs(gammas: ArrayLike, **times_s: ArrayLike) -> RoundCosts:
@@ -28,3 +30,14 @@ def made_acceptance(tokens_per_round: ArrayLike, full_acceptance: ArrayLike, **c
         "provenance": np.zeros(omega.shape[-1], dtype=np.int64),
     }
     return Acceptance(**values | changes)
+
+
+def asked(tokens_per_round: ArrayLike, full_acceptance: ArrayLike, **changes: Any) -> SearchObjective:
+    """A question from Ω (1 + R, G) and A_γ (G,), G every γ from 1."""
+    return SearchObjective(acceptance=made_acceptance(tokens_per_round, full_acceptance, **changes))
+
+
+def question(alpha: float, gamma_max: int, label: str = "") -> SearchObjective:
+    """Every draft passes with probability alpha."""
+    survival = survival_iid(alpha, gamma_max)
+    return SearchObjective(acceptance=made_acceptance(1 + np.cumsum(survival)[None], survival), label=label)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from specgauge.model.costs import CostTable, RoundCosts, cost_table, draft_kind
+from specgauge.model.costs import CostTable, DraftKind, RoundCosts, cost_table
 from specgauge.model.settings import Point, Provenance
 from tests.model.made import made_costs
 
@@ -138,10 +138,10 @@ def test_some_gammas_of_costs() -> None:
             "t_draft_total_s: expected at least one measured",
         ),
         (lambda: FULL.costs(0, 64, [1]), "batch_size: expected a whole number, at least 1, got 0"),
-        (lambda: draft_kind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
-        (lambda: draft_kind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
-        (lambda: draft_kind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
-        (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
+        (lambda: DraftKind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
+        (lambda: DraftKind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
+        (lambda: DraftKind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
+        (lambda: DraftKind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
     ],
 )
 def test_bad_tables_and_kinds_are_one_clear_line(call: Callable[[], object], message: str) -> None:
@@ -161,6 +161,12 @@ def test_bad_tables_and_kinds_are_one_clear_line(call: Callable[[], object], mes
 def test_costs_and_passes_by_kind(
     name: str, t_draft_s: float | list[float], total_s: list[float], passes: list[int]
 ) -> None:
-    kind = draft_kind(name, t_draft_s)
+    kind = DraftKind(name, t_draft_s)
     assert kind.total_s([0, 1, 3]).tolist() == total_s
     assert kind.passes([0, 1, 3]).tolist() == passes
+
+
+def test_a_figure_is_as_good_as_its_weakest_part() -> None:
+    rising = ["measured", "interpolated", "extrapolated", "predicted", "assumed"]
+    assert [Provenance(value).label for value in range(5)] == rising
+    assert max(Provenance.EXTRAPOLATED, Provenance.INTERPOLATED) is Provenance.EXTRAPOLATED
