@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
@@ -73,15 +73,6 @@ def one_round(pair: Pair, last: int, gamma: int) -> Iterator[Round]:
             state = token
         if proposed > 0:
             yield from verified(pair, last, drafts, proposed)
-
-
-def round_distribution(target: ArrayLike, draft: ArrayLike, gamma: int) -> dict[tuple[int, ...], float]:
-    """The distribution of what a round commits where every position has the same probabilities (V,)."""
-    rows = [np.tile(probs, (np.size(probs), 1)) for probs in (target, draft)]
-    found: dict[tuple[int, ...], float] = defaultdict(float)
-    for branch in one_round(Pair(target=rows[0], draft=rows[1], rule="ratio", greedy_draft=False), 0, gamma):
-        found[branch.emitted] += branch.chance
-    return dict(found)
 
 
 def verified(

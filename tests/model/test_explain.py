@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specgauge.model.explain import explain, explanation_document, tree
 from specgauge.model.explain_logits import explain_logits, logits_document
 from specgauge.model.sampling import SamplingSettings, processed_probs
-from tests.model.speculation import round_distribution
+from tests.model.speculation import Pair, one_round
 
 TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
 
@@ -41,9 +41,11 @@ def test_tree_of_a_chain_with_its_bonus() -> None:
 def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
     draft = [w / sum(weights) for w in weights]
     leaves = tree(explain([TARGET] * gamma, [draft] * gamma))
-    rounds = round_distribution(TARGET, draft, gamma)
+    target_rows, draft_rows = (np.tile(probs, (3, 1)) for probs in (TARGET, draft))
+    pair = Pair(target=target_rows, draft=draft_rows, rule="ratio", greedy_draft=False)
+    branches = list(one_round(pair, 0, gamma))
     for leaf in leaves:
-        mass = sum(p for tokens, p in rounds.items() if len(tokens) == leaf["tokens"])
+        mass = sum(branch.chance for branch in branches if len(branch.emitted) == leaf["tokens"])
         assert leaf["probability"] == pytest.approx(mass, abs=1e-12)
 
 
@@ -66,12 +68,8 @@ def test_bad_positions_are_one_clear_line(call, message: str) -> None:  # type: 
 LOGITS = [2.0, 1.0, 1.0, 0.0]
 
 
-def settings(**values: object) -> SamplingSettings:
-    return SamplingSettings(**values)  # type: ignore[arg-type]
-
-
 def test_each_processor_in_order_ends_at_the_chain() -> None:
-    chosen = settings(temperature=0.7, top_k=3, top_p=0.9)
+    chosen = SamplingSettings(temperature=0.7, top_k=3, top_p=0.9)
     explanation = explain_logits(LOGITS, chosen)
     assert [s.processor for s in explanation.stages] == ["logits", "temperature", "top_k", "top_p", "draw"]
     assert [s.kept for s in explanation.stages] == [4, 4, 3, 3, 3]
@@ -82,12 +80,12 @@ def test_each_processor_in_order_ends_at_the_chain() -> None:
 
 
 def test_the_order_decides_and_orders_that_agree_are_counted_together() -> None:
-    explanation = explain_logits([2.0, 1.0, 0.0], settings(temperature=0.5, top_p=0.7))
+    explanation = explain_logits([2.0, 1.0, 0.0], SamplingSettings(temperature=0.5, top_p=0.7))
     assert explanation.probs.tolist() == [1.0, 0.0, 0.0]
     (other,) = explanation.other_orders
     assert (other.order, other.orders) == (("top_p", "temperature"), 1)
     assert other.probs == pytest.approx([0.8808, 0.1192, 0.0], abs=1e-4)
-    (other,) = explain_logits([2.0, 1.0, 0.0], settings(temperature=0.5, top_k=2, min_p=0.3)).other_orders
+    (other,) = explain_logits([2.0, 1.0, 0.0], SamplingSettings(temperature=0.5, top_k=2, min_p=0.3)).other_orders
     assert other.orders == 3
     assert other.order.index("min_p") < other.order.index("temperature")
 
@@ -105,15 +103,15 @@ def test_the_order_decides_and_orders_that_agree_are_counted_together() -> None:
     ],
 )
 def test_whether_it_is_greedy_has_its_reason(
-    logits: list[float], values: dict[str, object], greedy: bool, reason: str
+    logits: list[float], values: dict[str, Any], greedy: bool, reason: str
 ) -> None:
-    explanation = explain_logits(logits, settings(**values))
+    explanation = explain_logits(logits, SamplingSettings(**values))
     assert explanation.greedy == greedy
     assert reason in explanation.greedy_reason
 
 
 def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
-    chosen = settings(repetition_penalty=2.0, temperature=0.0)
+    chosen = SamplingSettings(repetition_penalty=2.0, temperature=0.0)
     explanation = explain_logits([2.0, 1.5, 1.0], chosen, history=[0])
     assert explanation.probs.tolist() == [0.0, 1.0, 0.0]
     with pytest.raises(ValueError, match=r"history: expected .*got none"):
@@ -124,7 +122,7 @@ def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
 
 
 def test_document_is_strict_json() -> None:
-    explanation = explain_logits(LOGITS, settings(temperature=0.7, top_p=0.6), names=["A", "B", "C", "D"])
+    explanation = explain_logits(LOGITS, SamplingSettings(temperature=0.7, top_p=0.6), names=["A", "B", "C", "D"])
     document = json.loads(json.dumps(logits_document(explanation), allow_nan=False))
     assert document["chain"] == "temperature+top_p+draw"
     assert document["kept"] == 1
@@ -137,4 +135,4 @@ def test_document_is_strict_json() -> None:
 @pytest.mark.parametrize("logits", [[[1.0]], []])
 def test_logits_are_one_list(logits: Any) -> None:
     with pytest.raises(ValueError, match=r"logits: expected .*got shape \("):
-        explain_logits(logits, settings())
+        explain_logits(logits, SamplingSettings())

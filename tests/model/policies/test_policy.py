@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.checks import IntArray
 from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, Signals
-from tests.model.policy_cases import CAP, POLICIES, seen
+from tests.model.policy_cases import CAP, PLAIN_FORECAST, POLICIES, seen
 
 
 @pytest.mark.parametrize("name", ["fixed", "heuristic", "gammatune", "goodput", "ucb", "exp3"])
@@ -72,3 +74,35 @@ def test_a_round_that_could_not_draft_teaches_nothing(name: str) -> None:
         np.testing.assert_array_equal(choices.gammas[draws], untouched.gammas[draws])
     else:
         np.testing.assert_array_equal(choices.gammas, untouched.gammas)
+
+
+@pytest.mark.parametrize(
+    ("made", "changes", "place"),
+    [
+        ("heuristic", {"start": 0}, "lowest 1, start 0, cap 6"),
+        ("heuristic", {"rise": -1}, "heuristic: expected steps of 0 or more, got -1"),
+        ("gammatune", {"start": 17}, "lowest 1, start 17, cap 6"),
+        ("gammatune", {"weight": 1.5}, "gammatune: weight: expected .*got 1.5"),
+        ("goodput", {"t_round_s": (1.0, -1.0)}, "t_round_s"),
+        ("goodput", {"prior_weight": 0}, "expected .*got prior_weight 0"),
+        ("goodput", {"prior_rate": 2.0}, "goodput: prior_rate: expected .*got 2"),
+        ("ucb", {"width": -1.0}, "ucb: expected .*got width -1"),
+        ("exp3", {"t_round_s": (1.0, 0.0)}, "t_round_s"),
+        ("svip", {"cap": 0}, "svip: expected .*got a largest gamma of 0"),
+        ("svip", {"threshold": nan}, "svip: threshold: expected .*got nan"),
+        ("adaedl", {"goal": 1.2}, "adaedl: goal: expected .*got 1.2"),
+        ("adaedl", {"step": -0.1}, "adaedl: expected .*got step -0.1"),
+        ("renewal", {"seconds_saved_per_token": 0.0}, "seconds_saved_per_token: expected .*got 0"),
+        ("renewal", {"fewest": 7}, "renewal: expected 0 to 6, got fewest 7"),
+        ("renewal", {"t_early_stop_check_s": -1.0}, "t_early_stop_check_s: expected .*got -1"),
+        ("forecast", {"top_probs": (0.5, 0.5)}, "steps out of order"),
+        ("forecast", {"acceptance": (0.5, 0.4)}, "steps out of order"),
+        ("forecast", {"acceptance": (0.5,)}, "expected .*got 2 top_probs, 1 acceptance"),
+        ("forecast", {"mean": 1.5}, "forecast: mean: expected .*got 1.5"),
+        ("forecast", {"prior_weight": 0.0}, "forecast: expected .*got prior_weight 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(made: str, changes: dict[str, Any], place: str) -> None:
+    good: Any = PLAIN_FORECAST if made == "forecast" else POLICIES[made]
+    with pytest.raises(ValueError, match=place):
+        replace(good, **changes)
