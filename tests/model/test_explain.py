@@ -14,6 +14,8 @@ from specgauge.model.sampling import SamplingSettings, processed_probs
 from tests.model.speculation import Pair, one_round
 
 TARGET, DRAFT = [0.2, 0.4, 0.4], [0.1, 0.1, 0.8]
+LOGITS = [2.0, 1.0, 1.0, 0.0]
+PENALISED = SamplingSettings(repetition_penalty=2.0, temperature=0.0)
 
 
 def test_one_position_document() -> None:
@@ -58,14 +60,16 @@ def test_tree_is_the_enumerated_round(weights: list[float], gamma: int) -> None:
         (lambda: explain([TARGET] * 2, [DRAFT, [2, -1, 0]]), r"draft_probs, position 2 \(item 1\): expected .*got 2"),
         (lambda: explain([TARGET] * 3, [DRAFT]), "target_probs: expected .*got 3 positions for 1 in draft_probs"),
         (lambda: explain([TARGET], []), "target_probs: expected .*got 1 positions for 0 in draft_probs"),
+        (lambda: explain_logits([[1.0]], SamplingSettings()), r"logits: expected .*got shape \("),
+        (lambda: explain_logits([], SamplingSettings()), r"logits: expected .*got shape \("),
+        (lambda: explain_logits(LOGITS, PENALISED), "history: expected .*got none"),
+        (lambda: explain_logits([1, 2, 3], PENALISED, history=[3]), "history: expected ids from 0 to 2, got token 3$"),
+        (lambda: explain_logits([1], PENALISED, history=[10**30]), "history: expected ids .*, got token 1000*$"),
     ],
 )
-def test_bad_positions_are_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_positions_and_logits_are_one_clear_line(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=message):
         call()
-
-
-LOGITS = [2.0, 1.0, 1.0, 0.0]
 
 
 def test_each_processor_in_order_ends_at_the_chain() -> None:
@@ -110,15 +114,9 @@ def test_whether_it_is_greedy_has_its_reason(
     assert reason in explanation.greedy_reason
 
 
-def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
-    chosen = SamplingSettings(repetition_penalty=2.0, temperature=0.0)
-    explanation = explain_logits([2.0, 1.5, 1.0], chosen, history=[0])
+def test_the_repetition_penalty_uses_the_history() -> None:
+    explanation = explain_logits([2.0, 1.5, 1.0], PENALISED, history=[0])
     assert explanation.probs.tolist() == [0.0, 1.0, 0.0]
-    with pytest.raises(ValueError, match=r"history: expected .*got none"):
-        explain_logits([2.0, 1.5, 1.0], chosen)
-    for token in (3, 10**30):
-        with pytest.raises(ValueError, match=f"history: expected ids from 0 to 2, got token {token}$"):
-            explain_logits([2.0, 1.5, 1.0], chosen, history=[token])
 
 
 def test_document_is_strict_json() -> None:
@@ -130,9 +128,3 @@ def test_document_is_strict_json() -> None:
     stage = {"processor": "temperature", "setting": 0.7, "kept": 4, "probs": explanation.stages[1].probs.tolist()}
     assert document["stages"][1] == stage
     assert document["tokens"] == ["A", "B", "C", "D"]
-
-
-@pytest.mark.parametrize("logits", [[[1.0]], []])
-def test_logits_are_one_list(logits: Any) -> None:
-    with pytest.raises(ValueError, match=r"logits: expected .*got shape \("):
-        explain_logits(logits, SamplingSettings())
