@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.profiles import run_distribution
 from specgauge.model.checks import FloatArray, distribution
 from specgauge.model.exact import AcceptanceRule, DraftSampling, PositionDistribution, position_distribution
+from specgauge.model.speedup import tokens_per_round
 
 MOST_POSITIONS = 64
 """A longer chain is no tree that anybody reads: its text would grow with the square of the positions."""
@@ -40,6 +41,11 @@ class Explanation:
     def survival(self) -> FloatArray:
         """A_1 … A_K: the first i drafts are all accepted."""
         return np.asarray(np.cumprod([float(here.overlap) for here in self.positions]), dtype=np.float64)
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Omega of the round."""
+        return float(tokens_per_round(self.survival))
 
 
 def explain(
@@ -113,7 +119,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
             for i, here in enumerate(explanation.positions, start=1)
         ],
         "survival": explanation.survival.tolist(),
-        "tokens_per_round": float(1 + explanation.survival.sum()),
+        "tokens_per_round": explanation.tokens_per_round,
         "tree": tree(explanation),
     }
 

@@ -8,9 +8,6 @@ run follows (`specgauge.model.acceptance.lookups`).
     frame = measure_lookups(target, NgramConfig(), texts, settings, gamma_max=6, batch_size=8, chunk=128)
 
 Position t of a text is its token t + 1, written after the prompt and tokens 0 … t.  Columns of a draft model are null.
-
-`pair_acceptance` measures a loaded pair, whatever drafts in it: a draft model (or the target's first layers) position
-by position, for every γ at once; lookups by where a round starts, up to γ_max drafts.
 """
 
 from __future__ import annotations
@@ -121,7 +118,7 @@ def _target_probs(
 
     A proposal fails at the position of its start plus the run before it.
     """
-    tokens: list[list[float]] = [[] for _ in texts]
+    tokens: list[Tensor] = []
     rejected = [[math.nan] * len(found) for found in starts]
     failing = [
         (row, position, position + start.matching, start.rejected)
@@ -130,30 +127,21 @@ def _target_probs(
         if start.rejected is not None
     ]
     histories = Histories(texts, settings, target.device)
-    _, valid = pad_right([text.tokens[1:] for text in texts], 0, target.device)
+    scored, valid = pad_right([text.tokens[1:] for text in texts], 0, target.device)
     first = 0
     for logits in logit_chunks(target, texts, chunk):
         stop = first + logits.shape[1]
         probs = probabilities(logits, settings, histories.along(first, stop, logits.shape[-1]))
         refuse_places(target.name, texts, are_no_numbers(probs) & valid[:, first:stop], first)
+        tokens.append(probs.gather(2, scored[:, first:stop, None])[..., 0].double())
         here = [one for one in failing if first <= one[2] < stop]
-        values = _gathered(probs, [(row, place - first, token) for row, _, place, token in here])
-        for (row, position, _, _), value in zip(here, values, strict=True):
-            rejected[row][position] = value
-        for row, text in enumerate(texts):
-            along = enumerate(text.tokens[1 + first : 1 + stop])
-            tokens[row] += _gathered(probs, [(row, place, token) for place, token in along])
+        if here:
+            rows, positions, places, ids = (list(column) for column in zip(*here, strict=True))
+            values = probs[rows, [place - first for place in places], ids].tolist()
+            for row, position, value in zip(rows, positions, values, strict=True):
+                rejected[row][position] = value
         first = stop
-    return tokens, rejected
-
-
-def _gathered(probs: Tensor, places: Sequence[tuple[int, int, int]]) -> list[float]:
-    """Entries of (B, N, V) at (row, position, token)."""
-    if not places:
-        return []
-    rows, positions, tokens = torch.tensor(places, device=probs.device).unbind(dim=1)
-    found: list[float] = probs[rows, positions, tokens].double().tolist()
-    return found
+    return torch.cat(tokens, dim=1).tolist(), rejected
 
 
 def _frame(filled: pd.DataFrame) -> pd.DataFrame:
@@ -177,7 +165,7 @@ def pair_acceptance(
     chunk: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """One row per position of the texts, with the columns of `measure_acceptance` or of `measure_lookups`.
+    """One row per position of the texts, by `measure_lookups` where lookups draft, else by `measure_acceptance`.
 
     Raises:
         ValueError: a text longer than a draft model's context.

@@ -72,8 +72,7 @@ def logit_chunks(
     longest = max(len(text.tokens) for text in texts)
     cache = text_cache(model, texts) if cache is None else cache
     prefill_rows(model, cache, [text.prompt_tokens for text in texts])
-    fed, _ = pad_right([text.tokens[:-1] for text in texts], 0, model.device)
-    fed = feedable(fed, model)
+    fed = feedable(pad_right([text.tokens[:-1] for text in texts], 0, model.device)[0], model)
     for start in range(0, longest - 1, chunk):
         yield forward(model.model, cache, fed[:, start : start + chunk]).float()
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache
-from specgauge.bench.decoding.drafters import Drafter, EarlyStopCheck, EarlyStopChecks, ModelDrafter, Proposal
+from specgauge.bench.decoding.drafters import Drafter, EarlyStopChecks, ModelDrafter, Proposal
 from specgauge.bench.decoding.plain import Interleavable, first_logits, new_rows, uninterrupted
 from specgauge.bench.decoding.records import (
     Decoded,
@@ -135,7 +135,7 @@ class SpeculativeDecoder:
         then not the target's.
 
         Raises:
-            ValueError: an unknown rule, or a rate outside [0, 1].
+            ValueError: a rate outside [0, 1].
         """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
         draft_devices = [drafter.draft.device] if isinstance(drafter, ModelDrafter) else []
@@ -223,19 +223,6 @@ class SpeculativeDecoder:
         for row, token in zip(batch.rows, tokens, strict=True):
             row.commit([token], self.target.eos_token_ids, batch.given.max_new_tokens)
 
-    def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
-        """min(γ, tokens left − 1, draft limit − s), never below 0, and which of them it is.
-
-        The target's context, which holds the prompt and every new token, allows more than the tokens left do.
-        """
-        limits: dict[GammaLimit, int] = {
-            "asked": asked,
-            "tokens_left": tokens_left - 1,
-            "draft_context": self.drafter.room(context),
-        }
-        lowest = min(limits, key=lambda name: limits[name])
-        return max(0, limits[lowest]), lowest
-
     def _round(self, batch: Batch, choice: GammaChoice) -> None:
         """One round of the whole batch, recorded."""
         rows, active, device = batch.rows, batch.active, self.target.device
@@ -247,7 +234,11 @@ class SpeculativeDecoder:
         widest = max(gamma for gamma, _ in limits)
         batch.draws.move(positions, widest + 1)
         checks = EarlyStopChecks(choice, active) if batch.reads_signals else None
-        proposal = self._propose(batch, [gamma for gamma, _ in limits], widest, checks)
+        if widest == 0:
+            proposal = Proposal.of_none(len(rows), device)
+        else:
+            uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
+            proposal = self.drafter.propose(batch.committed, [gamma for gamma, _ in limits], uniforms, checks)
         if checks is not None and checks.stopped_at is not None:
             asked = checks.stopped_at
             limits = self._limits(batch, asked)
@@ -306,17 +297,17 @@ class SpeculativeDecoder:
                 raise NonFiniteLogitsError(self.target.name, row.prompt, position + outcome.target_fault)
 
     def _limits(self, batch: Batch, asked: int) -> list[tuple[int, GammaLimit]]:
-        """Each row's γ in force, 0 where it has ended, and what set it."""
-        return [
-            self.gamma_in_force(asked, len(row.committed) - 1, batch.given.max_new_tokens - row.emitted)
-            if row.ended is None
-            else (0, "asked")
-            for row in batch.rows
-        ]
+        """Each row's γ in force and what set it: min(γ, tokens left − 1, draft limit − s); 0 where the row has ended.
 
-    def _propose(self, batch: Batch, gammas: Sequence[int], widest: int, check: EarlyStopCheck | None) -> Proposal:
-        """The round's drafts; none at γ = 0."""
-        if widest == 0:
-            return Proposal.of_none(len(gammas), self.target.device)
-        uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
-        return self.drafter.propose(batch.committed, gammas, uniforms, check)
+        The target's context, which holds the prompt and every new token, allows more than the tokens left do.
+        """
+        found: list[tuple[int, GammaLimit]] = []
+        for row in batch.rows:
+            limits: dict[GammaLimit, int] = {
+                "asked": asked if row.ended is None else 0,
+                "tokens_left": batch.given.max_new_tokens - row.emitted - 1,
+                "draft_context": self.drafter.room(len(row.committed) - 1),
+            }
+            lowest = min(limits, key=lambda name: limits[name])
+            found.append((max(0, limits[lowest]), lowest))
+        return found

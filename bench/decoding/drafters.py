@@ -309,13 +309,8 @@ def confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     return total.reciprocal(), (total.log() - spread / total).clamp(min=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexState:
-    """What an index held before it learnt more of its text."""
-
-    learnt: int
-    entries: dict[tuple[int, ...], int | None]
-    """What stood where more was learnt; None where nothing did."""
+IndexState = tuple[int, dict[tuple[int, ...], int | None]]
+"""What an index holds before it learns more: how much it learnt, and what stands where more will be (or None)."""
 
 
 class NgramIndex:
@@ -351,16 +346,16 @@ class NgramIndex:
 
     def state_before(self, tokens: Sequence[int]) -> IndexState:
         """What learning all of these tokens would overwrite."""
-        return IndexState(learnt=self.learnt, entries={ngram: self.ends.get(ngram) for ngram, _ in self._new(tokens)})
+        return self.learnt, {ngram: self.ends.get(ngram) for ngram, _ in self._new(tokens)}
 
     def back_to(self, state: IndexState) -> None:
         """Forget what was learnt since, which must lie within the tokens the state was taken for."""
-        for ngram, end in state.entries.items():
+        self.learnt, entries = state
+        for ngram, end in entries.items():
             if end is None:
                 self.ends.pop(ngram, None)
             else:
                 self.ends[ngram] = end
-        self.learnt = state.learnt
 
 
 def _wanted(offered: Sequence[int], matched: Sequence[int], check: EarlyStopCheck) -> tuple[int, list[list[float]]]:

@@ -1,7 +1,6 @@
 """Plain decoding in batches, a step at a time: the texts acceptance is measured on, and the baseline of speculation.
 
-Rows of different prompts decode together; every draw is a function of (seed, prompt, repetition, token index), so that
-a row's text is the same alone and in any batch.
+Rows of different prompts decode together; a row's text is the same alone and in any batch.
 
     texts = generate_plain(target, prompts, settings, max_new_tokens=64, seed=0, prompt_numbers=[0, 1, 2])
 
@@ -106,8 +105,7 @@ def prefill_rows(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
 
     Padding is written past the rows' lengths, where no mask reaches it.
     """
-    tokens, _ = pad_right(prompts, 0, model.device)
-    tokens = feedable(tokens, model)
+    tokens = feedable(pad_right(prompts, 0, model.device)[0], model)
     cache.set_lengths(0)
     for start in range(0, tokens.shape[1], chunk):
         prefill(model.model, cache, tokens[:, start : start + chunk], keep=1)

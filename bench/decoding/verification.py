@@ -8,8 +8,6 @@ that differs is replaced by it (distribution and losslessness: `specgauge.model.
 
     accepted, following = accept_by_ratio(drafts, draft_probs, target_probs, drafted, accept_uniforms, follow_uniforms)
 
-A round waits for the device once: what is decided about a block comes back as one small table.
-
 Shapes: B rows, G drafts a row, N = G + 1 tokens fed, V vocabulary (the larger of both models').  ``drafted`` (B,)
 counts a row's real drafts, at most G.
 """
@@ -18,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from torch import Tensor
@@ -27,12 +24,12 @@ from specgauge.bench.cache.cache import RowCache, forward
 from specgauge.bench.decoding.drafters import Proposal
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
+    NO_TOKEN,
     Draws,
     are_no_numbers,
     draw,
-    lowest_argmax,
+    next_tokens,
     probabilities,
-    processed_logits,
     seen_along,
     widen,
 )
@@ -162,10 +159,8 @@ class Verifier:
         """Take a chain and a rule.
 
         Raises:
-            ValueError: an unknown rule, or a rate outside [0, 1].
+            ValueError: a rate outside [0, 1].
         """
-        if acceptance_rule not in get_args(AcceptanceRule):
-            raise ValueError(f"acceptance_rule: expected ratio or match, got {acceptance_rule!r}")
         self.settings, self.acceptance_rule = settings, acceptance_rule
         self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary
         self.greedy = settings.temperature == 0.0
@@ -200,20 +195,6 @@ class Verifier:
             )
         return torch.tensor(rates[:gamma], dtype=torch.float64, device=device)
 
-    def own(self, logits: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        """(tokens (B, N), None) where greedy, (empty, probabilities (B, N, V)) where not, and faults (B, N).
-
-        logits (B, N, V or fewer); seen (B, N, V).  A fault is a place whose logits are no numbers.
-        """
-        logits = widen(logits, self.vocabulary)
-        if not self.greedy:
-            probs = probabilities(logits, self.settings, seen)
-            return torch.empty(0, device=logits.device), probs, are_no_numbers(probs)
-        scores = processed_logits(logits, self.settings, seen)
-        tokens = lowest_argmax(scores)
-        inside = tokens.clamp(max=scores.shape[-1] - 1)  # a place with NaN has no maximum
-        return inside, None, (inside != tokens) | ~scores.gather(-1, inside[..., None])[..., 0].isfinite()
-
     def accept(
         self, logits: Tensor, last: Tensor, drafts: Tensor, proposal: Proposal, draws: Draws, seen: Tensor | None
     ) -> list[RowOutcome]:
@@ -225,7 +206,13 @@ class Verifier:
         count, device = drafts.shape[1] + 1, drafts.device
         drafted = torch.tensor(proposal.drafted, device=device)
         along = None if seen is None else seen_along(seen, torch.cat([last, drafts], dim=1))
-        tokens, target_probs, faults = self.own(logits, along)
+        logits, target_probs = widen(logits, self.vocabulary), None
+        if self.greedy:
+            tokens = next_tokens(logits, self.settings, None, along)
+            faults = tokens == NO_TOKEN
+        else:
+            target_probs = probabilities(logits, self.settings, along)
+            faults = are_no_numbers(target_probs)
         if self.rates is not None or self.greedy or self.acceptance_rule == "match":
             if target_probs is not None:
                 tokens = draw(target_probs, draws.at("token", count))
@@ -243,6 +230,7 @@ class Verifier:
         at_draft = torch.full_like(accepted, -1)
         if proposal.faults is not None and count > 1:
             at_draft = _first(proposal.faults.to(device) & (place[:-1] < drafted[:, None]))
+        # one read-back: a round waits for the device once
         table = torch.stack([accepted, following, at_target, at_draft], dim=1).tolist()
         return [RowOutcome(accepted=a, following=f, target_fault=t, draft_fault=d) for a, f, t, d in table]
 

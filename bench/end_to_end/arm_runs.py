@@ -159,7 +159,7 @@ def cache_bytes(model: LoadedModel, *, batch_size: int, tokens: int) -> int | No
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or hidden // heads
     numbers = 2 * layers * batch_size * kv_heads * capacity_bucket(tokens) * head_dim
-    return int(numbers) * model.dtype.itemsize
+    return int(numbers) * model.model.dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -5,7 +5,7 @@ the call the model has transformers' own attention and cache, and the sampling c
 
     plain = generate_with_transformers(target, batch, settings, seed=0)
     assisted = generate_with_transformers(target, batch_of_one, settings, seed=0, draft=draft, gamma=4)
-    assisted.decode_tokens / assisted.decode_s          # tokens a second after the first step
+    assisted.total_s, assisted.decode_s          # of the whole call, and after its first step
 
 Greedy texts are those of `specgauge.bench.decoding.plain`, but for ties within rounding.  Drawn texts have the same
 distribution but other numbers: transformers draws from torch's generator, which is seeded for the call and put back
@@ -53,10 +53,6 @@ class Generated:
     that is the draft's prefill and its drafts, then the target's prefill over prompt and drafts at once."""
     decode_s: float
     """From the end of the first step to the end of the last: 0 where one step was all."""
-    steps: int
-    """Steps after which the tokens were looked at: tokens of the longest row, or rounds where assisted."""
-    decode_tokens: int
-    """Tokens that all rows together emitted in ``decode_s``, filling after an end token left out."""
 
 
 @contextmanager
@@ -202,13 +198,10 @@ def generate_with_transformers(
     for row, tokens in zip(rows, found[:, ids.shape[1] :].tolist(), strict=True):
         row.commit(tokens, ends, len(tokens))
     longest = ids.shape[1] + max(row.emitted for row in rows)
-    steps = 1 + next(i for i, (length, _) in enumerate(marks) if length >= longest)  # it may look beyond the end
-    first = marks[0][0] - ids.shape[1]
+    last = next(mark for length, mark in marks if length >= longest)  # it may look beyond the end
     return Generated(
         texts=[row.text(batch.repetition) for row in rows],
         total_s=clock.elapsed_s(start, end),
         first_step_s=clock.elapsed_s(start, marks[0][1]),
-        decode_s=clock.elapsed_s(marks[0][1], marks[steps - 1][1]),
-        steps=steps,
-        decode_tokens=sum(max(0, row.emitted - first) for row in rows),
+        decode_s=clock.elapsed_s(marks[0][1], last),
     )

@@ -15,8 +15,6 @@ run one after another.
     arms = shuffled(end_to_end_arms([2, 3]), seed=0, block=0)
     found = bench.run(arms, prompts, prompt_numbers=[0, 1], repetition=0)
     found["speculate:2"].requests, found["plain"].rounds
-
-Prompts of a cell have exactly its context's length (`specgauge.bench.prompts.prompts_of_length`).
 """
 
 from __future__ import annotations

@@ -48,12 +48,7 @@ class EveryGamma(GammaPolicy):
     reads_signals = True
 
     def __init__(self, gamma_max: int) -> None:
-        self._gamma_max, self._rounds = gamma_max, 0
-
-    @property
-    def gamma(self) -> int:
-        """That of the next round."""
-        return self._rounds % self._gamma_max + 1
+        self._gamma_max, self.gamma = gamma_max, 1
 
     def begin(self) -> EveryGamma:
         """At γ = 1."""
@@ -65,7 +60,7 @@ class EveryGamma(GammaPolicy):
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:  # noqa: ARG002
         """The next γ."""
-        self._rounds += 1
+        self.gamma = self.gamma % self._gamma_max + 1
 
 
 def measure_host_costs(

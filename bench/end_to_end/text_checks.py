@@ -5,15 +5,12 @@ from one token at a time, so two nearly equal logits may change places.  A margi
 (`TIE_THRESHOLDS`) at a text's first divergence is a failure, not a tie:
 
     margin = largest logit − smaller logit of the two tokens        numeric tie: margin <= threshold · max |logit|
-
-`expected_counts` teacher-forces what the decoder wrote: the one-pass estimate of its own rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -28,9 +25,7 @@ from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recor
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings
 
-TIE_THRESHOLDS: Mapping[torch.dtype, float] = MappingProxyType(
-    {torch.float64: 0.0, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-)
+TIE_THRESHOLDS = {torch.float64: 0.0, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Margin over the largest absolute logit that rounding explains: a few roundings of the dtype, through all layers."""
 _SIGNALS = ("draft_top_prob", "draft_entropy_nats")
 
@@ -98,7 +93,7 @@ def _first_difference(target: LoadedModel, plain: Text, other: Text, settings: S
         plain_token=tokens[0],
         speculative_token=tokens[1],
         margin=margin,
-        threshold=TIE_THRESHOLDS.get(target.dtype, 0.0) * float(finite.abs().amax()),
+        threshold=TIE_THRESHOLDS.get(target.model.dtype, 0.0) * float(finite.abs().amax()),
     )
 
 

@@ -95,11 +95,6 @@ class LoadedModel:
         assert isinstance(embedding, torch.nn.Module)
         return int(cast(torch.Tensor, embedding.weight).shape[0])
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype the weights are kept in."""
-        return self.model.dtype
-
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedPair:

@@ -29,7 +29,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities, survival_rates, whole_numbers
 from specgauge.model.sensitivity import alpha_from_tokens_per_round, refuse_more_than_a_chain
 from specgauge.model.settings import Provenance
-from specgauge.model.speedup import survival_iid, tokens_per_round_by_gamma, tokens_per_round_iid
+from specgauge.model.speedup import survival_iid, tokens_per_round, tokens_per_round_by_gamma, tokens_per_round_iid
 
 Source = Literal["alpha", "conditional", "marginal", "counts", "histogram", "totals", "tokens_per_round"]
 
@@ -111,7 +111,7 @@ class AcceptanceProfile:
         survival = [self.survival_at(g) for g in drafts]
         return Acceptance(
             gammas=np.array(drafts),
-            tokens_per_round=np.array([1.0 + own.sum() for own in survival]),
+            tokens_per_round=np.array([float(tokens_per_round(own)) for own in survival]),
             full_acceptance=np.array([own[-1] for own in survival]),
             provenance=np.array([int(self._provenance(g)) for g in drafts]),
         )

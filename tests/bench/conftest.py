@@ -57,14 +57,26 @@ def tiny_model() -> Callable[..., LoadedModel]:
 
 
 @dataclass
+class FakeHost:
+    now_s: float = 0.0
+
+
+@dataclass
 class FakeDevice:
     """A device with a queue: a launch returns at once, its work ends later. Times in seconds."""
 
-    now_s: float = 0.0
-    """The host's clock."""
+    host: FakeHost = field(default_factory=FakeHost)
     ready_s: float = 0.0
     """When the queue will be empty."""
     log: list[str] = field(default_factory=list)
+
+    @property
+    def now_s(self) -> float:
+        return self.host.now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        self.host.now_s = now_s
 
     def launch(self, work_s: float, name: str = "", launch_s: float = 0.0) -> None:
         self.now_s += launch_s
@@ -90,37 +102,22 @@ class FakeClock:
 
 
 class MemoryJournal:
-    """Blocks kept in memory, found by cell and arm; refuses to keep one twice."""
+    """Blocks kept in memory, in the order recorded; refuses to keep one twice."""
 
     def __init__(self) -> None:
-        self.lines = []
-
-    @property
-    def lines(self) -> list[BlockRecord]:
-        """Every block, in the order recorded."""
-        return self._lines
-
-    @lines.setter
-    def lines(self, lines: list[BlockRecord]) -> None:
-        self._lines: list[BlockRecord] = []
-        self._found: dict[tuple[str, str], dict[int, BlockRecord]] = {}
-        for line in lines:
-            self.record(line)
+        self.lines: list[BlockRecord] = []
 
     def blocks(self, cell_id: str, arm: str) -> dict[int, BlockRecord]:
-        return self._found.get((cell_id, arm), {})
+        return {line.block: line for line in self.lines if line.cell_id == cell_id and line.arm == arm}
 
     def begin(self, cell_id: str, arm: str, block: int) -> None:
-        assert block not in self.blocks(cell_id, arm), "begun twice"
-
-    def begin_arm(self, cell_id: str, arm: str, block: int) -> None:
         assert block not in self.blocks(cell_id, arm), "measured already"
 
+    begin_arm = begin
+
     def record(self, block: BlockRecord) -> None:
-        found = self._found.setdefault((block.cell_id, block.arm), {})
-        assert block.block not in found, "measured twice"
-        found[block.block] = block
-        self._lines.append(block)
+        assert block.block not in self.blocks(block.cell_id, block.arm), "measured twice"
+        self.lines.append(block)
 
 
 @pytest.fixture

@@ -145,36 +145,28 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, in whose folder ``bench`` the module claims to lie, not yet added."""
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "commit", "-q", "-m", "First", "--allow-empty")
-    module = tmp_path / "bench" / "environment.py"
-    module.parent.mkdir()
-    module.write_text("")
-    monkeypatch.setattr(environment, "__file__", str(module))
-    return tmp_path
-
-
 def commit_keys() -> tuple[str | None, bool | None]:
     record = collect_environment()
     return record["commit"], record["uncommitted_changes"]
 
 
-def test_the_commit_of_a_checkout(no_gpu: None, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_commit_of_a_checkout(no_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package below a foreign checkout has none, and git's variables lead to no other repository."""
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "-m", "First", "--allow-empty")
+    module = tmp_path / "environment.py"
+    module.touch()
+    monkeypatch.setattr(environment, "__file__", str(module))
     assert commit_keys() == (None, None)
-    git(checkout, "add", "bench")
-    git(checkout, "commit", "-q", "-m", "Second")
-    head = git(checkout, "rev-parse", "HEAD")
+    git(tmp_path, "add", module.name)
+    git(tmp_path, "commit", "-q", "-m", "Second")
+    head = git(tmp_path, "rev-parse", "HEAD")
     assert commit_keys() == (head, False)
-    (checkout / "bench" / "environment.py").write_text("changed\n")
-    monkeypatch.setenv("GIT_DIR", str(checkout / "elsewhere"))
+    module.write_text("changed\n")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert commit_keys() == (head, True)
 
 

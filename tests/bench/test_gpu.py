@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.models.pair import load_pair, pair_in_mode
+from specgauge.bench.models.pair import LoadedPair, load_pair, pair_in_mode
 from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.fields import Mode
@@ -47,14 +48,17 @@ def test_a_whole_run_on_cuda(tmp_path: Path, settings: list[str]) -> None:
     assert ("mode=cuda_graph" in settings) == (sum(line.notes.get("graphs_built", 0) for line in lines) > 0)
 
 
+def embedded(device: str, dtype: Literal["float32", "float64"], limit: int) -> tuple[LoadedPair, list[list[int]]]:
+    spec = ModelConfig(model="embedded", device=device, dtype=dtype)
+    pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
+    workload = WorkloadConfig(limit=limit)
+    return pair, encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
+
+
 @pytest.mark.parametrize("mode", ["compile", "cuda_graph"])
 def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
-    new = 24
-    spec = ModelConfig(model="embedded", device="cuda", dtype="float64")
-    pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
-    workload = WorkloadConfig(limit=3)
-    prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
-    found = []
+    new, found = 24, []
+    pair, prompts = embedded("cuda", "float64", 3)
     for one in (pair, pair_in_mode(pair, mode)):
         decoder = decoder_of(one.target, one.draft_model, GREEDY)
         longest = max(len(prompt) for prompt in prompts)
@@ -68,15 +72,11 @@ def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
 
 def test_both_devices_see_the_same_probabilities() -> None:
     settings = SamplingSettings(temperature=0.8, top_p=0.95)
-    frames = []
-    texts = None
-    for device in ("cpu", "cuda"):
-        spec = ModelConfig(model="embedded", device=device, dtype="float32")
-        pair = load_pair(PairConfig(name="embedded", target=spec, draft=spec))
-        workload = WorkloadConfig(limit=4)
-        prompts = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
-        if texts is None:
-            texts = plain(pair.target, settings, prompts, new=32)
-        frames.append(measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=4, chunk=16))
+    (on_host, prompts), (on_cuda, _) = (embedded(device, "float32", 4) for device in ("cpu", "cuda"))
+    texts = plain(on_host.target, settings, prompts, new=32)
+    frames = [
+        measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=4, chunk=16)
+        for pair in (on_host, on_cuda)
+    ]
     np.testing.assert_allclose(frames[0]["draft_prob"], frames[1]["draft_prob"], atol=1e-3)
     np.testing.assert_allclose(frames[0]["overlap_ratio"], frames[1]["overlap_ratio"], atol=1e-3)

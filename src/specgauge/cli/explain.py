@@ -36,7 +36,7 @@ def explanation_text(explanation: Explanation) -> str:
             "",
         ]
     lines += ["probability tree of the round", *_tree_lines(explanation), ""]
-    lines.append(f"tokens per round {_short(1 + explanation.survival.sum())}, bonus or replacement included")
+    lines.append(f"tokens per round {_short(explanation.tokens_per_round)}, bonus or replacement included")
     return "\n".join(lines)
 
 

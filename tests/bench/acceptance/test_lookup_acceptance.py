@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from specgauge.bench.acceptance.lookups import LOOKUP_COLUMNS, measure_lookups, pair_acceptance, starts_of
 from specgauge.bench.acceptance.teacher_forced import FLOAT_COLUMNS, INTEGER_COLUMNS, measure_acceptance
 from specgauge.bench.decoding.drafters import NgramDrafter
-from specgauge.bench.decoding.records import Text
 from specgauge.bench.end_to_end.end_to_end import drafter_for
 from specgauge.bench.end_to_end.text_checks import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
@@ -28,10 +26,6 @@ NGRAM = NgramConfig()
 NEW = 24
 
 
-def text(prompt: Sequence[int], tokens: Sequence[int], number: int = 0, *, eos: bool = False) -> Text:
-    return written(tokens, number, prompt=prompt, eos=eos)
-
-
 def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:
     return LoadedPair(name="p", target=target, draft=None, ngram=ngram)
 
@@ -43,7 +37,7 @@ def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:
     longest=st.integers(1, 3),
 )
 def test_every_start_is_a_fresh_lookup(prompt: list[int], tokens: list[int], gamma_max: int, longest: int) -> None:
-    found = list(starts_of(text(prompt, tokens), NgramConfig(longest=longest), gamma_max))
+    found = list(starts_of(written(tokens, prompt=prompt), NgramConfig(longest=longest), gamma_max))
     assert len(found) == len(tokens) - 1
     for position, start in enumerate(found):
         committed = prompt + tokens[: position + 1]
@@ -81,7 +75,7 @@ def test_probabilities_are_the_targets_own(tiny_model: Make, settings: SamplingS
                 assert np.isnan(row["rejected_target_prob"])
                 continue
             kept = one.tokens[: position + 1 + start.matching]
-            other = text(one.prompt_tokens, [*kept, start.rejected], one.prompt)
+            other = written([*kept, start.rejected], one.prompt, prompt=one.prompt_tokens)
             expected = measure_lookups(target, NGRAM, [other], settings, gamma_max=3, **options)["target_prob"].iloc[-1]
             assert row["rejected_target_prob"] == pytest.approx(expected, abs=1e-6)
             checked += 1
@@ -90,7 +84,7 @@ def test_probabilities_are_the_targets_own(tiny_model: Make, settings: SamplingS
 
 def test_the_target_alone_is_run_and_texts_of_one_token_have_no_row(tiny_model: Make) -> None:
     told: list[tuple[int, int]] = []
-    texts = [text([1, 2], [3]), text([1, 2], [3, 1, 2], 1), text([4, 4], [4, 4, 4, 4], 2, eos=True)]
+    texts = [written([3]), written([3, 1, 2], 1), written([4, 4, 4, 4], 2, prompt=[4, 4], eos=True)]
     options: Any = {"gamma_max": 2, "batch_size": 1, "chunk": 8, "progress": lambda *done: told.append(done)}
     frame = pair_acceptance(lookup_pair(tiny_model()), texts, WARM, **options)
     assert frame["prompt"].tolist() == [1, 1, 2, 2, 2]

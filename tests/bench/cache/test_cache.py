@@ -84,13 +84,9 @@ def test_copied_rows_go_on_apart_from_their_originals(model: Any, tokens: torch.
 
 
 def test_a_cache_that_would_overflow_says_so(model: Any, tokens: torch.Tensor) -> None:
+    assert [capacity_bucket(length) for length in (1, 64, 65, 1000)] == [64, 64, 128, 1024]
     cache = new_cache(model, batch_size=3, tokens=10)
     assert cache.capacity == 64
     cache.set_lengths(63)
     with pytest.raises(ValueError, match="63 tokens and 2 more do not fit into a capacity of 64"):
         forward(model, cache, tokens[:, :2])
-
-
-@pytest.mark.parametrize(("tokens", "capacity"), [(1, 64), (64, 64), (65, 128), (1000, 1024)])
-def test_capacity_follows_the_context(tokens: int, capacity: int) -> None:
-    assert capacity_bucket(tokens) == capacity

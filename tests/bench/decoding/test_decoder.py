@@ -44,21 +44,18 @@ def test_every_row_equals_its_own_batch_of_one(tiny_model: Make, settings: Sampl
             assert same.items() <= vars(other).items()
 
 
-@pytest.mark.parametrize("settings", [GREEDY, PENALISED])
+@pytest.mark.parametrize(
+    ("settings", "rule"), [(GREEDY, "ratio"), (PENALISED, "ratio"), (DRAWN, "match"), (FILTERED, "match")]
+)
 @pytest.mark.parametrize("gamma", range(9))
-def test_greedy_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings, gamma: int) -> None:
+def test_greedy_text_and_drawn_text_under_the_match_rule_are_the_plain_one(
+    tiny_model: Make, settings: SamplingSettings, rule: Any, gamma: int
+) -> None:
     target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
     expected = plain(target, settings)
     for drafter in (draft, first_layers(target, 1), NgramDrafter()):
-        assert decode(target, drafter, settings, gamma=gamma).texts == expected
-
-
-@pytest.mark.parametrize("settings", [DRAWN, FILTERED])
-def test_under_the_match_rule_the_drawn_text_is_the_plain_one(tiny_model: Make, settings: SamplingSettings) -> None:
-    target, draft = tiny_model(scale=0.4), tiny_model(seed=1, scale=0.4)
-    found = decode(target, draft, settings, acceptance_rule="match")
-    assert found.texts == plain(target, settings)
-    assert found.why_not_lossless is None
+        found = decode(target, drafter, settings, gamma=gamma, acceptance_rule=rule)
+        assert (found.texts, found.why_not_lossless) == (expected, None)
 
 
 def test_every_phase_takes_time_and_rounds_have_the_rows_that_were_active(tiny_model: Make) -> None:

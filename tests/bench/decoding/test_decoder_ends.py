@@ -179,7 +179,6 @@ def test_a_row_at_the_end_of_its_context_beside_a_fresh_one(prompt_tokens: int) 
             {"forced_rates": [0.5, 0.4]},
             "validate.acceptance: expected one rate, or one for each of 4 drafts, got 2",
         ),
-        ([[1]], {"acceptance_rule": "rati"}, "acceptance_rule: expected ratio or match, got 'rati'"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(prompts: list[list[int]], options: dict[str, Any], words: str) -> None:

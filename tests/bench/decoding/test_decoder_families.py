@@ -108,10 +108,6 @@ def test_greedy_text_is_what_transformers_generates(family: str) -> None:
     for gamma in range(1, 9):
         ragged = decode(target, draft, gamma=gamma)
         assert ragged.texts == expected
-        if gamma % 2:
-            number = gamma % len(PROMPTS)
-            alone = decode(target, draft, prompts=[PROMPTS[number]], gamma=gamma)
-            assert alone.texts[0].tokens == expected[number].tokens
         accepted |= {row.accepted for row in ragged.rows if row.gamma}
     assert {0, 1} <= accepted, "drafts are both accepted and rejected"
 

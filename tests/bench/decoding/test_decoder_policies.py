@@ -135,21 +135,17 @@ def test_an_entropy_stops_no_lookup() -> None:
 
 def test_rows_without_a_match_are_not_asked_about() -> None:
     """Row 0 is offered 3 drafts, row 1 none: (B,) signals, the second unknown."""
-    drafter, asked = NgramDrafter(), list[tuple[int, list[float], list[float]]]()
-
-    def goes_on(depth: int, tops: Sequence[float], entropies: Sequence[float]) -> bool:
-        asked.append((depth, list(tops), list(entropies)))
-        return depth < 2
-
+    drafter, policy = NgramDrafter(), Trace(3, until=lambda depth: depth < 2)
     rows = [[7, 1, 2, 7], [1, 2, 3, 4]]
     drafter.start(rows, 8)
-    proposal = drafter.propose(rows, [3, 3], None, goes_on)
+    proposal = drafter.propose(rows, [3, 3], None, policy.goes_on)
     assert (proposal.tokens.tolist(), proposal.drafted) == ([[1, 2], [0, 0]], [2, 0])
-    assert [(depth, tops[0], entropies[0]) for depth, tops, entropies in asked] == [(1, 1 / 2, 0.0), (2, 2 / 3, 0.0)]
-    assert all(math.isnan(tops[1]) and math.isnan(entropies[1]) for _, tops, entropies in asked)
+    shown = [(depth, tops[0], entropies[0]) for depth, tops, entropies in policy.asked]
+    assert shown == [(1, 1 / 2, 0.0), (2, 2 / 3, 0.0)]
+    assert all(math.isnan(tops[1]) and math.isnan(entropies[1]) for _, tops, entropies in policy.asked)
     drafter.start([[1, 2, 3]], 8)
-    assert drafter.propose([[1, 2, 3]], [3], None, goes_on).drafted == [0]
-    assert len(asked) == 2
+    assert drafter.propose([[1, 2, 3]], [3], None, policy.goes_on).drafted == [0]
+    assert len(policy.asked) == 2
 
 
 def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:

@@ -28,9 +28,15 @@ NUMBERS = [3, 4, 9]
 
 
 def plain(
-    target: LoadedModel, settings: SamplingSettings = GREEDY, prompts: Any = PROMPTS, *, new: int = 12, **options: Any
+    target: LoadedModel,
+    settings: SamplingSettings = GREEDY,
+    prompts: Any = PROMPTS,
+    *,
+    new: int = 12,
+    numbers: Sequence[int] = NUMBERS,
+    **options: Any,
 ) -> Generated:
-    batch = batch_of(prompts, new, NUMBERS[: len(prompts)])
+    batch = batch_of(prompts, new, numbers[: len(prompts)])
     return generate_with_transformers(target, batch, settings, **{"seed": 5, **options})
 
 
@@ -39,13 +45,9 @@ def assisted(
     draft: LoadedModel,
     settings: SamplingSettings = GREEDY,
     prompt: Sequence[int] = (1, 2, 3, 4),
-    number: int = 3,
-    *,
-    new: int = 12,
     **options: Any,
 ) -> Generated:
-    given = {"gamma": 3, "seed": 5, **options}
-    return generate_with_transformers(target, batch_of([prompt], new, [number]), settings, draft=draft, **given)
+    return plain(target, settings, [prompt], draft=draft, **{"gamma": 3, **options})
 
 
 @pytest.mark.parametrize("settings", [GREEDY, PENALISED])
@@ -57,7 +59,7 @@ def test_greedy_texts_are_ours(tiny_model: Make, settings: SamplingSettings, dty
     ours = decoded.plain(target, settings, PROMPTS, new=12, numbers=NUMBERS)
     assert plain(target, settings).texts == ours
     for prompt, text in zip(PROMPTS, ours, strict=True):
-        assert assisted(target, draft, settings, prompt, text.prompt).texts == [text]
+        assert assisted(target, draft, settings, prompt, numbers=[text.prompt]).texts == [text]
 
 
 def test_models_come_back_as_they_were_and_run_on_transformers_attention_meanwhile(tiny_model: Make) -> None:
@@ -133,20 +135,15 @@ def test_seconds_are_from_the_call_to_its_return_and_from_the_first_step_to_the_
     draft.model.register_forward_hook(lambda *_: device.launch(0.01))
     found = plain(target, clock=clock)
     assert (found.first_step_s, found.decode_s, found.total_s) == pytest.approx((1.0, 11.0, 12.0))
-    assert (found.steps, found.decode_tokens) == (12, 33)
-    found = assisted(target, tiny_model(), gamma=2, new=7, clock=clock)  # 3 of 7, 3, and the last alone
-    assert (found.steps, found.decode_tokens) == (3, 4)
-    device.log.clear()
+    ending = tiny_model(eos=(4, 7), scale=0.3)
+    ending.model.register_forward_hook(lambda *_: device.launch(1.0))
+    found = plain(ending, new=30, clock=clock)
+    longest = max(len(text.tokens) for text in found.texts)
+    assert longest < 30
+    assert found.decode_s == longest - 1
     found = assisted(target, draft, gamma=2, clock=clock)
     assert found.first_step_s == pytest.approx(1.02)
     assert found.total_s == pytest.approx(found.first_step_s + found.decode_s)
-
-
-def test_tokens_after_the_end_are_not_counted(tiny_model: Make) -> None:
-    found = plain(tiny_model(eos=(4, 7), scale=0.3), new=30)
-    assert {text.end_reason for text in found.texts} == {"eos", "length"} or found.steps < 30
-    assert found.steps == max(len(text.tokens) for text in found.texts)
-    assert found.decode_tokens == sum(len(text.tokens) - 1 for text in found.texts)
 
 
 def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
@@ -155,6 +152,6 @@ def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
         with pytest.raises(ValueError, match=words):
             plain(target, GREEDY, prompts, new=4)
     with pytest.raises(ValueError, match="prompt 5 has 17 tokens"):
-        assisted(target, target, GREEDY, [1] * 17, 5, new=4)
+        assisted(target, target, GREEDY, [1] * 17, numbers=[5], new=4)
     with pytest.raises(ValueError, match="gamma: expected 1 or more where generation is assisted, got 0"):
         assisted(target, target, gamma=0)

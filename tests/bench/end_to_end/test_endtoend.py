@@ -23,7 +23,6 @@ from specgauge.bench.end_to_end.arm_runs import (
     Request,
     Round,
     cache_bytes,
-    caches_fit,
     free_bytes,
     run_of_decoded,
     weight_bytes,
@@ -216,17 +215,6 @@ def test_arms_whose_caches_are_too_much_together_run_one_after_another(
     assert bench.interleaves
 
 
-def test_arms_are_not_interleaved_where_the_run_may_not_take_their_caches(pair: LoadedPair) -> None:
-    caches = cache_bytes(pair.target, batch_size=3, tokens=13) or 0
-    caches += cache_bytes(pair.draft_model, batch_size=3, tokens=13) or 0
-    needed = weight_bytes(pair) + (len(ARMS) - 1) * caches  # generate runs alone
-    for memory, interleaves in ((needed, True), (needed - 1, False)):
-        bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=memory)
-        found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
-        assert bench.interleaves is interleaves
-        assert texts(found["speculate:3"]) == texts(found["plain"])
-
-
 def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
     """Greedy texts are the same whatever γ wrote them, and so is what each γ should take; its own is what it took.
 
@@ -359,13 +347,16 @@ def test_bytes_are_those_of_a_cache_that_was_written(tiny_model: Make) -> None:
     [(None, None, True), (2.0, None, True), (1.99, None, False), (None, 0, True), (None, -1, False)],
 )
 def test_caches_may_take_half_of_what_is_free_and_with_the_weights_what_the_run_may(
-    tiny_model: Make, monkeypatch: pytest.MonkeyPatch, free: float | None, spare: int | None, fits: bool
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch, free: float | None, spare: int | None, fits: bool
 ) -> None:
-    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
-    needed = 5 * sum(cache_bytes(model, batch_size=2, tokens=64) or 0 for model in pair.models)
+    """`generate` runs alone; arms that do not fit run one after another."""
+    needed = (len(ARMS) - 1) * sum(cache_bytes(model, batch_size=3, tokens=13) or 0 for model in pair.models)
     monkeypatch.setattr(arm_runs, "free_bytes", lambda device: None if free is None else int(free * needed))
     limit = None if spare is None else weight_bytes(pair) + needed + spare
-    assert caches_fit(pair, arms=5, batch_size=2, tokens=64, limit=limit) is fits
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, memory=limit)
+    found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0)
+    assert bench.interleaves is fits
+    assert texts(found["speculate:3"]) == texts(found["plain"])
 
 
 def test_weights_count_once_where_both_models_share_them(tiny_model: Make) -> None:

@@ -95,7 +95,9 @@ def test_a_lack_of_memory_is_a_result_and_no_bad_input(error: Exception) -> None
 
 @pytest.mark.parametrize("on_terminal", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
-def test_settings_of_transformers_are_put_back(monkeypatch: pytest.MonkeyPatch, on_terminal: bool, fails: bool) -> None:
+def test_what_is_printed_while_a_model_loads_is_no_result_and_settings_are_put_back(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], on_terminal: bool, fails: bool
+) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: on_terminal)
     logging = transformers.utils.logging
     before = logging.get_verbosity()
@@ -103,11 +105,13 @@ def test_settings_of_transformers_are_put_back(monkeypatch: pytest.MonkeyPatch, 
         assert logging.get_verbosity() == ERROR
         assert not logging.is_progress_bar_enabled()
         assert are_progress_bars_disabled() is not on_terminal
+        print("welcome to my tokenizer")
         if fails:
             _ = 1 / 0
     assert logging.get_verbosity() == before
     assert logging.is_progress_bar_enabled()
     assert not are_progress_bars_disabled()
+    assert capfd.readouterr() == ("", "welcome to my tokenizer\n")
 
 
 def config(**values: Any) -> Callable[[Path], object]:

@@ -35,7 +35,7 @@ from tests.bench.tiny_checkpoints import WORDS, llama, save, word_tokenizer, wri
 def test_a_good_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(checkpoint.parent))
     loaded = load("~/good")
-    assert (loaded.name, loaded.device, loaded.dtype) == (NAME, torch.device("cpu"), torch.float32)
+    assert (loaded.name, loaded.device, loaded.model.dtype) == (NAME, torch.device("cpu"), torch.float32)
     assert (loaded.max_context, loaded.vocabulary_rows, loaded.eos_token_ids) == (128, 100, (1,))
     assert loaded.tokenizer("w0 w96")["input_ids"] == [3, 99]
     expected = load_file(checkpoint / "model.safetensors")
@@ -53,7 +53,7 @@ def test_a_good_directory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
 def test_the_dtype_is_the_stored_one_or_the_one_asked_for(tmp_path: Path, stored: torch.dtype) -> None:
     save(tmp_path, llama().to(stored), word_tokenizer())
-    found = [load(tmp_path, dtype=asked).dtype for asked in ("auto", "bfloat16", "float64")]
+    found = [load(tmp_path, dtype=asked).model.dtype for asked in ("auto", "bfloat16", "float64")]
     assert found == [stored, torch.bfloat16, torch.float64]
 
 
@@ -86,20 +86,6 @@ def test_what_ends_a_text(
         change_json(copied / "generation_config.json", **generation)
     change_json(copied / "config.json", **config)
     assert load(copied).eos_token_ids == expected
-
-
-def test_what_a_model_prints_while_it_loads_is_no_result(
-    checkpoint: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = transformers.AutoTokenizer.from_pretrained
-
-    def chatty(*arguments: Any, **options: Any) -> Any:
-        print("welcome to my tokenizer")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", chatty)
-    load(checkpoint)
-    assert capfd.readouterr() == ("", "welcome to my tokenizer\n")
 
 
 def test_a_gguf_file(tmp_path: Path) -> None:

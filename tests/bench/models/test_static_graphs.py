@@ -28,13 +28,12 @@ from specgauge.bench.models.pair import (
 )
 from specgauge.bench.models.static_graphs import (
     CompileInsideError,
+    StaticBuffers,
     StaticCache,
     StaticForward,
     compiled_so_far,
     no_compilation,
 )
-from specgauge.bench.timing.arm_runner import ArmRunner
-from specgauge.bench.timing.clock import HostClock
 from specgauge.configs.pairs import PairConfig
 from tests.bench.decoded import GREEDY, NEW, PROMPTS, Make, batch_of, decoder_of, plain
 from tests.bench.decoding.test_decoder_families import FAMILIES, nearly, network
@@ -102,15 +101,13 @@ def test_every_family_is_one_graph_with_the_eager_logits(
 
 @pytest.mark.usefixtures("uncompiled")
 def test_the_first_layers_draft_in_the_mode_of_their_target(tiny_model: Make) -> None:
-    cut = first_layers(in_mode(tiny_model(), "compile"), 1)
+    cut = first_layers(in_mode(tiny_model(vocabulary=40), "compile"), 1)
     assert cut.mode == "compile"
+    assert in_mode(cut, "compile") is cut
     assert cut.static is not None
     assert cut.static.model is cut.model
-    cache = cut.new_cache(batch_size=2, tokens=10)
-    tokens = torch.arange(10).reshape(2, 5)
-    expected = prefill(cut.model, cache, tokens)
-    cache.set_lengths(0)
-    torch.testing.assert_close(forward(cut.model, cache, tokens), expected, rtol=0, atol=TOLERANCE)
+    cache, fed, expected = ragged(cut, 3)
+    torch.testing.assert_close(forward(cut.model, cache, fed), expected, rtol=0, atol=TOLERANCE)
 
 
 class NoReadBack(TorchDispatchMode):
@@ -245,30 +242,26 @@ def test_cost_follows_the_context(tiny_model: Make) -> None:
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None:
-    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
-    bench = ArmRunner(
-        pair_in_mode(pair, "compile"), [[1, 2, 3], [4, 5]], batch_size=2, max_context=130, gamma_max=2, seed=0
-    )
-    for context in (40, 130):
-        for arm in ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "prefill_target", "prefill_draft"):
-            bench.sample(arm, context, GREEDY, HostClock())
-    of_target, of_draft = bench.target.cache, bench.draft.cache
-    assert isinstance(of_target, StaticCache)
-    assert isinstance(of_draft, StaticCache)
-    assert set(of_target.buffers.shapes) == {(new, 0, bucket) for new in (1, 2, 3) for bucket in (64, 192)}
-    assert set(of_draft.buffers.shapes) == {
-        (new, keep, bucket) for new, keep in ((1, 0), (2, 1)) for bucket in (64, 192)
-    }
+def test_a_cell_runs_over_its_bucket_and_notes_it(
+    tiny_model: Make, memory_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of (target or draft, new tokens, logits kept), each over the bucket of each context."""
+    used, real = set(), StaticBuffers.shape
 
+    def watched(self: StaticBuffers, *key: int, **options: bool) -> Any:
+        used.add(({2: "target", 1: "draft"}[len(self.layers)], *key))
+        return real(self, *key, **options)
 
-@pytest.mark.usefixtures("uncompiled")
-def test_a_cell_notes_its_bucket_and_what_was_compiled(tiny_model: Make, memory_journal: Any) -> None:
-    pair = pair_in_mode(LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1)), "compile")
-    measured(pair, [cell(2, 62)], memory_journal, [1, 2])
-    assert {line.status for line in memory_journal.lines} == {"ok"}
+    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1, layers=1))
+    compiled = pair_in_mode(pair, "compile")
+    monkeypatch.setattr(StaticBuffers, "shape", watched)
+    measured(compiled, [cell(2, 62), cell(2, 130)], memory_journal, [1, 2])
+    forwards = [*(("target", new, 0) for new in (1, 2, 3)), ("draft", 1, 0), ("draft", 2, 1)]
+    assert used == {(*one, bucket) for one in forwards for bucket in (128, 192)}
     for line in memory_journal.lines:
-        assert [line.notes[name] for name in ("bucket", "graphs_built", "build_s")] == [128, 0, 0.0]
+        assert line.status == "ok"
+        bucket = 128 if line.cell_id == "2-62" else 192
+        assert [line.notes[name] for name in ("bucket", "graphs_built", "build_s")] == [bucket, 0, 0.0]
 
 
 @pytest.mark.usefixtures("uncompiled")

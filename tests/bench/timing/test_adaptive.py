@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_every_step_is_what_the_search_asks_for_and_what_is_left_out_says_why(se
     assert search([cell()]) == [], "a search that ended is not resumed"
 
 
-def test_a_search_that_was_stopped_resumes_with_what_is_missing(search: Any, memory_journal: Any) -> None:
+def test_cells_are_interleaved_and_a_stopped_search_resumes(search: Any, memory_journal: Any) -> None:
     """After any line, the rest of its step, then the same steps as without the stop."""
 
     def keys(lines: Sequence[BlockRecord]) -> list[tuple[str, str, int, str, str | None]]:
@@ -90,21 +91,16 @@ def test_a_search_that_was_stopped_resumes_with_what_is_missing(search: Any, mem
 
     cells = [cell(1, 64), cell(1, 128), cell(2, 64)]
     whole = search(cells)
+    order = [(line.cell_id, line.block) for line in whole if line.status == "ok"]
+    steps = [step for step, _ in itertools.groupby(order)]
+    assert len(steps) == len(set(steps)) == 15, "the cells of a batch size are interleaved step by step"
+    assert {cell_id for cell_id, _ in steps[:10]} == {"1-64", "1-128"}
+    assert [block for _, block in steps[:10]] == sorted(block for _, block in steps[:10])
     for kept in range(0, len(whole), 7):
         memory_journal.lines = whole[:kept]
         search(cells)
         assert memory_journal.lines[:kept] == whole[:kept]
         assert keys(memory_journal.lines) == keys(whole)
-
-
-def test_the_cells_of_a_batch_size_are_interleaved_step_by_step(search: Any) -> None:
-    lines = [line for line in search([cell(1, 64), cell(1, 128), cell(2, 64)]) if line.status == "ok"]
-    order = [(line.cell_id, line.block) for line in lines]
-    steps = [step for at, step in enumerate(order) if at == 0 or order[at - 1] != step]
-    assert len(steps) == len(set(steps)) == 15
-    first = steps[:10]
-    assert {step[0] for step in first} == {"1-64", "1-128"}
-    assert [block for _, block in first] == sorted(block for _, block in first)
 
 
 @pytest.mark.parametrize("limit", ["max_seconds", "max_cell_seconds"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from specgauge.bench.timing import adaptive
 from specgauge.bench.timing import cell_timer as measure
 from specgauge.bench.timing.clock import CudaClock, HostClock, JointClock, clock_for, timed_marks, undisturbed
 from specgauge.configs.schema import PrecisionConfig
-from tests.bench.conftest import FakeClock, FakeDevice, MemoryJournal
+from tests.bench.conftest import FakeClock, FakeDevice, FakeHost, MemoryJournal
 from tests.bench.decoded import DRAWN, Make, decoder_of
 from tests.bench.timing.conftest import cell
 
@@ -27,22 +27,10 @@ class TwoDevices:
     """A target's device and a draft's beside it, launched to by one host."""
 
     def __init__(self, *, marks_on_host: bool) -> None:
-        self.target, self.draft = FakeDevice(), FakeDevice()
+        host = FakeHost()
+        self.target, self.draft = FakeDevice(host), FakeDevice(host)
         self.clocks = [FakeClock(device, marks_on_host=marks_on_host) for device in (self.target, self.draft)]
-        self.joint = JointClock(self.clocks, now=self.now)
-
-    def now(self) -> float:
-        """The host's clock, which has waited wherever it waited."""
-        now_s = max(self.target.now_s, self.draft.now_s)
-        self.target.now_s = self.draft.now_s = now_s
-        return now_s
-
-    def launches(self, device: FakeDevice, work_s: float) -> Callable[[], None]:
-        def launch() -> None:
-            self.now()
-            device.launch(work_s, launch_s=0.001)
-
-        return launch
+        self.joint = JointClock(self.clocks, now=lambda: host.now_s)
 
 
 @pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
@@ -69,10 +57,10 @@ def test_a_chain_is_not_waited_for_between_its_steps(two: TwoDevices) -> None:
 
 def test_work_on_either_device_is_timed(two: TwoDevices) -> None:
     """A draft of 4 s, a target's forward of 2 s: by the clock of the target's device alone the draft takes nothing."""
-    steps = [two.launches(two.draft, 4.0), two.launches(two.target, 2.0)]
-    two.launches(two.draft, 7.0)()
+    two.draft.launch(7.0)
+    steps = [partial(two.draft.launch, 4.0, launch_s=0.001), partial(two.target.launch, 2.0, launch_s=0.001)]
     assert timed_marks(two.joint, steps) == pytest.approx([4.001, 6.002], abs=1e-12)
-    alone = timed_marks(two.clocks[0], [two.launches(two.draft, 4.0), two.launches(two.target, 2.0)])
+    alone = timed_marks(two.clocks[0], steps)
     assert alone[0] < 0.01
     assert alone[1] < 2.01
 
@@ -84,12 +72,8 @@ CPU, CUDA, CUDA_0, CUDA_1 = (torch.device(name) for name in ("cpu", "cuda", "cud
     ("devices", "kind"),
     [
         ((CPU,), HostClock),
-        ((CPU, CPU), HostClock),
-        ((CUDA,), CudaClock),
         ((CUDA, CUDA_0), CudaClock),
-        ((CUDA_1, CUDA_1), CudaClock),
         ((CPU, CUDA), JointClock),
-        ((CUDA_1, CPU), JointClock),
         ((CUDA, CUDA_1), JointClock),
     ],
 )
