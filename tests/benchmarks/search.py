@@ -17,7 +17,7 @@ import numpy as np
 
 from specgauge.model.arms import Arm, round_arms
 from specgauge.model.checks import FloatArray
-from specgauge.model.search.candidates import EQUIVALENCE_MARGIN, SearchObjective, SearchSettings
+from specgauge.model.search.candidates import EQUIVALENCE_MARGIN, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
 from specgauge.model.search.search import next_step
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_by_gamma
@@ -26,6 +26,7 @@ from specgauge.sweeps.text_table import text_table
 from tests.model.made import asked
 
 RUNS = 500
+GAMMA_MAX = 16
 SAMPLES = 5
 RELATIVE_CI = 0.005
 LEAST_SHARE, MOST_COST = 0.95, 0.35
@@ -72,10 +73,6 @@ class MadeUpDevice:
         omega = tokens_per_round_by_gamma(self.survival)
         return speedup(omega, t_decode_s=float(self.t_target_s[0]), t_round_s=round_s)
 
-    @property
-    def question(self) -> SearchObjective:
-        return asked(tokens_per_round_by_gamma(self.survival), self.survival)
-
     def loss(self, gamma: int) -> float:
         """Share of the best speed-up that a choice of γ (0: plain decoding) loses."""
         speedups = np.concatenate([[1.0], self.speedups])
@@ -114,16 +111,16 @@ class MadeUpDevice:
         return 1.0 + self.drift * (1.0 - math.exp(-self.clock_s / self.drift_s))
 
 
-def made_up_device(seed: int, *, gamma_max: int = 16) -> MadeUpDevice:
+def made_up_device(seed: int) -> MadeUpDevice:
     """A device drawn at random: tiles of 4 to 16 tokens, steps of 2 to 50 %, noise of .5 to 4 %, drift up to 10 %."""
     generator = np.random.default_rng(seed)
     batch_size, tile = int(generator.choice([1, 2, 4])), int(generator.choice([4, 8, 16]))
     slope, jump = float(generator.choice([0.002, 0.01, 0.03, 0.1])), float(generator.uniform(0.02, 0.5))
-    tokens = np.arange(gamma_max + 1)
+    tokens = np.arange(GAMMA_MAX + 1)
     tiles = ((tokens + 1) * batch_size - 1) // tile - (batch_size - 1) // tile
     decode_s = 0.02
     draft_s = decode_s * float(np.exp(generator.uniform(np.log(0.02), np.log(0.25))))
-    rates = generator.uniform(0.5, 0.92) * generator.uniform(0.97, 1.0) ** np.arange(gamma_max)
+    rates = generator.uniform(0.5, 0.92) * generator.uniform(0.97, 1.0) ** np.arange(GAMMA_MAX)
     return MadeUpDevice(
         batch_size=batch_size,
         t_target_s=decode_s * (1 + slope * tokens + jump * tiles),
@@ -154,51 +151,41 @@ def exhaustive_cost_s(device: MadeUpDevice, *, relative_ci: float) -> float:
     return most * sum(map(device.block_cost_s, arms))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchRun:
-    """One search: the share of the best speed-up lost, how many γ were timed at all, and device seconds."""
-
-    loss: float
-    decided: bool
-    timed: int
-    device_s: float
-    exhaustive_s: float
-
-
-def search_device(device: MadeUpDevice, *, relative_ci: float = RELATIVE_CI) -> SearchRun:
-    """Search a made-up device from the first block to the end."""
+def search_device(device: MadeUpDevice, *, relative_ci: float = RELATIVE_CI) -> dict[str, float]:
+    """Search a made-up device from the first block to the end: the speed-up lost, γ timed, seconds."""
     exhaustive_s = exhaustive_cost_s(device, relative_ci=relative_ci)
     settings = SearchSettings(
         gammas=device.gammas, batch_size=device.batch_size, relative_ci=relative_ci, max_blocks=1000
     )
     blocks: dict[str, dict[int, BlockSummary]] = {}
-    number = 0
-    while (step := next_step(settings, [device.question], blocks)).arms:
+    question, number = asked(tokens_per_round_by_gamma(device.survival), device.survival), 0
+    while (step := next_step(settings, [question], blocks)).arms:
         for arm in device.generator.permutation(step.arms).tolist():
             blocks.setdefault(arm, {})[number] = summarise_block(device.block_s(arm))
         number += 1
     (verdict,) = step.verdicts
-    return SearchRun(
-        loss=device.loss(verdict.gamma),
-        decided=verdict.decided,
-        timed=sum(arm.startswith("verify:") for arm in blocks),
-        device_s=device.clock_s,
-        exhaustive_s=exhaustive_s,
-    )
+    return {
+        "loss": device.loss(verdict.gamma),
+        "decided": verdict.decided,
+        "timed": sum(arm.startswith("verify:") for arm in blocks),
+        "device_s": device.clock_s,
+        "exhaustive_s": exhaustive_s,
+    }
 
 
 def figures(count: int, *, relative_ci: float = RELATIVE_CI) -> dict[str, float]:
     """So many searches in a few numbers; costs are device seconds over those of timing every γ."""
-    runs = [search_device(made_up_device(seed), relative_ci=relative_ci) for seed in range(count)]
-    costs = np.array([run.device_s / run.exhaustive_s for run in runs])
+    each = [search_device(made_up_device(seed), relative_ci=relative_ci) for seed in range(count)]
+    runs = {name: np.array([run[name] for run in each]) for name in each[0]}
+    costs = runs["device_s"] / runs["exhaustive_s"]
     return {
-        "within 1 % of the best": float(np.mean([run.loss <= EQUIVALENCE_MARGIN for run in runs])),
-        "largest loss": max(run.loss for run in runs),
-        "decided": float(np.mean([run.decided for run in runs])),
+        "within 1 % of the best": float(np.mean(runs["loss"] <= EQUIVALENCE_MARGIN)),
+        "largest loss": float(runs["loss"].max()),
+        "decided": float(runs["decided"].mean()),
         "cost, mean": float(costs.mean()),
         "cost, largest": float(costs.max()),
-        "cost, all runs together": sum(run.device_s for run in runs) / sum(run.exhaustive_s for run in runs),
-        "gammas timed, mean": float(np.mean([run.timed for run in runs])),
+        "cost, all runs together": float(runs["device_s"].sum() / runs["exhaustive_s"].sum()),
+        "gammas timed, mean": float(runs["timed"].mean()),
     }
 
 

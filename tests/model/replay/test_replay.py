@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from specgauge.model.replay.replay import Interval, ReplayResult, replay, replay
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
 from tests.model.replay_cases import linear_costs, made_texts, regions
+
+TWO = made_texts([[0.5], [0.5]])
 
 
 def some(*names: str) -> dict[str, PolicyMaker]:
@@ -152,15 +155,6 @@ def test_a_batch_of_like_rows_is_as_fast_as_one_row() -> None:
     assert batch.best_fixed_speedup == pytest.approx(alone.best_fixed_speedup)
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"replay: expected at least 2 prompts, .* got 1"):
-        replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
-    with pytest.raises(ValueError, match=r"replay: expected .*got costs of plain rounds only"):
-        replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
-    with pytest.raises(ValueError, match="folds"):
-        replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)
-
-
 def test_one_policy_by_hand() -> None:
     """12 positions, all accepted: three rounds of 3 and a bonus, the last two after a catch-up of 1/4 s."""
     texts = made_texts(np.ones((2, 12)))
@@ -190,15 +184,22 @@ def test_a_batch_takes_as_long_as_its_longest_row(
     assert (found.plain_s.tolist(), found.policy_s.tolist()) == (plain_s, plain_s)
 
 
+def replay_nine(gamma: int, prompts: list[list[int]]) -> object:
+    texts, costs = made_texts(np.ones((1, 9))), linear_costs(4, 0.1)
+    return replayed_seconds(FixedPolicy(gamma=gamma), texts, prompts, costs, replicates=1, seed=0)
+
+
 @pytest.mark.parametrize(
-    ("gamma", "prompts", "found"),
+    ("call", "message"),
     [
-        (5, [[0]], "expected 0 to 4, .*got gamma 5"),
-        (3, [[0, 0]], "expected \\(L, 1\\), .*got shape \\(1, 2\\)"),
-        (3, [[0], [7]], "expected .*got 7, of which no text was recorded"),
+        (lambda: replay(made_texts([[0.5]]), linear_costs(2, 0.1)), "replay: expected at least 2 prompts, .* got 1"),
+        (lambda: replay(TWO, linear_costs(0, 0.1)), "replay: expected .*got costs of plain rounds only"),
+        (lambda: replay(TWO, linear_costs(2, 0.1), folds=1), "folds"),
+        (lambda: replay_nine(5, [[0]]), "expected 0 to 4, .*got gamma 5"),
+        (lambda: replay_nine(3, [[0, 0]]), r"expected \(L, 1\), .*got shape \(1, 2\)"),
+        (lambda: replay_nine(3, [[0], [7]]), "expected .*got 7, of which no text was recorded"),
     ],
 )
-def test_batches_that_cannot_be_simulated_are_refused(gamma: int, prompts: list[list[int]], found: str) -> None:
-    texts, costs = made_texts(np.ones((1, 9))), linear_costs(4, 0.1)
-    with pytest.raises(ValueError, match=found):
-        replayed_seconds(FixedPolicy(gamma=gamma), texts, prompts, costs, replicates=1, seed=0)
+def test_what_cannot_be_simulated_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,10 +22,7 @@ from tests.model.made import asked, made_costs, question
 BASE = ("decode", "draft", "draft_catch_up")
 CLIFF = (1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.6)
 """A tile of five tokens: S is 1.64, 2.03, 2.27, 2.40, 1.757, 1.796, 1.809, 1.804 at alpha .8; the best γ is 4."""
-
-
 T_DRAFT_S = 0.1
-STEPS = (-2, -1, 0, 1, 2)
 
 
 @dataclass(kw_only=True)
@@ -54,18 +50,15 @@ class Cell:
             return [T_DRAFT_S]
         return [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
 
-    def samples_s(self, arm: str, number: int) -> list[list[float]]:
-        spread = self.spreads.get(arm, self.spread)
-        factors = [self.pace(number) * math.exp(spread * step) for step in STEPS]
-        return [[mark * factor for mark in self.marks_s(arm)] for factor in factors]
-
     def settings(self, **changes: Any) -> SearchSettings:
         wanted: dict[str, Any] = {"gammas": self.gammas, "batch_size": 1, "relative_ci": 0.9}
         return SearchSettings(**wanted | changes)
 
     def take(self, arms: Sequence[str], number: int) -> None:
         for arm in arms:
-            self.blocks.setdefault(arm, {})[number] = summarise_block(self.samples_s(arm, number))
+            spread = self.spreads.get(arm, self.spread)
+            factors = self.pace(number) * np.exp(spread * np.arange(-2, 3))
+            self.blocks.setdefault(arm, {})[number] = summarise_block(np.outer(factors, self.marks_s(arm)))
 
     def search(
         self, questions: Sequence[SearchObjective], settings: SearchSettings | None = None, **options: Any
