@@ -14,10 +14,9 @@ from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_produ
 from specgauge.model.acceptance.renewal_lookups import renewal_by_start
 from tests.model.speculation import (
     AllTexts,
-    Expectation,
     Pair,
     Round,
-    Rounds,
+    Texts,
     all_texts,
     enumerate_process,
     one_round,
@@ -36,10 +35,6 @@ def make_pair(rule: str, greedy: bool, eos: int | None) -> Pair:
     return Pair(target=TARGET, draft=DRAFT, rule=rule, greedy_draft=greedy, eos=eos)
 
 
-def rounds_of(pair: Pair) -> Rounds:
-    return lambda text, gamma: one_round(pair, text[-1] if text else FIRST, gamma)
-
-
 def run(texts: AllTexts, gamma: int, length_limits: int | None = LIMIT) -> RenewalResult:
     ends = (texts.lengths, texts.ended_by_eos)
     return renewal(texts.acceptance, texts.overlap, *ends, [gamma], GAMMA_MAX, COSTS_S, length_limits=length_limits)
@@ -52,20 +47,24 @@ def test_averages_over_the_targets_texts_are_those_of_the_enumerated_process(
     rule: str, greedy: bool, eos: int | None, gamma: int
 ) -> None:
     pair = make_pair(rule, greedy, eos)
-    process = enumerate_process(rounds_of(pair), LIMIT, gamma, GAMMA_MAX, COSTS_S)
+
+    def rounds(text: tuple[int, ...], drafts: int) -> Iterator[Round]:
+        return one_round(pair, text[-1] if text else FIRST, drafts)
+
+    process, chances = enumerate_process(rounds, LIMIT, gamma, GAMMA_MAX, COSTS_S)
     texts = all_texts(pair, FIRST, LIMIT)
     assert texts.chances.sum() == pytest.approx(1, abs=1e-12)
-    for text, chance in zip(texts.texts, texts.chances, strict=True):
-        assert process.texts[text] == pytest.approx(chance, abs=1e-12)  # the enumerated process is lossless
+    lossless = dict(zip(texts.texts, texts.chances, strict=True))
+    assert chances == pytest.approx(lossless, abs=1e-12)
     result, weights = run(texts, gamma), texts.chances
     assert result.time_s is not None
     for name in ("rounds", "time_s", "tested", "accepted", "catch_ups", "tokens", "starts", "committed"):
-        assert weights @ getattr(result, name) == pytest.approx(getattr(process, name), abs=1e-12), name
-    assert weights @ result.tested_overlap == pytest.approx(process.accepted, abs=1e-12)
+        assert weights @ getattr(result, name) == pytest.approx(process[name], abs=1e-12), name
+    assert weights @ result.tested_overlap == pytest.approx(process["accepted"], abs=1e-12)
     for j in range(1, GAMMA_MAX + 1):
-        assert weights @ result.survival[:, :, j - 1] == pytest.approx(process.survival[j], abs=1e-12)
+        assert weights @ result.survival[:, :, j - 1] == pytest.approx(process[f"{j} accepted"], abs=1e-12)
     weighted = weigh(result, texts)
-    assert weighted.tokens_per_round()[0] == pytest.approx(process.committed / process.starts, abs=1e-12)
+    assert weighted.tokens_per_round()[0] == pytest.approx(process["committed"] / process["starts"], abs=1e-12)
 
 
 def weigh(result: RenewalResult, texts: AllTexts) -> RenewalResult:
@@ -259,7 +258,7 @@ def lookup(text: tuple[int, ...]) -> tuple[int, ...]:
     return ()
 
 
-def enumerated(gamma: int, eos: int | None) -> Expectation:
+def enumerated(gamma: int, eos: int | None) -> tuple[dict[str, float], Texts]:
     """A certain draft is accepted with the target's probability of it, as by the match rule."""
     pair = Pair(target=LOOKUP_TARGET, draft=LOOKUP_TARGET, rule="match", greedy_draft=True, eos=eos)
 
@@ -287,23 +286,24 @@ def recorded(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 @pytest.mark.parametrize("gamma", [0, 1, 2, 3])
 @pytest.mark.parametrize("eos", [None, 2], ids=["length limit", "eos"])
 def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: int, eos: int | None) -> None:
-    process = enumerated(gamma, eos)
-    plain = enumerated(0, eos)
-    assert process.texts == pytest.approx(plain.texts, abs=1e-12)  # lossless
-    texts = list(process.texts)
+    process, chances = enumerated(gamma, eos)
+    assert chances == pytest.approx(enumerated(0, eos)[1], abs=1e-12)  # lossless
+    texts = list(chances)
     survival, ahead, offered = (np.stack(part) for part in zip(*(recorded(text) for text in texts), strict=True))
     assert len(set(offered.ravel())) == DEPTH + 1, "rounds of every number of drafts occur"
-    weights = np.array([process.texts[text] for text in texts])
+    weights = np.array(list(chances.values()))
     lengths, ended = [len(text) for text in texts], [text[-1] == eos for text in texts]
     result = renewal_by_start(survival, ahead, offered, lengths, ended, [gamma], DEPTH, length_limits=LOOKUP_LIMIT)
     assert result.rounds_by_drafts is not None
     for name in ("rounds", "tested", "accepted", "starts", "committed", "catch_ups"):
-        assert weights @ getattr(result, name) == pytest.approx(getattr(process, name), abs=1e-12), name
-    assert weights @ result.tested_overlap == pytest.approx(process.accepted, abs=1e-12)
+        assert weights @ getattr(result, name) == pytest.approx(process[name], abs=1e-12), name
+    assert weights @ result.tested_overlap == pytest.approx(process["accepted"], abs=1e-12)
     if gamma:
-        assert weights @ result.full_acceptance == pytest.approx(process.survival[gamma], abs=1e-12)
+        assert weights @ result.full_acceptance == pytest.approx(process[f"{gamma} accepted"], abs=1e-12)
     for drafts in range(DEPTH + 1):
-        assert weights @ result.rounds_by_drafts[:, 0, drafts] == pytest.approx(process.by_drafts[drafts], abs=1e-12)
+        assert weights @ result.rounds_by_drafts[:, 0, drafts] == pytest.approx(
+            process[f"rounds of {drafts} drafts"], abs=1e-12
+        )
     by_prompt = result.by_prompt(np.zeros(len(texts)))
     assert by_prompt.rounds_by_drafts is not None
     assert by_prompt.rounds_by_drafts[0] == pytest.approx(result.rounds_by_drafts.sum(axis=0))
