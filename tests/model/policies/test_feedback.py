@@ -13,7 +13,7 @@ from specgauge.model.policies.feedback import (
     HeuristicPolicy,
     UcbPolicy,
 )
-from specgauge.model.policies.policy import GammaChoice, RoundSeen
+from specgauge.model.policies.policy import GammaChoice
 from tests.model.policy_cases import seen
 
 ROUNDS_S = (1.0, 1.2, 1.4)
@@ -56,8 +56,7 @@ def test_exp3_draws_by_its_weights() -> None:
     first = choices.gammas.copy()
     counts = np.bincount(first, minlength=3)
     assert np.abs(counts - calls / 3).max() < 4 * np.sqrt(calls * 2 / 9)
-    rejected = np.zeros((calls, 1), dtype=np.int64)
-    choices.observe(RoundSeen(drafted=first[:, None], accepted=rejected, active=np.ones((calls, 1), dtype=np.bool_)))
+    choices.observe(seen(first[:, None], np.zeros((calls, 1), dtype=np.int64)))
     reward = 1 / 1.4 / MOST
     losses = np.array([0.0, 0.0, (1 - reward) * 3])
     weights = np.exp(-np.sqrt(np.log(3) / (3 * 2)) * losses)

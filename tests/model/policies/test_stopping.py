@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from specgauge.model.policies.forecast import AcceptanceForecast
 from specgauge.model.policies.policy import OneCall
 from specgauge.model.policies.stopping import AdaEdlChoices, AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
-from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S, seen
-
-POLICY = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, seconds_saved_per_token=0.5)
-"""A draft costs .1, a token is worth .5; the next draft is accepted with .5, any other with .8."""
+from tests.model.policy_cases import PLAIN_FORECAST, STOPPING, seen
 
 
 def test_one_more_draft_by_hand_survival_starting_anew_with_every_round() -> None:
-    choice = POLICY.begin()
+    choice = STOPPING.begin()
     assert choice.gamma == 6
     # S p_1 = .5 * .5; worth .125 against .1
     assert choice.goes_on(1, [0.5], [1.0])
@@ -44,15 +41,17 @@ def test_one_more_draft_by_hand_survival_starting_anew_with_every_round() -> Non
 def test_cheap_drafts_behind_a_dear_one_and_checks_are_part_of_the_price(
     t_round_s: tuple[float, ...], t_early_stop_check_s: float, top: float, goes_on: bool
 ) -> None:
-    choice = replace(POLICY, t_round_s=t_round_s, t_early_stop_check_s=t_early_stop_check_s).begin()
+    choice = replace(STOPPING, t_round_s=t_round_s, t_early_stop_check_s=t_early_stop_check_s).begin()
     assert choice.goes_on(1, [top], [1.0]) == goes_on
 
 
 def test_a_batch_goes_by_its_mean_row_and_rows_at_their_limit_gain_nothing_more() -> None:
-    assert POLICY.begin().goes_on(1, [0.3, 0.6], [1.0, 1.0])  # .5 * .5 * (.3 + .6) / 2 = .1125 against .1
-    assert not POLICY.begin().goes_on(1, [0.1, 0.6], [1.0, 1.0])  # .0875, with those behind it .158, … and .4 for four
-    assert not POLICY.begin().goes_on(1, [nan, nan], [nan, nan])
-    choice = POLICY.begin()
+    assert STOPPING.begin().goes_on(1, [0.3, 0.6], [1.0, 1.0])  # .5 * .5 * (.3 + .6) / 2 = .1125 against .1
+    assert not STOPPING.begin().goes_on(
+        1, [0.1, 0.6], [1.0, 1.0]
+    )  # .0875, with those behind it .158, … and .4 for four
+    assert not STOPPING.begin().goes_on(1, [nan, nan], [nan, nan])
+    choice = STOPPING.begin()
     assert choice.goes_on(1, [1.0, 1.0], [0.0, 0.0])
     # two rows could draft at first: half of .5 * 1 * .5 is .125 against .1, half of .5 * .7 * .5 is .0875
     assert choice.goes_on(2, [1.0, nan], [0.0, nan])
@@ -61,15 +60,15 @@ def test_a_batch_goes_by_its_mean_row_and_rows_at_their_limit_gain_nothing_more(
 
 def test_where_no_number_of_drafts_pays_rounds_are_plain() -> None:
     poor = replace(PLAIN_FORECAST, first_weights=(0.1, 0.0, 0.0))
-    assert replace(POLICY, forecast=poor).begin().gamma == 0
-    at_least_one = replace(POLICY, forecast=poor, fewest=1).begin()
+    assert replace(STOPPING, forecast=poor).begin().gamma == 0
+    at_least_one = replace(STOPPING, forecast=poor, fewest=1).begin()
     assert at_least_one.gamma == 6
     assert not at_least_one.goes_on(1, [0.1], [1.0])
 
 
 def test_a_text_that_goes_badly_is_decoded_plainly_and_tried_again() -> None:
     follows = replace(PLAIN_FORECAST, mean=0.4, first_weights=(0.0, 0.0, 1.0), memory=0.8, prior_weight=2.0)
-    choice = replace(POLICY, forecast=follows).begin()
+    choice = replace(STOPPING, forecast=follows).begin()
     # e = .4 * 2 / (2 + judged), judged 0, 1, 1.8, 2.44: .4, .267, .2105, .18; one draft pays from .2 on
     for gamma in (6, 6, 6, 0):
         assert choice.gamma == gamma

@@ -15,7 +15,7 @@ from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by
 from specgauge.model.replay.replay import Interval, ReplayResult, replay, replayed_seconds
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
-from tests.model.replay_cases import linear_costs, made_texts, regions
+from tests.model.policy_cases import linear_costs, made_texts, regions
 
 TWO = made_texts([[0.5], [0.5]])
 
