@@ -12,16 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_products
 from specgauge.model.acceptance.renewal_lookups import renewal_by_start
-from tests.model.speculation import (
-    AllTexts,
-    Pair,
-    Round,
-    Texts,
-    all_texts,
-    enumerate_process,
-    one_round,
-    verified,
-)
+from tests.model.speculation import AllTexts, Pair, Round, Texts, all_texts, enumerate_process, one_round, verified
 
 # Token 0 is easy for the draft and likely to come again, token 2 is neither: runs of acceptance, as in real texts.
 TARGET = np.array([[0.8, 0.15, 0.05], [0.4, 0.25, 0.35], [0.2, 0.1, 0.7]])

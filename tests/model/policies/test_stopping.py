@@ -47,9 +47,7 @@ def test_cheap_drafts_behind_a_dear_one_and_checks_are_part_of_the_price(
 
 def test_a_batch_goes_by_its_mean_row_and_rows_at_their_limit_gain_nothing_more() -> None:
     assert STOPPING.begin().goes_on(1, [0.3, 0.6], [1.0, 1.0])  # .5 * .5 * (.3 + .6) / 2 = .1125 against .1
-    assert not STOPPING.begin().goes_on(
-        1, [0.1, 0.6], [1.0, 1.0]
-    )  # .0875, with those behind it .158, … and .4 for four
+    assert not STOPPING.begin().goes_on(1, [0.1, 0.6], [1.0, 1.0])  # .0875, with those behind it .158, …
     assert not STOPPING.begin().goes_on(1, [nan, nan], [nan, nan])
     choice = STOPPING.begin()
     assert choice.goes_on(1, [1.0, 1.0], [0.0, 0.0])

@@ -23,14 +23,7 @@ from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_lo
 from specgauge.model.replay.replay import replay
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, rejections
 from specgauge.model.replay.texts import LookupStarts, ReplayTexts, Rollouts
-from tests.model.policy_cases import (
-    STOPPING,
-    linear_costs,
-    looked_up,
-    made_texts,
-    random_lookups,
-    simulated,
-)
+from tests.model.policy_cases import STOPPING, linear_costs, looked_up, made_texts, random_lookups, simulated
 
 
 @pytest.mark.parametrize(("by_eos", "limit"), [(False, None), (True, None), (True, 26)])
