@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.costs import RoundCosts
+from specgauge.model.replay.replay import Interval
 from specgauge.model.search.candidates import SearchObjective
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import survival_iid
+from specgauge.model.validate import RatioError
 
 
 def made_costs(gammas: ArrayLike, **times_s: ArrayLike) -> RoundCosts:
@@ -41,3 +43,11 @@ def question(alpha: float, gamma_max: int, label: str = "") -> SearchObjective:
     """Every draft passes with probability alpha."""
     survival = survival_iid(alpha, gamma_max)
     return SearchObjective(acceptance=made_acceptance(1 + np.cumsum(survival)[None], survival), label=label)
+
+
+def known(found: RatioError | Interval | None) -> tuple[float, float, float]:
+    """(value, low, high)."""
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    return found.value, found.low, found.high

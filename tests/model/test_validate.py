@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from specgauge.model.validate import PairedSpeeds, RatioError, holds_zero, ratio_error, round_check
+from specgauge.model.validate import PairedSpeeds, holds_zero, ratio_error, round_check
+from tests.model.made import known
 
 Counts = dict[int, tuple[float, float]]
 
@@ -23,13 +24,6 @@ sides = st.dictionaries(st.integers(0, 12), st.tuples(numerators, numerators), m
 
 def close(value: Any) -> Any:
     return None if value is None else pytest.approx(value, rel=1e-9, abs=1e-9)
-
-
-def known(error: RatioError | None) -> tuple[float, float, float]:
-    assert error is not None
-    assert error.low is not None
-    assert error.high is not None
-    return error.value, error.low, error.high
 
 
 def test_two_shared_clusters_by_hand() -> None:

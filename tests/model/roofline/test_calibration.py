@@ -97,12 +97,16 @@ def test_the_line_recovers_a_line() -> None:
     assert held.worst_abs_error < 1e-9
 
 
+def one_sequence() -> MeasuredSteps:
+    deployment = deployed("llama-3.1-8b")
+    contexts = np.array([500, 4000, 16000, 64000])
+    exact = step_time_s(step_work(deployment, batch_size=1, context=contexts), deployment, TRUTH)
+    return measured_steps(deployment, batch_size=1, context=contexts, tokens=1, time_s=exact)
+
+
 def test_numbers_that_no_step_depends_on_are_named() -> None:
     """One sequence, one token: no measured time feels the FLOP rate."""
-    deployment, contexts = deployed("llama-3.1-8b"), np.array([500, 4000, 16000, 64000])
-    exact = step_time_s(step_work(deployment, batch_size=1, context=contexts), deployment, TRUTH)
-    steps = measured_steps(deployment, batch_size=1, context=contexts, tokens=1, time_s=exact)
-    calibration = calibrate([steps], by="batch_size")
+    calibration = calibrate([one_sequence()], by="batch_size")
     assert calibration.unidentified == ("flops_fraction",)
     assert calibration.held_out == ()
     assert calibration.held_out_error is None

@@ -71,12 +71,9 @@ def test_heads_must_divide_over_the_devices(heads: int, tensor_parallel: int) ->
         Deployment(architecture=model, hardware=round_machine(), precision=HALF, tensor_parallel=tensor_parallel)
 
 
-def test_precision_names_known_dtypes() -> None:
+def test_native_precision_is_the_configs_dtype() -> None:
     with pytest.raises(ValueError, match=r"^kv_cache: expected one of float64, .*, got 'bf16'$"):
         Precision(weights="bfloat16", kv_cache="bf16", compute="bfloat16")
-
-
-def test_native_precision_is_the_configs_dtype() -> None:
     assert native_precision(tiny(dtype="bfloat16")) == HALF
     assert native_precision(tiny(torch_dtype="torch.bfloat16")) == HALF
     with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got nothing; "):
