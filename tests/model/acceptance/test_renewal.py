@@ -175,37 +175,6 @@ def test_survival_rates_name_their_gamma_and_full_acceptance_is_the_last() -> No
     np.testing.assert_allclose(result.tokens_per_round(), [1, 1.5, 1.875], rtol=1e-14)
 
 
-GOOD: dict[str, object] = {
-    "acceptance": np.full((2, 4), 0.5),
-    "overlap": np.full((2, 4), 0.5),
-    "lengths": [4, 2],
-    "ended_by_eos": [False, True],
-    "gammas": [1, 2],
-    "gamma_max": 2,
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"overlap": np.zeros((2, 3))}, r"overlap: expected \(2, 4\) as acceptance, got shape \(2, 3\)"),
-        ({"lengths": [4]}, r"lengths \(1,\)"),
-        ({"lengths": [5, 2]}, "expected .*got 5 for texts padded to 4"),
-        ({"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
-        ({"gammas": []}, "from 0 to gamma_max = 2"),
-        ({"gamma_max": 0}, "gamma_max: expected .*got 0"),
-        ({"acceptance": np.full((2, 4), np.nan)}, "acceptance .* a finite number"),
-        ({"acceptance": np.full((2, 4), 1.1)}, "acceptance .* a probability"),
-        ({"costs_s": np.ones((3, 4))}, r"costs_s: expected 3 seconds, .* got shape \(3, 4\)"),
-        ({"length_limits": [4, 1]}, r"length_limits \(item 2\): expected .*got 1 for a text of 2 positions"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(change: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        renewal(**(GOOD | change))  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
-
-
 LOOKUP_LIMIT, DEPTH = 6, 3
 LOOKUP_TARGET = np.array([[0.6, 0.3, 0.1], [0.25, 0.25, 0.5], [0.5, 0.1, 0.4]])
 PROMPT = (1, 0, 2, 1, FIRST)
@@ -300,29 +269,35 @@ def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: i
     assert by_prompt.rounds_by_drafts[0] == pytest.approx(result.rounds_by_drafts.sum(axis=0))
 
 
+TEXTS = {"lengths": [4, 2], "ended_by_eos": [False, True], "gammas": [1, 2], "gamma_max": 2}
+HALVES, ZEROS, OFFERED = np.full((2, 4), 0.5), np.zeros((2, 4, 2)), [[0, 1, 2, 0]] * 2
+POSITIONS: dict[str, Any] = {"acceptance": HALVES, "overlap": HALVES, **TEXTS}
+STARTS: dict[str, Any] = {"survival": ZEROS, "ahead": ZEROS, "offered": OFFERED, **TEXTS}
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("good", "change", "message"),
     [
-        (
-            {"survival": np.zeros((1, 3, 1))},
-            r"survival: expected .*got shapes survival \(1, 3, 1\) and ahead \(1, 3, 2\)",
-        ),
-        ({"survival": np.array([[[0.0, 1.0]] * 3])}, "expected .*got rates that rise with the number of drafts"),
-        ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*expected a probability"),
-        ({"offered": [[0, 3, 0]]}, "offered: expected .*got shape .*up to 3 drafts"),
-        ({"offered": [0, 1, 0]}, "offered: expected .*got shape"),
+        (POSITIONS, {"overlap": np.zeros((2, 3))}, r"overlap: expected \(2, 4\) as acceptance, got shape \(2, 3\)"),
+        (POSITIONS, {"lengths": [4]}, r"lengths \(1,\)"),
+        (POSITIONS, {"lengths": [5, 2]}, "expected .*got 5 for texts padded to 4"),
+        (POSITIONS, {"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
+        (POSITIONS, {"gammas": []}, "from 0 to gamma_max = 2"),
+        (POSITIONS, {"gamma_max": 0}, "gamma_max: expected .*got 0"),
+        (POSITIONS, {"acceptance": np.full((2, 4), np.nan)}, "acceptance .* a finite number"),
+        (POSITIONS, {"acceptance": np.full((2, 4), 1.1)}, "acceptance .* a probability"),
+        (POSITIONS, {"costs_s": np.ones((3, 4))}, r"costs_s: expected 3 seconds, .* got shape \(3, 4\)"),
+        (POSITIONS, {"length_limits": [4, 1]}, r"length_limits \(item 2\): expected .*got 1 for a text of 2 positions"),
+        (STARTS, {"survival": ZEROS[:, :, :1]}, r"survival: .*got shapes survival \(2, 4, 1\) and ahead"),
+        (STARTS, {"survival": ZEROS + np.arange(2)}, "expected .*got rates that rise with the number of drafts"),
+        (STARTS, {"survival": ZEROS + 2}, "survival.*expected a probability"),
+        (STARTS, {"offered": [[0, 3, 0, 0]] * 2}, "offered: expected .*got shape .*up to 3 drafts"),
+        (STARTS, {"offered": [0, 1, 0, 0]}, "offered: expected .*got shape"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: dict[str, object], words: str) -> None:
-    good: dict[str, object] = {
-        "survival": np.zeros((1, 3, 2)),
-        "ahead": np.zeros((1, 3, 2)),
-        "offered": [[0, 1, 2]],
-        "lengths": [3],
-        "ended_by_eos": [False],
-        "gammas": [1],
-        "gamma_max": 2,
-    }
-    renewal_by_start(**good)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=words):
-        renewal_by_start(**{**good, **change})  # type: ignore[arg-type]
+def test_what_does_not_fit_is_one_line(good: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    work = renewal if good is POSITIONS else renewal_by_start
+    work(**good)
+    with pytest.raises(ValueError, match=message) as caught:
+        work(**good | change)
+    assert "\n" not in str(caught.value)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from specgauge.model.costs import CostSource
 from specgauge.model.roofline.costs import RooflineCosts
-from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import (
     Efficiency,
     attention_imbalance,
@@ -17,7 +16,7 @@ from specgauge.model.roofline.step_time import (
     step_work,
 )
 from specgauge.model.settings import Provenance
-from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
+from tests.model.roofline_cases import deployed, round_machine, tiny
 
 # tiny: attention 2·8·(8+4) = 192 and feed-forward 3·8·16 = 384 a layer, head 80, norms 2·2·8 + 8 = 40
 TINY_MATRICES = 2 * (192 + 384) + 80
@@ -42,7 +41,7 @@ def test_experts_touched(experts: int, per_token: int, tokens: int, expected: fl
 
 
 def test_one_step_of_a_tiny_model_by_hand() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(), round_machine())
     work = step_work(deployment, batch_size=3, context=10, tokens=2)
     assert float(work.tokens) == 6
     assert float(work.weight_bytes) == 2 * (TINY_MATRICES + TINY_VECTORS + 6 * 8)
@@ -58,7 +57,7 @@ def test_one_step_of_a_tiny_model_by_hand() -> None:
 
 
 def test_two_devices_split_matrices_and_heads_and_send_a_ring() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, tensor_parallel=2)
+    deployment = deployed(tiny(), round_machine(), tensor_parallel=2)
     work = step_work(deployment, batch_size=3, context=10, tokens=2)
     assert float(work.weight_bytes) == 2 * (TINY_MATRICES / 2 + TINY_VECTORS + 6 * 8)
     assert float(work.kv_bytes) == 3 * 2 * 8 * 12
@@ -73,14 +72,13 @@ def test_two_devices_split_matrices_and_heads_and_send_a_ring() -> None:
 
 
 def test_more_devices_than_key_value_heads_hold_copies() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, tensor_parallel=4)
+    deployment = deployed(tiny(), round_machine(), tensor_parallel=4)
     assert deployment.kv_heads_per_device == 1
     assert float(step_work(deployment, batch_size=1, context=10).kv_bytes) == 2 * 8 * 11
 
 
 def test_a_window_bounds_what_is_read_and_multiplied() -> None:
-    model = tiny(model_type="gemma2", head_dim=2, sliding_window=4)
-    deployment = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(model_type="gemma2", head_dim=2, sliding_window=4), round_machine())
     work = step_work(deployment, batch_size=1, context=[1, 3, 10], tokens=2)
     # layer 0 has the window: 1, 3 and then no more than 3 cached tokens are read; layer 1 sees all
     assert work.kv_bytes.tolist() == [16 * (1 + 1 + 4), 16 * (3 + 3 + 4), 16 * (3 + 10 + 4)]
@@ -91,7 +89,7 @@ def test_a_window_bounds_what_is_read_and_multiplied() -> None:
 
 def test_tied_embeddings_are_held_once_and_read_all_the_same() -> None:
     models = tiny(tie_word_embeddings=True), tiny()
-    tied, untied = (Deployment(architecture=each, hardware=round_machine(), precision=HALF) for each in models)
+    tied, untied = (deployed(each, round_machine()) for each in models)
     assert untied.architecture.parameters - tied.architecture.parameters == 80
     read = [step_work(each, batch_size=1, context=0).weight_bytes for each in (tied, untied)]
     assert read[0] == read[1]
@@ -112,7 +110,7 @@ def test_verifying_reads_hardly_more_and_computes_more() -> None:
 
 
 def test_fitted_efficiencies_enter_where_the_equation_says() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, tensor_parallel=2)
+    deployment = deployed(tiny(), round_machine(), tensor_parallel=2)
     work = step_work(deployment, batch_size=3, context=10, tokens=2)
     efficiency = Efficiency(bandwidth_fraction=0.5, flops_fraction=0.25, launch_s=7.0, token_s=11.0)
     expected = (
@@ -128,13 +126,13 @@ def test_fitted_efficiencies_enter_where_the_equation_says() -> None:
 @pytest.mark.parametrize(("exponent", "combined"), [(1.0, 7.0), (2.0, 5.0), (float("inf"), 4.0)])
 def test_memory_and_arithmetic_combine_by_the_exponent(exponent: float, combined: float) -> None:
     """Weights 3 s and matrices 4 s; the cache and attention are next to nothing."""
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(), round_machine())
     work = step_work(deployment, batch_size=1, context=0)
     card = round_machine(
         memory_bandwidth_bytes_per_s=float(work.weight_bytes) / 3,
         peak_flops_per_s={"bfloat16": float(work.matrix_flops) / 4},
     )
-    deployment = Deployment(architecture=tiny(), hardware=card, precision=HALF)
+    deployment = deployed(tiny(), card)
     attention_s = float(
         step_time_s(work, deployment, Efficiency(overlap_exponent=float("inf")))
         - np.maximum(work.weight_bytes / card.bandwidth(), work.matrix_flops / card.peak("bfloat16"))
