@@ -1,4 +1,4 @@
-"""The search on devices whose truth is known: good enough and cheap enough."""
+"""The benchmarks compute what they say; how long they take is for the commands to tell."""
 
 from __future__ import annotations
 

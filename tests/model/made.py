@@ -1,4 +1,4 @@
-"""Costs and acceptance as wanted."""
+"""Costs, acceptance and search objectives as wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explained positions: paths, tree and document."""
+"""Explained positions (paths, tree and document) and sampling settings (stages, orders, greedy in disguise)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Recorded columns to a_t and o_t by rule, texts padded, and what they say of themselves."""
+"""Recorded columns to a_t and o_t by rule, texts padded, what they say of themselves; and recorded lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every policy keeps to: bounds, resets, and what a round without drafts says."""
+"""What every policy keeps to, what tuning chooses, and policies as records."""
 
 from __future__ import annotations
 

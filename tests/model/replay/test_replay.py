@@ -1,4 +1,4 @@
-"""The whole replay: exact where it can be, other prompts for tuning, and what the renewal rule gains."""
+"""The whole replay: exact where it can be, other prompts for tuning, what the renewal rule gains; and its bounds."""
 
 from __future__ import annotations
 

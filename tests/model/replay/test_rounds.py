@@ -1,4 +1,4 @@
-"""Rounds of many calls: exact expectations of fixed γ, signals on and off the path, and counts by hand."""
+"""Rounds of many calls: exact expectations of fixed γ, signals on and off the path, lookups, and counts by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes, FLOPs and seconds of a step against arithmetic by hand."""
+"""Bytes, FLOPs and seconds of a step against arithmetic by hand, and the roofline as a source of costs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a search times and leaves out, step by step on cells whose every time is known."""
+"""What a search times and leaves out, step by step on cells whose every time is known, and what it expects of one."""
 
 from __future__ import annotations
 
