@@ -22,7 +22,7 @@ from specgauge.model.search.levels import exact_levels
 from specgauge.reports.formatting import speedup as speedup_text
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.store.rundir import Run
-from tests.model.search_cases import question
+from tests.model.made import question
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, write_run
