@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specgauge.configs.errors import ConfigError, place_name
-from tests.configs.texts import MINIMAL, PAIRS, RULED, TWO_PAIRS, VARIANTS, error_of, write
+from specgauge.configs.yaml_reader import Source, read_yaml
+from tests.configs.texts import DRAFT, MINIMAL, PAIRS, RULED, TWO_PAIRS, VALIDATOR, VARIANTS, error_of, write
 
 Cases = dict[str, tuple[str, str]]
 """By name: the file, and its faults in their order, "line place code | …"; the line alone where it is not YAML."""
@@ -175,7 +176,6 @@ VALIDATIONS = {
     "{policies: [svip, ucb], acceptance: 0.5}": "set validate.policies refused",
     "{max_new_tokens: 1}": "set validate.max_new_tokens greater_than_equal",
 }
-DRAFT = "name: x\npairs:\n  - name: a\n    target: embedded\n    draft: %s\n"
 OTHER = "  - {name: %s, target: embedded, draft: ngram}\n"
 DTYPES = "dtype: [bfloat16, float32]"
 LONG = VARIANTS.replace("qwen", "q" * 90)
@@ -260,3 +260,35 @@ def test_the_words(snapshot: Callable[[str, str], None], tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     lines = [f"{name!r}\n    {error_in(name, tmp_path)}\n" for name in ALL if name != "too many variants"]
     snapshot("config_errors", "".join(lines).replace(f"{tmp_path}/", "").replace(str(tmp_path), "FOLDER"))
+
+
+NEEDS_MORE_THAN_A_SCHEMA = {
+    "descending range",
+    "range without step",
+    "range out of bounds",
+    "range of too many",
+    "blocks crossed by default",
+    "texts shorter than a round",
+    "same pair twice",
+    "same sampling twice",
+    "embedded from a gguf file",
+    "two placements",
+    "format of embedded prompts",
+    "infinite",
+    "not a number",
+    "draft: {ngram: {longest: 2, shortest: 3}}",
+    "grid: {gamma: {max: 6, search: adaptive}, gamma_search: all}",
+    "draft: {}",
+    "memory: 0.1B",
+    "memory: 8e9",
+}
+WITHOUT_OPTIONS = [
+    *KEYS, *KINDS, *VALUES, *(f"draft: {one}" for one in DRAFTS), *(f"grid: {one}" for one in SEARCHES),
+    *(f"memory: {one}" for one in SIZES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_OPTIONS)
+def test_the_schema_rejects_misspelt_keys_and_wrong_values(name: str) -> None:
+    written = read_yaml(ALL[name][0], Source("file.yaml")).value
+    assert VALIDATOR.is_valid(written) == (name in NEEDS_MORE_THAN_A_SCHEMA)
