@@ -89,16 +89,7 @@ def _modules_of(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
             yield name.name
         else:
             base = "." * node.level + (node.module or "")
-            yield f"{base}.{name.name}" if _is_own_module(f"{base}.{name.name}") else base
-
-
-@cache
-def _is_own_module(name: str) -> bool:
-    package, *parts = name.split(".")
-    if package != "specgauge" or not parts:
-        return False
-    bases = [FRONT_DOOR.joinpath(*parts)] if parts[0] not in FOLDERS else [ROOT.joinpath(*parts)]
-    return any(base.with_suffix(".py").is_file() or (base / "__init__.py").is_file() for base in bases)
+            yield f"{base}.{name.name}" if f"{base}.{name.name}" in MODULES else base
 
 
 def module_of(path: Path) -> str:
@@ -106,6 +97,9 @@ def module_of(path: Path) -> str:
     base = FRONT_DOOR if path.is_relative_to(FRONT_DOOR) else ROOT
     parts = path.relative_to(base).with_suffix("").parts
     return ".".join(["specgauge", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+MODULES = {module_of(path): path for path in FILES}
 
 
 def import_circle(imports: Mapping[str, set[str]]) -> list[str]:
@@ -158,7 +152,7 @@ def test_no_import_circle() -> None:
     """Imports for type checkers and those within functions count: two files that need each other are one file."""
     assert import_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
     assert not import_circle({"a": {"b", "elsewhere"}, "b": set()})
-    assert not import_circle({module_of(path): {found.module for found in imports_of(path)} for path in FILES})
+    assert not import_circle({name: {found.module for found in imports_of(path)} for name, path in MODULES.items()})
 
 
 def test_the_model_calls_nothing_that_reads_or_writes() -> None:
@@ -176,9 +170,7 @@ def test_the_model_calls_nothing_that_reads_or_writes() -> None:
 @cache
 def reaches_bench(module: str) -> bool:
     """Whether a module of sweeps imports bench anywhere, or a module of sweeps that does."""
-    base = ROOT.joinpath(*module.split(".")[1:])
-    path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-    found = {found.module for found in imports_of(path)} - {module}
+    found = {found.module for found in imports_of(MODULES[module])} - {module}
     return any(own_part(name) == "bench" or (own_part(name) == "sweeps" and reaches_bench(name)) for name in found)
 
 
