@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -102,8 +102,7 @@ def test_a_token_outside_the_recomputed_support_is_null(tiny_model: Make) -> Non
 
 
 def test_texts_of_one_token_have_no_position(tiny_model: Make) -> None:
-    text = written((3,), 0, prompt=(1, 2), eos=True)
-    frame = measure_acceptance(tiny_model(), tiny_model(), [text], DRAWN, batch_size=1, chunk=8)
+    frame = measure_acceptance(tiny_model(), tiny_model(), [written([3], eos=True)], DRAWN, batch_size=1, chunk=8)
     assert len(frame) == 0
     assert "overlap_ratio" in frame
 
@@ -146,10 +145,6 @@ def test_logits_that_are_no_numbers_are_named(
     assert frame[["target_prob"] if how == "lookups" else list(frame)].notna().all(axis=None)
 
 
-def text(prompt: Sequence[int], tokens: Sequence[int], number: int = 0, *, eos: bool = False) -> Text:
-    return written(tokens, number, prompt=prompt, eos=eos)
-
-
 def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:
     return LoadedPair(name="p", target=target, draft=None, ngram=ngram)
 
@@ -161,7 +156,7 @@ def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:
     longest=st.integers(1, 3),
 )
 def test_every_start_is_a_fresh_lookup(prompt: list[int], tokens: list[int], gamma_max: int, longest: int) -> None:
-    found = list(starts_of(text(prompt, tokens), NgramConfig(longest=longest), gamma_max))
+    found = list(starts_of(written(tokens, prompt=prompt), NgramConfig(longest=longest), gamma_max))
     assert len(found) == len(tokens) - 1
     for position, start in enumerate(found):
         committed = prompt + tokens[: position + 1]
@@ -199,7 +194,7 @@ def test_probabilities_are_the_targets_own(tiny_model: Make, settings: SamplingS
                 assert np.isnan(row["rejected_target_prob"])
                 continue
             kept = one.tokens[: position + 1 + start.matching]
-            other = text(one.prompt_tokens, [*kept, start.rejected], one.prompt)
+            other = written([*kept, start.rejected], one.prompt, prompt=one.prompt_tokens)
             expected = measure_lookups(target, NGRAM, [other], settings, gamma_max=3, **options)["target_prob"].iloc[-1]
             assert row["rejected_target_prob"] == pytest.approx(expected, abs=1e-6)
             checked += 1
@@ -208,7 +203,7 @@ def test_probabilities_are_the_targets_own(tiny_model: Make, settings: SamplingS
 
 def test_the_target_alone_is_run_and_texts_of_one_token_have_no_row(tiny_model: Make) -> None:
     told: list[tuple[int, int]] = []
-    texts = [text([1, 2], [3]), text([1, 2], [3, 1, 2], 1), text([4, 4], [4, 4, 4, 4], 2, eos=True)]
+    texts = [written([3]), written([3, 1, 2], 1), written([4, 4, 4, 4], 2, prompt=[4, 4], eos=True)]
     options: Any = {"gamma_max": 2, "batch_size": 1, "chunk": 8, "progress": lambda *done: told.append(done)}
     frame = pair_acceptance(lookup_pair(tiny_model()), texts, WARM, **options)
     assert frame["prompt"].tolist() == [1, 1, 2, 2, 2]
