@@ -22,14 +22,14 @@ from specgauge.bench.end_to_end.text_checks import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, GREEDY, Make, decode, next_probs, plain
+from tests.bench.decoded import DRAWN, FILTERED, GREEDY, Make, decode, next_probs, plain
 from tests.bench.scripted import broken_at, scripted, text_of, written
 
 WARM = SamplingSettings(temperature=0.7)
 PENALISED = SamplingSettings(temperature=0.7, repetition_penalty=1.3)
 NGRAM = NgramConfig()
 NEW = 24
-CHAINS = [GREEDY, DRAWN, SamplingSettings(temperature=0.7, top_p=0.9, repetition_penalty=1.3)]
+CHAINS = [GREEDY, DRAWN, FILTERED]
 
 
 @pytest.mark.parametrize("settings", CHAINS)
