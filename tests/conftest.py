@@ -5,8 +5,6 @@ tests look at what they made, not at a million objects of libraries. Nobody wait
 Arithmetic keeps to one thread: over tensors of a few numbers, threads mostly wait for each other.
 """
 
-from __future__ import annotations
-
 import difflib
 import gc
 import os

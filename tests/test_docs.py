@@ -5,8 +5,6 @@
 writes the end of docs/configuration.md and docs/metrics.md anew, each from the heading that stands in `GENERATED`.
 """
 
-from __future__ import annotations
-
 import ast
 import html
 import json

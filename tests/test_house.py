@@ -1,7 +1,5 @@
 """The rules of the house, read from the source: who imports whom, what stays out, what every file has."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -4,8 +4,6 @@ Put there are a speed-up three times as large, or rounds that take twice as long
 by exactly that factor, so that none of them computes S or T_round by itself.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

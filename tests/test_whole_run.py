@@ -4,8 +4,6 @@ Two cells, greedy and drawn, are timed, decoded end to end at two γ and under t
 the draft take the same way without them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Configurations that are refused: what each is, where its faults are and of which kind; the words are a snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loading: options, hashes, what is written out, and where files are found; any text loads or gives one line."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

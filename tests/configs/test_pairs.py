@@ -1,7 +1,5 @@
 """Models, drafts, variants of pairs that lists make, and rules that take cells out of the grid."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

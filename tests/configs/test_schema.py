@@ -1,7 +1,5 @@
 """Sections: shorthands of fields, defaults, γ as a search, what is decoded end to end, contexts; the JSON schema."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configuration texts that the tests of this folder share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

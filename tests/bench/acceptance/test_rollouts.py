@@ -1,7 +1,5 @@
 """Rollouts: the distribution of rejected drafts, signals of a plain forward, reproducible draws, ends of contexts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

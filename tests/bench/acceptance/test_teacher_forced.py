@@ -1,7 +1,5 @@
 """The teacher-forced pass with a draft model and with lookups, against definition, scan of the text and decoder."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """transformers' own generation: the same greedy texts as ours, timed, the models handed back as they were."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The benchmark: who ran when, ratios and their verdicts, that every loop writes the same text, and what it prints."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every arm over the same prompts: what is recorded adds up, greedy texts agree, the one-pass estimate is met."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
