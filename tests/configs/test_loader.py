@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from specgauge.configs.canonical import canonical_json, short_hash, strict_loads
 from specgauge.configs.errors import ConfigError
-from specgauge.configs.loader import (
-    EFFORT,
-    config_hash,
-    config_to_yaml,
-    load_config,
-    shipped_configs,
-    shipped_text,
-)
+from specgauge.configs.loader import EFFORT, config_hash, config_to_yaml, load_config, shipped_configs, shipped_text
 from specgauge.configs.schema import Config
 from specgauge.configs.yaml_reader import Source, read_yaml
 from tests.configs.texts import MINIMAL, TWO_PAIRS, VALIDATOR, error_of, write

@@ -1,6 +1,5 @@
 """transformers' own generation: the same greedy texts as ours, timed, the models handed back as they were."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,11 +7,7 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
-from specgauge.bench.end_to_end.baselines import (
-    Generated,
-    as_transformers_has_it,
-    generate_with_transformers,
-)
+from specgauge.bench.end_to_end.baselines import Generated, as_transformers_has_it, generate_with_transformers
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 from tests.bench import decoded
@@ -28,22 +23,12 @@ NUMBERS = [3, 4, 9]
 def plain(
     target: LoadedModel, settings: SamplingSettings = GREEDY, prompts: Any = PROMPTS, *, new: int = 12, **options: Any
 ) -> Generated:
-    batch = batch_of(prompts, new, NUMBERS[: len(prompts)])
-    return generate_with_transformers(target, batch, settings, **{"seed": 5, **options})
+    numbers = options.pop("numbers", NUMBERS[: len(prompts)])
+    return generate_with_transformers(target, batch_of(prompts, new, numbers), settings, **{"seed": 5, **options})
 
 
-def assisted(
-    target: LoadedModel,
-    draft: LoadedModel,
-    settings: SamplingSettings = GREEDY,
-    prompt: Sequence[int] = (1, 2, 3, 4),
-    number: int = 3,
-    *,
-    new: int = 12,
-    **options: Any,
-) -> Generated:
-    given = {"gamma": 3, "seed": 5, **options}
-    return generate_with_transformers(target, batch_of([prompt], new, [number]), settings, draft=draft, **given)
+def assisted(target: LoadedModel, draft: LoadedModel, settings: SamplingSettings = GREEDY, **options: Any) -> Generated:
+    return plain(target, settings, draft=draft, **{"prompts": PROMPTS[:1], "gamma": 3, **options})
 
 
 @pytest.mark.parametrize("settings", [GREEDY, PENALISED])
@@ -55,7 +40,7 @@ def test_greedy_texts_are_ours(tiny_model: Make, settings: SamplingSettings, dty
     ours = decoded.plain(target, settings, PROMPTS, new=12, numbers=NUMBERS)
     assert plain(target, settings).texts == ours
     for prompt, text in zip(PROMPTS, ours, strict=True):
-        assert assisted(target, draft, settings, prompt, text.prompt).texts == [text]
+        assert assisted(target, draft, settings, prompts=[prompt], numbers=[text.prompt]).texts == [text]
 
 
 def test_models_come_back_as_they_were_and_run_on_transformers_attention_meanwhile(tiny_model: Make) -> None:
@@ -152,7 +137,7 @@ def test_what_transformers_cannot_do_is_refused(tiny_model: Make) -> None:
     for prompts, words in (([[1], [2, 3]], "tiny: expected prompts of one length"), ([[], [1]], "prompt 3 has no")):
         with pytest.raises(ValueError, match=words):
             plain(target, GREEDY, prompts, new=4)
-    with pytest.raises(ValueError, match="prompt 5 has 17 tokens"):
-        assisted(target, target, GREEDY, [1] * 17, 5, new=4)
+    with pytest.raises(ValueError, match="prompt 3 has 17 tokens"):
+        assisted(target, target, prompts=[[1] * 17], new=4)
     with pytest.raises(ValueError, match="gamma: expected 1 or more where generation is assisted, got 0"):
         assisted(target, target, gamma=0)
