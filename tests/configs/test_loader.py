@@ -196,6 +196,8 @@ def test_the_shipped_configurations() -> None:
     config = load_config("quickstart")
     assert config.precision.max_seconds is not None
     assert config.precision.max_seconds * len(config.grid.batch_size) <= 120, "small enough to try"
+    assert config.validation is not None
+    assert 0 < (config.validation.max_seconds or 0) <= 90
 
 
 @pytest.mark.parametrize(
