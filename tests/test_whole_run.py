@@ -4,8 +4,6 @@ Two cells, greedy and drawn, are timed, decoded end to end at two γ and under t
 the draft take the same way without them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 
 from specgauge.bench.models.pair import EMBEDDED
 from specgauge.cli.main import main
-from specgauge.configs.loader import load_config
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
 
@@ -101,10 +98,3 @@ def test_lookups_are_measured_alike(tmp_path: Path) -> None:
     rows = Run.open(path).rows(ValidationRow)
     assert [(row.gamma, row.policy) for row in rows] == [(1, None), (3, None), (None, "renewal")]
     assert all(row.speedup_measured is not None for row in rows)
-
-
-def test_the_quickstart_decodes_the_recommended_gamma_and_its_neighbours() -> None:
-    asked = load_config("quickstart").validation
-    assert asked is not None
-    assert asked.gamma == "recommended"
-    assert 0 < (asked.max_seconds or 0) <= 90
