@@ -57,7 +57,11 @@ def overheads(
 
     found = {}
     for key in keys:
-        siblings = {other: own for other, own in blocks.items() if own and shared(other) == shared(key)}
+        siblings = {
+            other: timed
+            for other, own in blocks.items()
+            if shared(other) == shared(key) and (timed := [block for block in own if np.isfinite(block.t_overhead_s)])
+        }
         others = [own for other, own in siblings.items() if other.start_context != key.start_context]
         used = others or list(siblings.values())
         if used:

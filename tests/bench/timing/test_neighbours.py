@@ -25,7 +25,7 @@ def test_a_sample_is_disturbed_by_more_switches_than_an_idle_machine_makes(
 ) -> None:
     counts, times = iter([7, 7 + switches]), iter([100.0, 100.0 + seconds])
     monkeypatch.setattr(neighbours, "involuntary_switches", lambda: next(counts))
-    monkeypatch.setattr(neighbours.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr("specgauge.bench.timing.neighbours.time.monotonic", lambda: next(times))
     assert watched_for_neighbours(lambda: "found") == ("found", is_disturbed)
 
 

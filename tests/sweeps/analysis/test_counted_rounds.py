@@ -73,21 +73,21 @@ def test_a_block_of_constant_times() -> None:
         "t_costs_s": 3 / 2 + 2 / 5 / 16, "t_round_s": 3 / 2 + 2 / 5 / 16 + 1 / 16,
     })  # fmt: skip
     assert block.speedup_measured == exact(2.2 / (1.5 + 0.025 + 0.0625))
-    assert block.t_overhead_implied_s == exact(1 / 16)
+    assert block.t_overhead_s == exact(1 / 16)
     assert block.speedup_from_counts(1 / 16) == exact(block.speedup_measured)
     assert block.speedup_from_counts(0.0) == exact(2.2 / 1.525)
     assert block.speedup_from_counts(-9.0) == exact(2.2 / 1.25)  # no round is shorter than its verification
 
 
 def test_every_gamma_of_every_block() -> None:
-    """ε is in the parts' own time: twice as slow a block implies the same, and the same S."""
+    """ε is in the costs' own time: twice as slow a block has the same, and the same S."""
     slow = Batch(max_new_tokens=12, overhead_s=1 / 16, scale=2.0)
     found = count(frame([TWELVE, slow, TWELVE], gammas=(1, 2, 3)), gammas=(1, 3, 4))
     assert [(block.block, block.gamma) for block in found] == [(b, g) for b in range(3) for g in (1, 3)]
     assert found[0].t_costs_s != found[1].t_costs_s
     assert found[2].t_round_s == exact(2 * found[0].t_round_s)
     assert found[2].speedup_measured == exact(found[0].speedup_measured)
-    assert found[2].t_overhead_implied_s == exact(1 / 16)
+    assert found[2].t_overhead_s == exact(1 / 16)
 
 
 def test_the_last_rounds_are_left_out() -> None:
@@ -149,7 +149,7 @@ def test_ragged_rows_cost_what_the_longest_does() -> None:
     assert block.t_costs_s == exact((3 * 2.25 + 4 * 2.25 + 7 * (2.25 + 0.0625)) / 3)
     assert block.t_draft_catch_up_s == exact((3 + 4 + 7) * 0.0625 / 3)
     assert (block.catch_up_share, block.t_accept_rest_s) == (exact(1 / 3), 0.75)
-    assert block.t_overhead_implied_s == exact(4.0 * 4.0 / 2.0 - block.t_costs_s)
+    assert block.t_overhead_s == exact(0.75 * 4.0 / 2.0)
 
 
 def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
