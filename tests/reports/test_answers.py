@@ -8,8 +8,7 @@ from specgauge.model.settings import Setting
 from specgauge.reports.answers import AnswerGroup, Answers, merged, setting_words
 from specgauge.reports.records import Curves, Validated, curves, validated
 from specgauge.sweeps.store.schema import Interval, RecommendationRow
-from tests.reports.synthetic import Shape, predicted, recommended
-from tests.reports.validation_rows import a_record
+from tests.reports.synthetic import Shape, a_record, predicted, recommended
 
 GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 NO_CURVES: Curves = {}

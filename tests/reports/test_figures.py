@@ -16,8 +16,7 @@ from specgauge.reports import figures
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.reports.synthetic import Shape, predicted
-from tests.reports.validation_rows import a_record
+from tests.reports.synthetic import Shape, a_record, predicted
 
 
 def curve(**changes: object) -> list[PredictionRow]:

@@ -17,8 +17,7 @@ from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run, acceptance_path
 from tests.reports.pages import Page, read_page
-from tests.reports.synthetic import Shape, build_run
-from tests.reports.validation_rows import decode
+from tests.reports.synthetic import Shape, build_run, decode
 from tests.sweeps import made
 from tests.sweeps.run.test_searched_cells import RULED_OUT, searched_run
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
@@ -48,7 +47,7 @@ def read(run: Path) -> tuple[str, Page]:
 def test_the_text_of_a_report(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
     broken = {(4, 64): ("oom", "OutOfMemoryError: tried to allocate 2.00 GiB")}
     run = build_run(tmp_path / "run", Shape(contexts=(64,), gammas=(1, 2), overhead_s=0.001, broken=broken))
-    decode(run, validation_row(), validation_row(sampling="t1", gamma=1, speedup_measured=1.2), policies=[policy_row()])
+    decode(run, validation_row(), validation_row(sampling="t1", gamma=1, speedup_measured=1.2), policy_row())
     _, page = read(run)
     snapshot("report", re.sub(r"specgauge \d+\.\d+\.\d+", "specgauge", "\n".join(page.lines)) + "\n")
 
@@ -107,7 +106,7 @@ def test_names_are_text_never_markup(tmp_path: Path) -> None:
         run,
         forced_row(pair=HOSTILE, sampling=HOSTILE, why_not_lossless=HOSTILE, overhead_from=HOSTILE),
         validation_row(mode=HOSTILE, draft_sampling=HOSTILE, acceptance_rule=HOSTILE, overhead_from=HOSTILE),
-        policies=[policy_row(policy=HOSTILE)],
+        policy_row(policy=HOSTILE),
     )
     html, page = read(run)
     assert page.text.count(HOSTILE) > 20

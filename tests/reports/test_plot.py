@@ -7,8 +7,7 @@ import pytest
 from specgauge.model.settings import Setting
 from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
 from specgauge.reports.records import SPECULATE, ReportData, read_report_data
-from tests.reports.synthetic import Shape, build_run
-from tests.reports.validation_rows import decode
+from tests.reports.synthetic import Shape, build_run, decode
 from tests.sweeps.validation_rows import validation_row
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

@@ -8,8 +8,7 @@ import yaml
 from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
-from tests.reports.synthetic import Shape, build_run, predicted
-from tests.reports.validation_rows import a_record, decode
+from tests.reports.synthetic import Shape, a_record, build_run, decode, predicted
 from tests.sweeps.validation_rows import forced_row, validation_row
 
 STOPPED = Shape(with_predictions=False)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from specgauge.model.settings import Point, Setting
-from specgauge.reports.records import DO_NOT, Curves, curves, validated
+from specgauge.reports.records import DO_NOT, curves, validated
 from specgauge.reports.sections import (
     Block,
     acceptance_blocks,
@@ -12,18 +12,11 @@ from specgauge.reports.sections import (
     speedup_blocks,
 )
 from specgauge.reports.summaries import acceptance_curves
-from specgauge.sweeps.store.schema import RecommendationRow
 from tests.reports.pages import Page, read_page
-from tests.reports.synthetic import Shape, recommended
-from tests.reports.synthetic import predicted as prediction_rows
-from tests.reports.validation_rows import a_record
+from tests.reports.synthetic import Shape, a_record, predicted, recommended
 from tests.sweeps.made import acceptance_frame
 
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
-
-
-def predicted(shape: Shape) -> tuple[Curves, list[RecommendationRow]]:
-    return curves(prediction_rows(shape)), recommended(shape)
 
 
 def pages(block: Block) -> list[Page]:
@@ -42,7 +35,7 @@ def test_settings_that_differ_by_sampling_only_share_a_block() -> None:
 
 
 def test_a_panel_for_every_point_shows_every_series() -> None:
-    by_setting, answers = predicted(SMALL)
+    by_setting, answers = curves(predicted(SMALL)), recommended(SMALL)
     answers[1] = replace(answers[1], decision=DO_NOT, gamma=None)
     (block,) = speedup_blocks(by_setting, answers, ["greedy", "t1"], validated([a_record(gamma=3)]))
     assert [panel.caption for panel in block.panels] == [f"batch {b}, 64 tokens of context" for b in (1, 4)]
@@ -60,7 +53,7 @@ def test_a_panel_for_every_point_shows_every_series() -> None:
 
 
 def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
-    by_setting, _ = predicted(SMALL)
+    by_setting = curves(predicted(SMALL))
     (block,) = cost_blocks(by_setting, ["greedy", "t1"])
     assert [page.marks[f"bar {part}"] for page in pages(block) for part in ("draft", "verify", "rest")] == [3] * 6
     assert [page.marks["bar overhead"] for page in pages(block)] == [0, 0]
@@ -72,14 +65,15 @@ def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
         for setting, points in by_setting.items()
     }
     assert [one.title for one in cost_blocks(slower, ["greedy", "t1"])] == ["sampling greedy", "sampling t1"]
-    (known,) = cost_blocks(predicted(replace(SMALL, overhead_s=0.001))[0], ["greedy", "t1"])
+    (known,) = cost_blocks(curves(predicted(replace(SMALL, overhead_s=0.001))), ["greedy", "t1"])
     assert [page.marks["bar overhead"] for page in pages(known)] == [3, 3]
     assert ("patch", "bar-overhead", "") in legend(known)
 
 
 def test_nothing_known_gives_no_block() -> None:
-    by_setting, answers = predicted(replace(SMALL, broken={(1, 64): ("oom", ""), (4, 64): ("oom", "")}))
-    assert speedup_blocks(by_setting, answers, ["greedy", "t1"], {}) == []
+    shape = replace(SMALL, broken={(1, 64): ("oom", ""), (4, 64): ("oom", "")})
+    by_setting = curves(predicted(shape))
+    assert speedup_blocks(by_setting, recommended(shape), ["greedy", "t1"], {}) == []
     assert cost_blocks(by_setting, ["greedy", "t1"]) == []
 
 
@@ -95,9 +89,8 @@ def test_acceptance_has_survival_and_each_step() -> None:
 
 def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> None:
     shape = Shape(alphas={"t1": 0.7}, broken={(4, 256): ("oom", "no room")})
-    by_setting, answers = predicted(shape)
-    (points,) = by_setting.values()
-    svg = heat_map(points, {one.point: one for one in answers}, [1, 4, 16], [64, 256], key="k", title="T")
+    (points,) = curves(predicted(shape)).values()
+    svg = heat_map(points, {one.point: one for one in recommended(shape)}, [1, 4, 16], [64, 256], key="k", title="T")
     page = read_page(f"<!DOCTYPE html>\n{svg}")
     assert (page.marks["cell"], page.marks["cell-value"], page.marks["cell-note"]) == (6, 3, 3)
     assert "batch 4, context 256: oom" in page.text

@@ -21,8 +21,7 @@ from specgauge.reports.validation import (
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
 from tests.reports.pages import read_page, table_text
-from tests.reports.synthetic import Shape, build_run
-from tests.reports.validation_rows import a_record, decode
+from tests.reports.synthetic import Shape, a_record, build_run, decode
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
@@ -87,7 +86,7 @@ def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
 
 def test_policies_have_no_say_in_what_is_said_of_gammas(run: Path) -> None:
     plain = read_report_data(decode(run, validation_row()))
-    both = read_report_data(decode(run, validation_row(), policies=[policy_row()]))
+    both = read_report_data(decode(run, validation_row(), policy_row()))
     assert (both.validation, both.validation_summary) == (plain.validation, plain.validation_summary)
     assert len(both.policies) == 1
 
