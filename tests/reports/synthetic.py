@@ -16,6 +16,7 @@ from typing import Any
 
 from specgauge.configs.schema import Config
 from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.settings import Setting
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rows import plain, row_of, write_csv, write_mapping
@@ -89,6 +90,10 @@ class Shape:
         return 0.1 * self.draft_total_s(batch_size, context, 1)
 
 
+ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
+GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+
+
 def build_run(folder: Path, shape: Shape | None = None) -> Path:
     """Write the run directory of `shape` and return it."""
     shape = shape or Shape()
@@ -137,6 +142,11 @@ def predicted(shape: Shape, **changes: Any) -> list[PredictionRow]:
     }  # fmt: skip
     cells = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     return [PredictionRow(**(row | changes)) for cell in cells for row in _curve(shape, cell)]
+
+
+def curve(**changes: Any) -> list[PredictionRow]:
+    """The rows of `ONE`."""
+    return predicted(ONE, **changes)
 
 
 def _curve(shape: Shape, cell: dict[str, Any]) -> list[dict[str, Any]]:
@@ -189,14 +199,14 @@ def _curve(shape: Shape, cell: dict[str, Any]) -> list[dict[str, Any]]:
 def recommended(shape: Shape, **changes: Any) -> list[RecommendationRow]:
     """The decision of every cell, of predictions with `changes` in each."""
     curves = itertools.groupby(predicted(shape, **changes), lambda row: (row.setting, row.point))
-    return [_answer(list(curve)) for _, curve in curves]
+    return [_answer(list(rows)) for _, rows in curves]
 
 
-def _answer(curve: Sequence[PredictionRow]) -> RecommendationRow:
+def _answer(rows: Sequence[PredictionRow]) -> RecommendationRow:
     """By the interval of the recommended row; without a number only the reason."""
-    row = next((one for one in curve if one.is_recommended), None)
+    row = next((one for one in rows if one.is_recommended), None)
     values: dict[str, Any] = {"decision": "undecided", "best_gamma": None, "recommended_gamma": None}
-    values |= {"expected_loss": None, "reason": f"{curve[0].status}: {curve[0].reason}"}
+    values |= {"expected_loss": None, "reason": f"{rows[0].status}: {rows[0].reason}"}
     ends: tuple[float | None, ...] = (None, None, None)
     if row is not None:
         ends = row.speedup, row.speedup_low, row.speedup_high
@@ -205,7 +215,7 @@ def _answer(curve: Sequence[PredictionRow]) -> RecommendationRow:
         values = {
             "decision": decision,
             "gamma": row.gamma if pays else None,
-            "best_gamma": next((one.gamma for one in curve if one.is_best), None),
+            "best_gamma": next((one.gamma for one in rows if one.is_best), None),
             "recommended_gamma": row.gamma,
             "p_gamma_best": row.p_best,
             "expected_loss": 0.004,
@@ -213,7 +223,7 @@ def _answer(curve: Sequence[PredictionRow]) -> RecommendationRow:
             "reason": "",
         }
     speedup = Interval(**dict(zip(("value", "low", "high"), ends, strict=True)))
-    return RecommendationRow(**vars(curve[0].setting), **vars(curve[0].point), speedup=speedup, **values)
+    return RecommendationRow(**vars(rows[0].setting), **vars(rows[0].point), speedup=speedup, **values)
 
 
 def a_record(**changes: Any) -> ValidationRow:

@@ -4,13 +4,11 @@ from typing import Any
 
 import pytest
 
-from specgauge.model.settings import Setting
 from specgauge.reports.answers import AnswerGroup, Answers, merged, setting_words
 from specgauge.reports.records import Curves, Validated, curves, validated
 from specgauge.sweeps.store.schema import Interval, RecommendationRow
-from tests.reports.synthetic import Shape, a_record, predicted, recommended
+from tests.reports.synthetic import GREEDY, ONE, Shape, a_record, predicted, recommended
 
-GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 NO_CURVES: Curves = {}
 ENDS = ("value", "low", "high")
 PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
@@ -147,7 +145,7 @@ def test_the_headline_tells_the_best_and_what_is_left_out() -> None:
 
 
 def test_a_label_of_every_speedup_is_said_once() -> None:
-    shape = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64, 256))
+    shape = replace(ONE, contexts=(64, 256))
     alike = shape_answers(shape)
     label = "optimistic: overhead not measured"
     assert label in alike.headline(0).detail

@@ -16,11 +16,8 @@ from specgauge.reports import figures
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.reports.synthetic import Shape, a_record, predicted
-
-
-def curve(**changes: object) -> list[PredictionRow]:
-    return predicted(Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)), **changes)
+from tests.reports.synthetic import a_record, curve
+from tests.sweeps.made import known
 
 
 def drawn(draw: Callable[..., Hover], *values: Any, **more: Any) -> tuple[Axes, Hover]:
@@ -58,9 +55,8 @@ def test_series_that_share_a_colour_keep_the_words_of_each() -> None:
         measured=measured,
         y_range=figures.speedup_domain(rows),
     )
-    domain = cost_domain([series])
-    assert domain is not None
-    costs = partial(figures.draw_cost, series=series, styles=styles, unit=domain[0], top=domain[1])
+    unit, top = known(cost_domain([series]))
+    costs = partial(figures.draw_cost, series=series, styles=styles, unit=unit, top=top)
     acceptance = partial(figures.draw_acceptance, series={name: [0.5] for name in names}, intervals={}, styles=styles)
     for kind, draw in (("dots", speedups), ("measured", speedups), ("dots", costs), ("dots", acceptance)):
         hover = drawn(draw)[1]
@@ -142,9 +138,7 @@ def test_what_was_measured_stands_open_beside_its_gamma() -> None:
 
 
 def cost_axes(rows: list[PredictionRow]) -> tuple[Axes, Hover]:
-    domain = cost_domain([{"t1": rows}])
-    assert domain is not None
-    return drawn(figures.draw_cost, {"t1": rows}, figures.series_styles(["t1"]), *domain)
+    return drawn(figures.draw_cost, {"t1": rows}, figures.series_styles(["t1"]), *known(cost_domain([{"t1": rows}])))
 
 
 def test_cost_parts_are_stacked_to_the_round() -> None:

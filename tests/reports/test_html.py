@@ -16,14 +16,13 @@ from specgauge.reports.html import compilation_facts, environment_facts, write_r
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run, acceptance_path
-from tests.reports.pages import Page, read_page
-from tests.reports.synthetic import Shape, build_run, decode
+from tests.reports.pages import Page
+from tests.reports.synthetic import ONE, Shape, build_run, decode
 from tests.sweeps import made
 from tests.sweeps.run.test_searched_cells import RULED_OUT, searched_run
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 HOSTILE = """<script>alert('x')</script> & "quoted" 'single' {{ 7 * 7 }} </style> $\\frac"""
-ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 BROKEN = Shape(
     batch_sizes=(1, 4, 16),
     contexts=(64, 256),
@@ -41,7 +40,7 @@ def report(folder: Path, shape: Shape | None = None) -> tuple[str, Page]:
 
 def read(run: Path) -> tuple[str, Page]:
     html = write_report(run).read_text(encoding="utf-8")
-    return html, read_page(html)
+    return html, Page(html)
 
 
 def test_the_text_of_a_report(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:

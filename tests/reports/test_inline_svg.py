@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from specgauge.reports import inline_svg
 from specgauge.reports.figures import WHITE
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
-from tests.reports.pages import read_page
+from tests.reports.pages import Page
 
 SIZE = Size(width=300, height=200)
 HOSTILE = '<script>"x"</script> & $\\frac \x00 \u4f60'
@@ -34,14 +34,14 @@ def svg() -> Markup:
 
 
 def test_it_is_sound_html_that_loads_nothing(svg: Markup) -> None:
-    page = read_page(f"<!DOCTYPE html>\n{svg}")
+    page = Page(f"<!DOCTYPE html>\n{svg}")
     assert page.ids[:2] == ["k-title", "k-desc"]
     assert 'role="img" aria-labelledby="k-title k-desc"' in svg
     assert not re.search(r"http|xlink|xmlns|<\?xml|<!DOCTYPE|<style|<metadata|\d{4}-\d\d-\d\d", svg)
 
 
 def test_two_figures_of_a_page_share_no_id_and_equal_ones_are_equal(svg: Markup) -> None:
-    read_page(f"<!DOCTYPE html>\n{svg}{inlined('other')}")
+    Page(f"<!DOCTYPE html>\n{svg}{inlined('other')}")
     assert inlined() == svg
 
 

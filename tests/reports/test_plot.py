@@ -4,10 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specgauge.model.settings import Setting
 from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
 from specgauge.reports.records import SPECULATE, ReportData, read_report_data
-from tests.reports.synthetic import Shape, build_run, decode
+from tests.reports.synthetic import GREEDY, Shape, build_run, decode
 from tests.sweeps.validation_rows import validation_row
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -35,10 +34,9 @@ def test_another_format_or_folder_is_refused_before_anything_is_drawn(run: Path,
 
 
 def test_labels_say_only_what_differs() -> None:
-    one = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
-    assert line_labels([one]) == {one: "greedy"}
-    two = replace(one, sampling="t1", acceptance_rule="match")
-    assert line_labels([one, two]) == {one: "greedy, ratio", two: "t1, match"}
+    assert line_labels([GREEDY]) == {GREEDY: "greedy"}
+    two = replace(GREEDY, sampling="t1", acceptance_rule="match")
+    assert line_labels([GREEDY, two]) == {GREEDY: "greedy, ratio", two: "t1, match"}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 from dataclasses import replace
 
-from specgauge.model.settings import Point, Setting
+import pytest
+
+from specgauge.model.settings import Point
 from specgauge.reports.records import DO_NOT, curves, validated
 from specgauge.reports.sections import (
     Block,
@@ -11,16 +13,16 @@ from specgauge.reports.sections import (
     setting_titles,
     speedup_blocks,
 )
-from specgauge.reports.summaries import acceptance_curves
-from tests.reports.pages import Page, read_page
-from tests.reports.synthetic import Shape, a_record, predicted, recommended
-from tests.sweeps.made import acceptance_frame
+from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain
+from tests.reports.pages import Page
+from tests.reports.synthetic import GREEDY, ONE, Shape, a_record, curve, predicted, recommended
+from tests.sweeps.made import acceptance_frame, known
 
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
 
 
 def pages(block: Block) -> list[Page]:
-    return [read_page(f"<!DOCTYPE html>\n{panel.svg}") for panel in block.panels]
+    return [Page(f"<!DOCTYPE html>\n{panel.svg}") for panel in block.panels]
 
 
 def legend(block: Block) -> list[tuple[str, str, str]]:
@@ -28,9 +30,8 @@ def legend(block: Block) -> list[tuple[str, str, str]]:
 
 
 def test_settings_that_differ_by_sampling_only_share_a_block() -> None:
-    one = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
-    other = replace(one, pair="q", acceptance_rule="match")
-    titles = setting_titles([one, replace(one, sampling="t1"), other])
+    other = replace(GREEDY, pair="q", acceptance_rule="match")
+    titles = setting_titles([GREEDY, replace(GREEDY, sampling="t1"), other])
     assert list(titles.values()) == ["pair p, ratio rule", "pair p, ratio rule", "pair q, match rule"]
 
 
@@ -65,9 +66,9 @@ def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
         for setting, points in by_setting.items()
     }
     assert [one.title for one in cost_blocks(slower, ["greedy", "t1"])] == ["sampling greedy", "sampling t1"]
-    (known,) = cost_blocks(curves(predicted(replace(SMALL, overhead_s=0.001))), ["greedy", "t1"])
-    assert [page.marks["bar overhead"] for page in pages(known)] == [3, 3]
-    assert ("patch", "bar-overhead", "") in legend(known)
+    (shown,) = cost_blocks(curves(predicted(replace(SMALL, overhead_s=0.001))), ["greedy", "t1"])
+    assert [page.marks["bar overhead"] for page in pages(shown)] == [3, 3]
+    assert ("patch", "bar-overhead", "") in legend(shown)
 
 
 def test_nothing_known_gives_no_block() -> None:
@@ -91,7 +92,7 @@ def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> Non
     shape = Shape(alphas={"t1": 0.7}, broken={(4, 256): ("oom", "no room")})
     (points,) = curves(predicted(shape)).values()
     svg = heat_map(points, {one.point: one for one in recommended(shape)}, [1, 4, 16], [64, 256], key="k", title="T")
-    page = read_page(f"<!DOCTYPE html>\n{svg}")
+    page = Page(f"<!DOCTYPE html>\n{svg}")
     assert (page.marks["cell"], page.marks["cell-value"], page.marks["cell-note"]) == (6, 3, 3)
     assert "batch 4, context 256: oom" in page.text
     assert "batch 16, context 64: no data" in page.text
@@ -99,3 +100,57 @@ def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> Non
     assert f"batch 1, context 64: {best:.2f}\u202f× at γ = 3, speculate" in page.text
     assert 'width="202" height="204"' in svg
     assert "0.50\u202f×" in colour_key()
+
+
+def test_acceptance_comes_from_the_recorded_positions() -> None:
+    (one,) = acceptance_curves({("p", "t1"): acceptance_frame(12, 40, 0.7)}, ONE.config())
+    assert one.setting.mode == ""
+    assert one.survival == pytest.approx([0.7**place for place in range(1, 7)])
+    assert one.low == pytest.approx(one.survival), "every prompt is alike"
+    assert one.tokens_per_round == pytest.approx(sum(0.7**place for place in range(7)))
+    assert (one.alpha_overlap, one.alpha_accepted, one.alpha_omega) == pytest.approx((0.7, 0.7, 0.7))
+    assert (one.texts.prompts, one.texts.positions, one.texts.null_share) == (12, 480, 0.0)
+
+
+def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_counted() -> None:
+    frame = acceptance_frame(1, 40, 0.7)
+    frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
+    (one,) = acceptance_curves({("p", "t1"): frame}, ONE.config())
+    assert set(one.low) == {None}
+    assert one.texts.null_share == 0.25
+
+
+def test_conditional_acceptance_is_the_ratio_of_neighbours() -> None:
+    assert conditional([0.8, 0.4, 0.1]) == pytest.approx([0.8, 0.5, 0.25])
+    assert conditional([0.5, 0.0, 0.0]) == [0.5, 0.0, None]
+    assert conditional([0.5, None, 0.1]) == [0.5, None, None]
+    assert conditional([0.5, 0.625, 0.25]) == [0.5, 1.0, 0.4]
+
+
+def test_the_rest_and_the_overhead_of_a_shared_bar_are_the_largest() -> None:
+    low, high = curve(t_round_s=0.02), curve(t_round_s=0.03)
+    (bar,) = cost_bars({"a": low[:1], "b": high[:1]})
+    assert bar.rest_s == pytest.approx(0.03 - (low[0].t_draft_total_s or 0) - (low[0].t_verify_s or 0))
+    one = curve()[0]
+    shared = {name: [replace(one, t_overhead_s=value)] for name, value in (("a", 0.001), ("b", None), ("c", 0.003))}
+    assert cost_bars(shared)[0].overhead_s == 0.003
+
+
+def test_an_overhead_that_noise_made_negative_takes_nothing_off_the_bar() -> None:
+    one = curve()[0]
+    (bar,) = cost_bars({"t1": [replace(one, t_overhead_s=-0.001)]})
+    assert bar.overhead_s == -0.001
+    assert bar.total_s == pytest.approx(one.t_round_s)
+    t_round_s = known(one.t_round_s) + 0.002
+    (bar,) = cost_bars({"t1": [replace(one, t_overhead_s=0.002, t_round_s=t_round_s)]})
+    assert bar.total_s == pytest.approx(t_round_s)
+
+
+def test_unknown_costs_have_no_bar_and_no_axis() -> None:
+    rows = curve(t_verify_s=None, t_verify_mean_s=None, t_decode_s=None)
+    assert cost_bars({"t1": rows}) == []
+    assert cost_domain([{"t1": rows}]) is None
+    unit, top = known(cost_domain([{"t1": curve()}]))
+    assert unit.name == "ms"
+    # the tallest: Ω(6) · T_decode = 3.06 · 10.064 ms
+    assert top == pytest.approx(1.06 * sum(0.7**place for place in range(7)) * 10.064)

@@ -7,10 +7,9 @@ from specgauge.reports.tables import Table, broken_table, chosen_gammas, predict
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.reports.pages import table_text
-from tests.reports.synthetic import Shape, build_run, predicted
+from tests.reports.synthetic import ONE, build_run, predicted
 from tests.sweeps.run.test_searched_cells import BASE, searched_run
 
-ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 TWO = replace(ONE, batch_sizes=(1, 4), gammas=(1, 2))
 
 
