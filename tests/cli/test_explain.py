@@ -16,9 +16,7 @@ PROBS = ("--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_one_position_a_chain_and_both_rules(document: Document) -> None:
-    found = document("explain", *PROBS, "--names", "A,B,C")
-    assert [t["residual"] for t in found["positions"][0]["tokens"]] == pytest.approx([0.25, 0.75, 0.0])
+def test_a_chain_rows_of_probabilities_and_the_match_rule(document: Document) -> None:
     chain = document("explain", *PROBS, "--gamma", "2")
     assert [leaf["probability"] for leaf in chain["tree"]] == pytest.approx([0.4, 0.24, 0.36])
     apart = document("explain", "--target-probs", "1,0;.5,.5", "--draft-probs", ".5,.5; 1,0")

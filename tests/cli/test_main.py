@@ -7,8 +7,8 @@ import json
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,9 +34,7 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             raise steer["raises"]
         return int(steer.get("code", 0))
 
-    module = types.ModuleType("specgauge.sweeps.run.runner")
-    module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "specgauge.sweeps.run.runner", module)
+    monkeypatch.setitem(sys.modules, "specgauge.sweeps.run.runner", SimpleNamespace(run=run))
     return calls
 
 

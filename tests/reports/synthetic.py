@@ -94,8 +94,8 @@ ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
 GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
-def build_run(folder: Path, shape: Shape | None = None) -> Path:
-    """Write the run directory of `shape` and return it."""
+def build_run(folder: Path, shape: Shape | None = None, *warnings: dict[str, str]) -> Path:
+    """Write the run directory of `shape`, warned of what `warnings` say, and return it."""
     shape = shape or Shape()
     config = shape.config()
     with OpenRun(folder, config, fresh=False) as run:
@@ -109,7 +109,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
             frame.to_parquet(acceptance_path(folder, pair, sampling), index=False)
     if shape.with_predictions:
         write_csv(folder / "predictions.csv", PredictionRow, predicted(shape))
-        answers = {"recommendations": [*map(plain, recommended(shape))], "warnings": []}
+        answers = {"recommendations": [*map(plain, recommended(shape))], "warnings": [*warnings]}
         write_mapping(folder / "recommendation.yaml", answers)
     return folder
 

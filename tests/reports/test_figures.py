@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from matplotlib.patches import Rectangle
 from specgauge.model.settings import Point
 from specgauge.reports import figures
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
+from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
+from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.reports.synthetic import a_record, curve
+from tests.reports.synthetic import GREEDY, Shape, a_record, build_run, curve, decode
 from tests.sweeps.made import known
+from tests.sweeps.validation_rows import validation_row
 
 
 def drawn(draw: Callable[..., Hover], *values: Any, **more: Any) -> tuple[Axes, Hover]:
@@ -265,3 +269,76 @@ def test_every_interval_is_a_bar_and_every_point_says_what_it_is() -> None:
     assert bars == [[[0.9, 1.2], [1.1, 1.2]], [[1.1, 0.9], [1.1, 1.2]]]
     assert (points(axes, "dots s0"), points(axes, "open s1")) == ([(1.0, 1.2)], [(1.1, 1.0)])
     assert hover == {"dots s0": ["a & b"], "open s1": ["1.1, 1.0"]}
+
+
+SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+SHAPE = Shape(contexts=(64,), gammas=(1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_run(tmp_path_factory.mktemp("plot") / "run", SHAPE)
+
+
+def test_the_same_run_gives_the_same_bytes_in_each_format(run: Path, tmp_path: Path) -> None:
+    for ending, signature in SIGNATURES.items():
+        written = write_plot(run, tmp_path / f"speedup.{ending}").read_bytes()
+        assert written.startswith(signature)
+        assert ending != "svg" or write_plot(run, tmp_path / "again.svg").read_bytes() == written
+
+
+def test_another_format_or_folder_is_refused_before_anything_is_drawn(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected ending \.png, \.svg, \.pdf, got '\.gif'$"):
+        write_plot(run, tmp_path / "speedup.gif")
+    (tmp_path / "d.png").mkdir()
+    for name, what in (("no/x.png", "there is no directory .*no"), ("d.png", "d.png is a directory")):
+        with pytest.raises(ValueError, match=f"cannot be written, .*{what}; make it, or name another file"):
+            plot_format(tmp_path / name)
+
+
+def test_labels_say_only_what_differs() -> None:
+    assert line_labels([GREEDY]) == {GREEDY: "greedy"}
+    two = replace(GREEDY, sampling="t1", acceptance_rule="match")
+    assert line_labels([GREEDY, two]) == {GREEDY: "greedy, ratio", two: "t1, match"}
+
+
+@pytest.fixture(scope="module")
+def data(run: Path) -> ReportData:
+    return read_report_data(run)
+
+
+def legend(data: ReportData) -> list[str]:
+    (found,) = speedup_figure(data).legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def rings(data: ReportData) -> list[tuple[str, float]]:
+    """Title of the panel and γ of every ring."""
+    return [
+        (axes.get_title(), gamma)
+        for axes in speedup_figure(data).axes
+        for line in axes.lines
+        if line.get_gid() == "ring"
+        for gamma in np.asarray(line.get_xdata()).tolist()
+    ]
+
+
+def test_a_ring_is_where_the_answer_is_to_speculate_and_the_legend_says_so(data: ReportData) -> None:
+    assert {one.decision for one in data.recommendations} == {SPECULATE}
+    words = ["plain decoding", *sorted({row.setting.sampling for row in data.predictions}), "90\u202f% interval"]
+    first, *others = (replace(one, decision="undecided") for one in data.recommendations)
+    one_left = replace(data, recommendations=[first, *data.recommendations[1:]])
+    expected = [(f"batch {one.batch_size}, context {one.context}", one.gamma) for one in data.recommendations[1:]]
+    assert sorted(rings(one_left)) == sorted(expected)
+    assert legend(one_left) == [*words, "γ to use"]
+    undecided = replace(data, recommendations=[first, *others])
+    assert (rings(undecided), legend(undecided)) == ([], words)
+
+
+def test_what_was_measured_is_drawn_and_told(data: ReportData, tmp_path: Path) -> None:
+    assert MEASURED not in legend(data)
+    run = decode(build_run(tmp_path / "run", SHAPE), validation_row(), validation_row(gamma=3))
+    decoded = read_report_data(run)
+    assert MEASURED in legend(decoded)
+    markers = [line for axes in speedup_figure(decoded).axes for line in axes.lines if line.get_gid() == "measured s0"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in markers] == [[1.5, 1.5]]

@@ -15,9 +15,11 @@ from specgauge.reports import sections
 from specgauge.reports.html import compilation_facts, environment_facts, write_report
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.rows import plain, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import Run, acceptance_path
+from specgauge.sweeps.store.schema import PredictionRow
 from tests.reports.pages import Page
-from tests.reports.synthetic import ONE, Shape, build_run, decode
+from tests.reports.synthetic import ONE, Shape, build_run, decode, predicted, recommended
 from tests.sweeps import made
 from tests.sweeps.run.test_searched_cells import RULED_OUT, searched_run
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
@@ -95,12 +97,15 @@ def test_blocks_of_a_section_with_many_panels_open_one_at_a_time(
 def test_names_are_text_never_markup(tmp_path: Path) -> None:
     environment = {"device": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE, {"x": HOSTILE}]}, "cpu": "\x00\x1b[31m\u202e"}
     shape = Shape(environment=environment, contexts=(64, 256), broken={(4, 256): ("failed", HOSTILE)})
+    warning = dict.fromkeys(("code", "message", "remedy"), HOSTILE)
     run = build_run(tmp_path / "run", shape)
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     config["pairs"][0]["target"]["model"] = HOSTILE
     (run / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     texts = dict.fromkeys(("pair", "sampling", "draft_sampling", "cost_provenance", "label", "status"), HOSTILE)
-    _spoil(run, **texts)
+    write_csv(run / "predictions.csv", PredictionRow, predicted(shape, **texts))
+    answers = [plain(replace(one, reason=HOSTILE)) for one in recommended(shape, **texts)]
+    write_mapping(run / "recommendation.yaml", {"recommendations": answers, "warnings": [warning]})
     decode(
         run,
         forced_row(pair=HOSTILE, sampling=HOSTILE, why_not_lossless=HOSTILE, overhead_from=HOSTILE),
@@ -112,21 +117,6 @@ def test_names_are_text_never_markup(tmp_path: Path) -> None:
     assert "<script" not in html
     assert "49" not in re.findall(r"\{\{.*?\}\}|alert\('x'\).{40}", page.text), "templates run once"
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
-
-
-def _spoil(run: Path, **texts: str) -> None:
-    """Put `texts` into every row of the predictions and recommendations of `run`."""
-    import pandas as pd
-
-    frame = pd.read_csv(run / "predictions.csv")
-    for name, text in texts.items():
-        frame[name] = text
-    frame.to_csv(run / "predictions.csv", index=False)
-    answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
-    for entry in answers["recommendations"]:
-        entry |= {name: text for name, text in texts.items() if name in entry} | {"reason": HOSTILE}
-    answers["warnings"] = [{"code": HOSTILE, "message": HOSTILE, "remedy": HOSTILE}]
-    (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
 
 
 def test_arms_not_yet_timed_are_listed(tmp_path: Path) -> None:
@@ -156,11 +146,11 @@ def test_the_environment_and_the_configuration_are_complete(tmp_path: Path) -> N
 @pytest.mark.parametrize("shape", [BROKEN, Shape(with_acceptance=False)])
 def test_what_the_product_predicts_can_be_reported(shape: Shape, tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", replace(shape, with_predictions=False))
-    predicted = predict_run(Run.open(run))
+    found = predict_run(Run.open(run))
     _, page = read(run)
-    known = [entry for entry in predicted.recommendations if entry["speedup"]["value"] is not None]
+    known = [entry for entry in found.recommendations if entry["speedup"]["value"] is not None]
     assert page.marks["cell-value"] == len(known)
-    for warning in predicted.warnings:
+    for warning in found.warnings:
         assert warning["message"][1:] in page.text
     assert f"{sum(entry['decision'] == 'speculate' for entry in known)} speculate" in page.text or not known
 

@@ -1,9 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
@@ -18,13 +16,6 @@ def found_in(data: ReportData) -> dict[str, WarningRow]:
     return {one.code: one for one in findings(data, curves(data.predictions))}
 
 
-def warn(run: Path, *warnings: dict[str, Any]) -> Path:
-    answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
-    answers["warnings"] = list(warnings)
-    (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
-    return run
-
-
 def test_a_measured_overhead_leaves_the_edge_of_the_grid_to_be_told(tmp_path: Path) -> None:
     data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005, gammas=(1, 2))))
     assert set(found_in(data)) == {"gamma_edge"}
@@ -34,7 +25,7 @@ def test_a_measured_overhead_leaves_the_edge_of_the_grid_to_be_told(tmp_path: Pa
 
 def test_what_the_run_warned_of_is_said_once_as_a_sentence(tmp_path: Path) -> None:
     told = {"code": "optimistic", "message": "too good", "remedy": "wait!"}
-    run = warn(build_run(tmp_path / "run"), told, told, {"code": "x", "message": "y", "remedy": ""})
+    run = build_run(tmp_path / "run", None, told, dict(told), {"code": "x", "message": "y", "remedy": ""})
     assert list(found_in(read_report_data(run)).values()) == [
         WarningRow(code="optimistic", message="Too good.", remedy="Wait!"),
         WarningRow(code="x", message="Y.", remedy=""),
@@ -52,16 +43,12 @@ def test_a_run_that_stopped_before_predicting_warns_of_what_it_has(tmp_path: Pat
 
 
 def test_a_missing_acceptance_is_named_once(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", Shape(with_acceptance=False))
-
-    def missing() -> list[str]:
-        return [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
-
-    assert [message.rpartition("pair ")[2] for message in missing()] == [
-        "p and sampling greedy.", "p and sampling t1.",
-    ]  # fmt: skip
-    warn(run, {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"})
-    assert missing() == ["No acceptance: no room."]
+    told = {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"}
+    expected = (["p and sampling greedy.", "p and sampling t1."], ["No acceptance: no room."])
+    for warnings, messages in zip(([], [told]), expected, strict=True):
+        run = build_run(tmp_path / str(len(warnings)), Shape(with_acceptance=False), *warnings)
+        missing = [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
+        assert [message.rpartition("pair ")[2] for message in missing] == messages
 
 
 @pytest.mark.parametrize("left", ["", None])
