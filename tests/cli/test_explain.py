@@ -1,7 +1,5 @@
 """`specgauge explain`: positions, the tree of a round, rows of logits, and the bars."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree
 

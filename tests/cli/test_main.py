@@ -1,7 +1,5 @@
 """The command line as a whole: exit codes, streams, tracebacks, and the commands around runs."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

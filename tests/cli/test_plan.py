@@ -1,7 +1,5 @@
 """`specgauge plan`: numbers by hand, the single equation, and names of a table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

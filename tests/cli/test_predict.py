@@ -1,7 +1,5 @@
 """`specgauge predict`: every number against the formula, and the choice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What terminal users read, one snapshot a surface: answers of the commands that need no run, and error lines."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, the text; and tables as text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from html.parser import HTMLParser

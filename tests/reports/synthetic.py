@@ -77,17 +77,19 @@ class Shape:
             grid={"batch_size": [*self.batch_sizes], "context": [*self.contexts], "gamma": [*self.gammas]},
         )
 
-    def decode_s(self, batch_size: int, context: int) -> float:
-        return 0.010 * (1 + 0.02 * (batch_size - 1)) * (1 + context / 10_000)
-
-    def verify_s(self, batch_size: int, context: int, gamma: int) -> float:
-        return self.decode_s(batch_size, context) * (1 + self.verify_slope.get(batch_size, 0.3) * gamma)
-
-    def draft_total_s(self, batch_size: int, context: int, gamma: int) -> float:
-        return gamma * self.draft_share * self.decode_s(batch_size, context)
-
-    def catch_up_s(self, batch_size: int, context: int) -> float:
-        return 0.1 * self.draft_total_s(batch_size, context, 1)
+    def marks_s(self, batch_size: int, context: int) -> dict[str, list[float]]:
+        """What the arms of a cell take."""
+        t_decode_s = 0.010 * (1 + 0.02 * (batch_size - 1)) * (1 + context / 10_000)
+        drafts_s = [gamma * self.draft_share * t_decode_s for gamma in range(1, max(self.gammas) + 1)]
+        slope = self.verify_slope.get(batch_size, 0.3)
+        return {
+            "decode": [t_decode_s],
+            "draft": drafts_s,
+            "draft_catch_up": [1.1 * drafts_s[0]],
+            **{f"verify:{gamma}": [t_decode_s * (1 + slope * gamma)] for gamma in self.gammas},
+            "prefill_target": [context * 1e-4],
+            "prefill_draft": [context * 3e-5],
+        }
 
 
 ONE = Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,))
@@ -116,14 +118,9 @@ def build_run(folder: Path, shape: Shape | None = None, *warnings: dict[str, str
 
 def _records(shape: Shape, axes: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The journal of one cell: three blocks of every arm, or why there are none."""
-    batch_size, context = axes["batch_size"], axes["context"]
-    costs = {"decode": [shape.decode_s(batch_size, context)]}
-    costs["draft"] = [shape.draft_total_s(batch_size, context, k) for k in range(1, max(shape.gammas) + 1)]
-    costs["draft_catch_up"] = [costs["draft"][0] + shape.catch_up_s(batch_size, context)]
-    costs |= {f"verify:{gamma}": [shape.verify_s(batch_size, context, gamma)] for gamma in shape.gammas}
-    costs |= {"prefill_target": [context * 1e-4], "prefill_draft": [context * 3e-5]}
-    status, reason = shape.broken.get((batch_size, context), ("ok", None))
-    for arm, marks in costs.items():
+    cell = axes["batch_size"], axes["context"]
+    status, reason = shape.broken.get(cell, ("ok", None))
+    for arm, marks in shape.marks_s(*cell).items():
         line = {"axes": axes, "arm": arm, "status": status, "reason": reason, "at": "2026-01-02T03:05:06+00:00"}
         if status != "ok":
             yield line | {"block": 0}
@@ -153,14 +150,14 @@ def _curve(shape: Shape, cell: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a cell; of a broken one without a number."""
     alpha, batch_size, context = shape.alphas[cell["sampling"]], cell["batch_size"], cell["context"]
     status, reason = shape.broken.get((batch_size, context), ("ok", ""))
-    is_timed, t_decode_s = status == "ok", shape.decode_s(batch_size, context)
-    rows: list[dict[str, Any]] = []
+    is_timed, marks_s = status == "ok", shape.marks_s(batch_size, context)
+    (t_decode_s,), rows = marks_s["decode"], []
     for gamma in shape.gammas:
         omega = float(tokens_per_round_iid(alpha, gamma))
         costs: dict[str, Any] = {
-            "t_draft_total_s": shape.draft_total_s(batch_size, context, gamma),
-            "t_draft_catch_up_s": shape.catch_up_s(batch_size, context),
-            "t_verify_s": shape.verify_s(batch_size, context, gamma),
+            "t_draft_total_s": marks_s["draft"][gamma - 1],
+            "t_draft_catch_up_s": 0.1 * marks_s["draft"][0],
+            "t_verify_s": marks_s[f"verify:{gamma}"][0],
             "t_overhead_s": shape.overhead_s,
             "full_acceptance": alpha**gamma,
         }

@@ -17,17 +17,13 @@ PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
 def an_answer(
     batch_size: int, context: int, decision: str = "speculate", gamma: int | None = 3, **more: Any
 ) -> RecommendationRow:
-    values: dict[str, Any] = {
-        "best_gamma": gamma,
-        "recommended_gamma": gamma or 1,
-        "p_gamma_best": 0.8,
-        "expected_loss": 0.004,
-        "p_speculation_pays": 1.0,
-        "reason": "",
-    }
+    plain: dict[str, Any] = {
+        "decision": decision, "gamma": gamma, "best_gamma": gamma, "recommended_gamma": gamma or 1,
+        "p_gamma_best": 0.8, "expected_loss": 0.004, "p_speculation_pays": 1.0, "reason": "",
+    }  # fmt: skip
     found = {"value": 1.42, "low": 1.38, "high": 1.46} | {end: more.pop(end) for end in ENDS if end in more}
-    where = vars(GREEDY) | {"batch_size": batch_size, "context": context, "decision": decision, "gamma": gamma}
-    return RecommendationRow(**where, speedup=Interval(**found), **(values | more))
+    where = vars(GREEDY) | {"batch_size": batch_size, "context": context}
+    return RecommendationRow(**where, speedup=Interval(**found), **(plain | more))
 
 
 def answers_of(

@@ -19,9 +19,8 @@ from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_f
 from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.reports.synthetic import GREEDY, Shape, a_record, build_run, curve, decode
+from tests.reports.synthetic import GREEDY, Shape, a_record, build_run, curve
 from tests.sweeps.made import known
-from tests.sweeps.validation_rows import validation_row
 
 
 def drawn(draw: Callable[..., Hover], *values: Any, **more: Any) -> tuple[Axes, Hover]:
@@ -272,12 +271,11 @@ def test_every_interval_is_a_bar_and_every_point_says_what_it_is() -> None:
 
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-SHAPE = Shape(contexts=(64,), gammas=(1, 2, 3))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_run(tmp_path_factory.mktemp("plot") / "run", SHAPE)
+    return build_run(tmp_path_factory.mktemp("plot") / "run", Shape(contexts=(64,), gammas=(1, 2, 3)))
 
 
 def test_the_same_run_gives_the_same_bytes_in_each_format(run: Path, tmp_path: Path) -> None:
@@ -335,10 +333,9 @@ def test_a_ring_is_where_the_answer_is_to_speculate_and_the_legend_says_so(data:
     assert (rings(undecided), legend(undecided)) == ([], words)
 
 
-def test_what_was_measured_is_drawn_and_told(data: ReportData, tmp_path: Path) -> None:
+def test_what_was_measured_is_drawn_and_told(data: ReportData) -> None:
     assert MEASURED not in legend(data)
-    run = decode(build_run(tmp_path / "run", SHAPE), validation_row(), validation_row(gamma=3))
-    decoded = read_report_data(run)
+    decoded = replace(data, validation=[a_record(), a_record(gamma=3)])
     assert MEASURED in legend(decoded)
     markers = [line for axes in speedup_figure(decoded).axes for line in axes.lines if line.get_gid() == "measured s0"]
     assert [np.asarray(line.get_ydata()).tolist() for line in markers] == [[1.5, 1.5]]

@@ -4,8 +4,6 @@ A plain step takes T_DECODE, a round C(k) + T_verify, Δ₂ more after full acce
 the same numbers of drafts, taken in turn from `accepts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from itertools import cycle
