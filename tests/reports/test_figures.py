@@ -1,11 +1,14 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -13,12 +16,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specgauge.model.settings import Point
-from specgauge.reports import figures
+from specgauge.reports import figures, inline_svg
+from specgauge.reports.figures import WHITE
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
 from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
+from tests.reports.pages import Page
 from tests.reports.synthetic import GREEDY, Shape, a_record, build_run, curve
 from tests.sweeps.made import known
 
@@ -339,3 +344,76 @@ def test_what_was_measured_is_drawn_and_told(data: ReportData) -> None:
     assert MEASURED in legend(decoded)
     markers = [line for axes in speedup_figure(decoded).axes for line in axes.lines if line.get_gid() == "measured s0"]
     assert [np.asarray(line.get_ydata()).tolist() for line in markers] == [[1.5, 1.5]]
+
+
+SIZE = Size(width=300, height=200)
+HOSTILE = '<script>"x"</script> & $\\frac \x00 \u4f60'
+
+
+def draw(axes: Axes) -> Hover:
+    axes.plot([1, 2, 3], [0.5, 1.0, 1.5], "o", color=COLOURS["s0"], gid="dots s0")
+    axes.axhline(1.0, color=COLOURS["ink"], gid="plain")
+    axes.add_patch(Rectangle((1, 0.5), 1, 1, facecolor=COLOURS["faint"], edgecolor=COLOURS["muted"], hatch="//"))
+    axes.text(2, 1, HOSTILE, color=WHITE)
+    return {"dots s0": ["one", HOSTILE, "three"], "plain": ["at 1"]}
+
+
+def inlined(key: str = "k", fixed: bool = False) -> Markup:
+    return inline_figure(draw, SIZE, key=key, title="A <b>", x_title="γ", y_title="S", fixed=fixed)
+
+
+@pytest.fixture(scope="module")
+def svg() -> Markup:
+    return inlined()
+
+
+def test_it_is_sound_html_that_loads_nothing(svg: Markup) -> None:
+    page = Page(f"<!DOCTYPE html>\n{svg}")
+    assert page.ids[:2] == ["k-title", "k-desc"]
+    assert 'role="img" aria-labelledby="k-title k-desc"' in svg
+    assert not re.search(r"http|xlink|xmlns|<\?xml|<!DOCTYPE|<style|<metadata|\d{4}-\d\d-\d\d", svg)
+
+
+def test_two_figures_of_a_page_share_no_id_and_equal_ones_are_equal(svg: Markup) -> None:
+    Page(f"<!DOCTYPE html>\n{svg}{inlined('other')}")
+    assert inlined() == svg
+
+
+def test_colours_are_the_pages_and_text_is_text_in_its_font(svg: Markup) -> None:
+    used = set(re.findall(r"var\(--([\w-]+)\)", svg))
+    assert {"s0", "ink", "muted", "faint", "font"} <= used
+    assert set(re.findall(r"#[0-9a-f]{6}(?=[;\"])", svg)) == {WHITE}
+    assert re.findall(r"<text[^>]*>(γ|S)</text>", svg) == ["γ", "S"]
+    assert "DejaVu" not in svg
+
+
+def test_marks_say_what_they_are(svg: Markup) -> None:
+    root = ElementTree.fromstring(svg)
+    (dots,) = [group for group in root.iter("g") if group.get("class") == "dots s0"]
+    assert [use[0].text for use in dots.iter("use")] == ["one", HOSTILE.replace("\x00", "\ufffd"), "three"]
+    (line,) = [group for group in root.iter("g") if group.get("class") == "plain"]
+    assert line[0].text == "at 1"
+    assert root[0].text == "A <b>"
+    assert (root[1].text or "").startswith("one. ")
+    assert "<script" not in svg
+
+
+def test_a_mark_without_its_text_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        inline_figure(lambda axes: draw(axes) | {"dots s0": ["one"]}, SIZE, key="k", title="t")
+
+
+def test_coordinates_have_two_decimals_at_most(svg: Markup) -> None:
+    assert not re.search(r'(?:\b(?:d|x|y|width)|transform)="[^"]*\.\d{3}', svg)
+
+
+def test_a_fixed_figure_keeps_its_size(svg: Markup) -> None:
+    assert 'viewBox="0 0 300 200"' in svg
+    assert " width=" not in svg.partition(">")[0]
+    assert 'width="300" height="200" style="min-width:225px"' in inlined(fixed=True)
+
+
+def test_every_colour_has_a_dark_twin_and_is_told_from_the_others() -> None:
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    css = (Path(inline_svg.__file__).parent / "report.css").read_text(encoding="utf-8")
+    assert {role: len(re.findall(f"--{role}: #", css)) for role in COLOURS} == dict.fromkeys(COLOURS, 2)
