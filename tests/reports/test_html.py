@@ -244,20 +244,17 @@ def test_the_environment_is_grouped_and_its_units_are_scaled() -> None:
     ) == [("General", plain), ("packages", [("torch", "2.13"), ("gguf", "–")]), ("gpus", gpus)]
 
 
-def line(mode: str, **notes: Any) -> Any:
-    return SimpleNamespace(axes={"pair": "p", "mode": mode}, notes=notes)
-
-
 def test_compiled_forwards_are_told_by_pair_and_mode() -> None:
-    lines = [
-        line("eager", threads=1),
-        line("compile", graphs_built=0, build_s=0.0),
-        line("compile", graphs_built=2, build_s=1.25),
-        line("compile", graphs_built=3, build_s=11.0),
-        line("cuda_graph", graphs_built=1, build_s=0.5),
-        line("cuda_graph", graphs_built=True, build_s=1.0),
-        line("cuda_graph", graphs_built="many", build_s=None),
+    built = [
+        ("eager", {"threads": 1}),
+        ("compile", {"graphs_built": 0, "build_s": 0.0}),
+        ("compile", {"graphs_built": 2, "build_s": 1.25}),
+        ("compile", {"graphs_built": 3, "build_s": 11.0}),
+        ("cuda_graph", {"graphs_built": 1, "build_s": 0.5}),
+        ("cuda_graph", {"graphs_built": True, "build_s": 1.0}),
+        ("cuda_graph", {"graphs_built": "many", "build_s": None}),
     ]
+    lines: list[Any] = [SimpleNamespace(axes={"pair": "p", "mode": mode}, notes=notes) for mode, notes in built]
     ((_, facts),) = compilation_facts(lines)
     assert facts == [("p, compile", "5 forwards in 12.2 s"), ("p, cuda_graph", "1 forward in 0.5 s")]
     assert compilation_facts(lines[:2]) == []
