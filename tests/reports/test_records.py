@@ -7,6 +7,7 @@ from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
 from tests.reports.synthetic import Shape, a_record, build_run, decode, predicted
+from tests.sweeps.made import known
 from tests.sweeps.validation_rows import forced_row, validation_row
 
 STOPPED = Shape(with_predictions=False)
@@ -76,9 +77,7 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
     assert [one.gamma for one in points[Point(batch_size=1, context=64)]] == [1, 2, 3, 4, 5, 6]
     gains = ((1, 1.1), (2, 1.2), (3, 1.2), (4, None))
     ties = [replace(rows[0], gamma=gamma, speedup=speedup) for gamma, speedup in gains]
-    best = best_of(ties)
-    assert best is not None
-    assert best.gamma == 2
+    assert known(best_of(ties)).gamma == 2
     assert best_of(ties[3:]) is None
 
 

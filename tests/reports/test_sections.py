@@ -7,28 +7,11 @@ import pytest
 
 from specgauge.configs.schema import ValidateConfig
 from specgauge.model.settings import Point
+from specgauge.reports import sections, validation
 from specgauge.reports.html import write_report
 from specgauge.reports.records import DO_NOT, curves, read_report_data, validated
-from specgauge.reports.sections import (
-    Block,
-    acceptance_blocks,
-    colour_key,
-    cost_blocks,
-    heat_map,
-    setting_titles,
-    speedup_blocks,
-)
 from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain
 from specgauge.reports.tables import Table, broken_table, chosen_gammas, prediction_table, timing_table
-from specgauge.reports.validation import (
-    NOT_ASKED,
-    NOT_YET,
-    baseline_table,
-    policy_table,
-    scatter_blocks,
-    validation_section,
-    validation_table,
-)
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
@@ -43,24 +26,24 @@ from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
 
 
-def pages(block: Block) -> list[Page]:
+def pages(block: sections.Block) -> list[Page]:
     return [Page(f"<!DOCTYPE html>\n{panel.svg}") for panel in block.panels]
 
 
-def legend(block: Block) -> list[tuple[str, str, str]]:
+def legend(block: sections.Block) -> list[tuple[str, str, str]]:
     return [(entry.kind, entry.role, entry.glyph) for entry in block.legend]
 
 
 def test_settings_that_differ_by_sampling_only_share_a_block() -> None:
     other = replace(GREEDY, pair="q", acceptance_rule="match")
-    titles = setting_titles([GREEDY, replace(GREEDY, sampling="t1"), other])
+    titles = sections.setting_titles([GREEDY, replace(GREEDY, sampling="t1"), other])
     assert list(titles.values()) == ["pair p, ratio rule", "pair p, ratio rule", "pair q, match rule"]
 
 
 def test_a_panel_for_every_point_shows_every_series() -> None:
     by_setting, answers = curves(predicted(SMALL)), recommended(SMALL)
     answers[1] = replace(answers[1], decision=DO_NOT, gamma=None)
-    (block,) = speedup_blocks(by_setting, answers, ["greedy", "t1"], validated([a_record(gamma=3)]))
+    (block,) = sections.speedup_blocks(by_setting, answers, ["greedy", "t1"], validated([a_record(gamma=3)]))
     assert [panel.caption for panel in block.panels] == [f"batch {b}, 64 tokens of context" for b in (1, 4)]
     first, second = pages(block)
     assert (first.marks["dots s0"], first.marks["band s1"], first.marks["measured s0"]) == (1, 1, 1)
@@ -71,13 +54,13 @@ def test_a_panel_for_every_point_shows_every_series() -> None:
         ("curve", "s0", "●"), ("curve", "s1", "■"), ("plain", "ink", ""), ("ring", "ink", "○"), ("band", "ink", ""),
         ("interval", "ink", "○"),
     ]  # fmt: skip
-    without = speedup_blocks(by_setting, answers, ["greedy", "t1"], {})
+    without = sections.speedup_blocks(by_setting, answers, ["greedy", "t1"], {})
     assert len(without[0].legend) == 5
 
 
 def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
     by_setting = curves(predicted(SMALL))
-    (block,) = cost_blocks(by_setting, ["greedy", "t1"])
+    (block,) = sections.cost_blocks(by_setting, ["greedy", "t1"])
     assert [page.marks[f"bar {part}"] for page in pages(block) for part in ("draft", "verify", "rest")] == [3] * 6
     assert [page.marks["bar overhead"] for page in pages(block)] == [0, 0]
     slower = {
@@ -87,8 +70,8 @@ def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
         }
         for setting, points in by_setting.items()
     }
-    assert [one.title for one in cost_blocks(slower, ["greedy", "t1"])] == ["sampling greedy", "sampling t1"]
-    (shown,) = cost_blocks(curves(predicted(replace(SMALL, overhead_s=0.001))), ["greedy", "t1"])
+    assert [one.title for one in sections.cost_blocks(slower, ["greedy", "t1"])] == ["sampling greedy", "sampling t1"]
+    (shown,) = sections.cost_blocks(curves(predicted(replace(SMALL, overhead_s=0.001))), ["greedy", "t1"])
     assert [page.marks["bar overhead"] for page in pages(shown)] == [3, 3]
     assert ("patch", "bar-overhead", "") in legend(shown)
 
@@ -96,13 +79,13 @@ def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
 def test_nothing_known_gives_no_block() -> None:
     shape = replace(SMALL, broken={(1, 64): ("oom", ""), (4, 64): ("oom", "")})
     by_setting = curves(predicted(shape))
-    assert speedup_blocks(by_setting, recommended(shape), ["greedy", "t1"], {}) == []
-    assert cost_blocks(by_setting, ["greedy", "t1"]) == []
+    assert sections.speedup_blocks(by_setting, recommended(shape), ["greedy", "t1"], {}) == []
+    assert sections.cost_blocks(by_setting, ["greedy", "t1"]) == []
 
 
 def test_acceptance_has_survival_and_each_step() -> None:
     frames = {("p", "t1"): acceptance_frame(12, 40, 0.7)}
-    (block,) = acceptance_blocks(acceptance_curves(frames, SMALL.config()), ["greedy", "t1"])
+    (block,) = sections.acceptance_blocks(acceptance_curves(frames, SMALL.config()), ["greedy", "t1"])
     survival, steps = (panel.svg for panel in block.panels)
     for place in (1, 2, 3):
         assert f"t1, position {place}: {0.7**place:.3f}" in survival
@@ -113,7 +96,9 @@ def test_acceptance_has_survival_and_each_step() -> None:
 def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> None:
     shape = Shape(alphas={"t1": 0.7}, broken={(4, 256): ("oom", "no room")})
     (points,) = curves(predicted(shape)).values()
-    svg = heat_map(points, {one.point: one for one in recommended(shape)}, [1, 4, 16], [64, 256], key="k", title="T")
+    svg = sections.heat_map(
+        points, {one.point: one for one in recommended(shape)}, [1, 4, 16], [64, 256], key="k", title="T"
+    )
     page = Page(f"<!DOCTYPE html>\n{svg}")
     assert (page.marks["cell"], page.marks["cell-value"], page.marks["cell-note"]) == (6, 3, 3)
     assert "batch 4, context 256: oom" in page.text
@@ -121,7 +106,7 @@ def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> Non
     best = max(row.speedup or 0.0 for row in points[Point(batch_size=1, context=64)])
     assert f"batch 1, context 64: {best:.2f}\u202f× at γ = 3, speculate" in page.text
     assert 'width="202" height="204"' in svg
-    assert "0.50\u202f×" in colour_key()
+    assert "0.50\u202f×" in sections.colour_key()
 
 
 def test_acceptance_comes_from_the_recorded_positions() -> None:
@@ -218,8 +203,7 @@ def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
     """The later half of the blocks is half as slow again; taken at one pace, no arm would show it."""
     predict_run(searched_run(tmp_path, {arm: range(4) for arm in (*BASE, "verify:2")}, {}, {2: 1.5, 3: 1.5}))
     table = timing_table(read_report_data(tmp_path).timings, 0.9)
-    assert table is not None
-    assert table.groups[0].rows[0].cells[0::5] == ["T_decode", "+50.0\u202f%"]
+    assert known(table).groups[0].rows[0].cells[0::5] == ["T_decode", "+50.0\u202f%"]
 
 
 NO_REPLAY = ("best_fixed_gamma", "over_best_fixed", "over_best_fixed_low", "speedup_predicted", "error", "error_low")
@@ -236,17 +220,17 @@ SECTIONS: dict[str, list[dict[str, Any]]] = {
     "policies": [validation_row(), policy_row(policy="heuristic", speedup_measured=1.2), policy_row()],
 }
 TABLES: dict[str, Table | None] = {
-    "rounds that chance hardly explains": validation_table(
+    "rounds that chance hardly explains": validation.validation_table(
         [a_record(rounds_standard_errors=-9.06, rounds_agree=False), a_record(gamma=3, **UNCOUNTED)], set()
     ),
-    "two points with one baseline each": baseline_table(
+    "two points with one baseline each": validation.baseline_table(
         [a_record(), a_record(gamma=3), a_record(batch_size=4, plain_over_generate=0.9, plain_over_loop=None)]
     ),
-    "no baseline": baseline_table([a_record(plain_over_generate=None, plain_over_loop=None)]),
-    "a policy without a replay": policy_table(
+    "no baseline": validation.baseline_table([a_record(plain_over_generate=None, plain_over_loop=None)]),
+    "a policy without a replay": validation.policy_table(
         [a_record(**policy_row(policy="heuristic", **dict.fromkeys(NO_REPLAY))), a_record(**policy_row())]
     ),
-    "no policy": policy_table([]),
+    "no policy": validation.policy_table([]),
 }
 
 
@@ -265,7 +249,7 @@ def section_text(section: Any) -> str:
 
 def test_the_section_in_words(run: Path, snapshot: Callable[[str, str], None]) -> None:
     told: Mapping[str, str] = {
-        name: section_text(validation_section(read_report_data(decode(run, *rows)), ["greedy", "t1"]))
+        name: section_text(validation.validation_section(read_report_data(decode(run, *rows)), ["greedy", "t1"]))
         for name, rows in SECTIONS.items()
     } | {name: table_text(table) for name, table in TABLES.items()}
     snapshot("validation_section", "\n".join(f"{name}\n{text}" for name, text in told.items()))
@@ -273,11 +257,11 @@ def test_the_section_in_words(run: Path, snapshot: Callable[[str, str], None]) -
 
 def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
     data = replace(read_report_data(decode(run, validation_row())), validation=(), validation_summary=None)
-    section = validation_section(data, ["greedy"])
-    assert (section.missing, section.found, section.table, section.blocks) == (NOT_ASKED, "", None, ())
-    assert "validate: {}" in NOT_ASKED
+    section = validation.validation_section(data, ["greedy"])
+    assert (section.missing, section.found, section.table, section.blocks) == (validation.NOT_ASKED, "", None, ())
+    assert "validate: {}" in validation.NOT_ASKED
     asked = replace(data, config=data.config.model_copy(update={"validation": ValidateConfig()}))
-    assert validation_section(asked, ["greedy"]).missing == NOT_YET
+    assert validation.validation_section(asked, ["greedy"]).missing == validation.NOT_YET
 
 
 def test_policies_have_no_say_in_what_is_said_of_gammas(run: Path) -> None:
@@ -289,7 +273,7 @@ def test_policies_have_no_say_in_what_is_said_of_gammas(run: Path) -> None:
 
 def test_points_are_told_apart_by_sampling_and_batch_size() -> None:
     rows = [a_record(), a_record(batch_size=4), a_record(sampling="t1", batch_size=4)]
-    (block,) = scatter_blocks(rows, ["greedy", "t1"])
+    (block,) = validation.scatter_blocks(rows, ["greedy", "t1"])
     assert [(entry.words, entry.role, entry.glyph) for entry in block.legend] == [
         ("greedy", "s0", ""),
         ("t1", "s1", ""),
@@ -312,25 +296,25 @@ def test_points_are_told_apart_by_sampling_and_batch_size() -> None:
 
 def test_pairs_have_blocks_and_many_batch_sizes_open_markers() -> None:
     rows = [a_record(), a_record(pair="other"), a_record(pair="other", sampling="t1")]
-    blocks = scatter_blocks(rows, ["greedy", "t1"])
+    blocks = validation.scatter_blocks(rows, ["greedy", "t1"])
     assert [(block.title, len(block.legend)) for block in blocks] == [("pair p", 4), ("pair other", 5)]
-    (block,) = scatter_blocks([a_record(batch_size=size) for size in (1, 2, 4, 8, 16)], ["greedy"])
+    (block,) = validation.scatter_blocks([a_record(batch_size=size) for size in (1, 2, 4, 8, 16)], ["greedy"])
     assert block.panels[0].svg.count('class="open s0"') == 1
     assert [entry.glyph for entry in block.legend[1:6]] == ["●", "■", "▲", "◆", "○"]
 
 
 def test_a_row_without_a_stretch_to_compare_has_no_point() -> None:
     nothing = dict.fromkeys(("speedup_measured", "tokens_per_round_counted"))
-    assert scatter_blocks([a_record(**nothing)], ["greedy"]) == []
+    assert validation.scatter_blocks([a_record(**nothing)], ["greedy"]) == []
     lone = a_record(speedup_measured_low=None, speedup_measured_high=None, acceptance_error_low=None)
-    (block,) = scatter_blocks([lone], ["greedy"])
+    (block,) = validation.scatter_blocks([lone], ["greedy"])
     assert all('class="interval"' not in panel.svg for panel in block.panels)
 
 
 def test_rows_stand_by_setting_point_and_gamma_and_the_recommended_stand_out() -> None:
     rows = [a_record(gamma=gamma, context=context) for context in (256, 64) for gamma in (4, 2)]
     rows.insert(1, a_record(sampling="t1"))
-    groups = validation_table(rows, {(rows[0].setting, rows[0].point, 4)}).groups
+    groups = validation.validation_table(rows, {(rows[0].setting, rows[0].point, 4)}).groups
     found = [(group.heading.split()[0], [(row.cells[0], row.chosen) for row in group.rows]) for group in groups]
     assert found == [
         ("greedy", [("2", False), ("4", False)]),
