@@ -255,7 +255,7 @@ FILES = {
     "lama.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLama,8xA100,32,1,2,0.1,0.1\n",
     "z100.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLlama2-7B,8xZ100,32,1,2,0.1,0.1\n",
 }
-COMMANDS = """
+COMMANDS = f"""
 rnu
 report
 run --out
@@ -275,8 +275,6 @@ compare runs/before runs/aftr
 compare runs/before runs/before/
 compare runs/before runs/after --tolerance 2
 report runs/before --plot speedup.txt
-"""
-MODEL = f"""
 predict
 predict --alpha .5 --rates .5 {TIMES}
 predict --alpha 1.5 {TIMES}
@@ -354,9 +352,8 @@ def test_bad_input_is_one_line_and_code_2(command: Run, snapshot: Callable[[str,
     for run in ("before", "after"):
         build_run(Path("runs") / run)
     told = []
-    for line in [*COMMANDS.split("\n"), *MODEL.split("\n"), *TABLES]:
-        if line:
-            code, out, err = command(*shlex.split(line))
-            assert (code, out, err.count("\n")) == (2, "", 1), line
-            told.append(f"$ specgauge {line}\n{err}")
+    for line in [*COMMANDS.strip().split("\n"), *TABLES]:
+        code, out, err = command(*shlex.split(line))
+        assert (code, out, err.count("\n")) == (2, "", 1), line
+        told.append(f"$ specgauge {line}\n{err}")
     snapshot("errors", "\n".join(told))

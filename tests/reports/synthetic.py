@@ -27,10 +27,8 @@ from tests.sweeps import made
 from tests.sweeps.validation_rows import validation_row
 
 SPREAD = (-0.01, -0.005, 0.0, 0.005, 0.01)
-NEEDS_TIMES = (
-    "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_round_s",
-    "speedup", "speedup_low", "speedup_high", "p_best",
-)  # fmt: skip
+NEEDS_TIMES = ("t_decode", "t_draft", "t_verify", "t_round", "speedup", "p_best")
+"""How the names of what a broken cell lacks begin."""
 ENDS = ("value", "low", "high")
 NOTHING = dict.fromkeys((*ENDS, "p_speculation_pays", "best_gamma"))
 
@@ -190,7 +188,7 @@ def _curve(shape: Shape, cell: dict[str, Any]) -> list[dict[str, Any]]:
         row["is_best"] = is_timed and row["speedup"] == top
         row["is_recommended"] = is_timed and row is recommended
         row["p_best"] = 0.8 if row["is_best"] else 0.2 / max(len(rows) - 1, 1)
-        row |= {} if is_timed else dict.fromkeys(NEEDS_TIMES)
+        row |= {} if is_timed else {name: None for name in row if name.startswith(NEEDS_TIMES)}
     return rows
 
 
@@ -202,14 +200,13 @@ def recommended(shape: Shape, **changes: Any) -> list[RecommendationRow]:
 
 def _answer(rows: Sequence[PredictionRow]) -> RecommendationRow:
     """By the interval of the recommended row; without a number only the reason."""
-    where = vars(rows[0].setting) | vars(rows[0].point)
+    where: dict[str, Any] = vars(rows[0].setting) | vars(rows[0].point)
     row = next((one for one in rows if one.is_recommended), None)
     if row is None:
         reason = f"{rows[0].status}: {rows[0].reason}"
-        unknown = dict.fromkeys(("recommended_gamma", "p_gamma_best", "expected_loss"))
-        return an_answer(decision="undecided", gamma=None, reason=reason, **where, **unknown, **NOTHING)
-    ends = {"value": row.speedup, "low": made.known(row.speedup_low), "high": made.known(row.speedup_high)}
-    pays, fails = ends["low"] > 1, ends["high"] < 1.01
+        where |= dict.fromkeys(("recommended_gamma", "p_gamma_best", "expected_loss")) | NOTHING
+        return an_answer(decision="undecided", gamma=None, reason=reason, **where)
+    pays, fails = made.known(row.speedup_low) > 1, made.known(row.speedup_high) < 1.01
     decision = "speculate" if pays else "do not speculate" if fails else "undecided"
     return an_answer(
         decision=decision,
@@ -218,8 +215,10 @@ def _answer(rows: Sequence[PredictionRow]) -> RecommendationRow:
         recommended_gamma=row.gamma,
         p_gamma_best=row.p_best,
         p_speculation_pays={"speculate": 1.0, "undecided": 0.6}.get(decision, 0.0),
+        value=row.speedup,
+        low=row.speedup_low,
+        high=row.speedup_high,
         **where,
-        **ends,
     )
 
 

@@ -89,7 +89,6 @@ class Batch:
         decode_s = sum(round_["t_round_s"] for round_ in rounds)
         if arm == "generate":
             decode_s = self.scale * made.T_DECODE_S * (self.max_new_tokens - 1)
-        speculates = bool(Arm.parse(arm).gamma)
         return [
             dict.fromkeys(name for name in columns(RequestRow) if name not in BLOCK_COLUMNS)
             | {
@@ -97,7 +96,7 @@ class Batch:
                 "prompt_tokens": self.context, "tokens": list(range(self.max_new_tokens)), "finish_reason": "length",
                 "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s, "lossless": True,
                 "rounds": None if arm == "generate" else len(rounds),
-                "expected_rounds": float(len(rounds)) if speculates else None,
+                "expected_rounds": float(len(rounds)) if Arm.parse(arm).gamma else None,
             }
             for row, prompt in enumerate(self.prompts)
         ]  # fmt: skip
