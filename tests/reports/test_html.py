@@ -184,9 +184,8 @@ def test_what_is_not_to_be_measured_is_no_gap(tmp_path: Path) -> None:
     texts = acceptance_path(tmp_path / "run", "p-eager", "greedy")
     made.acceptance_frame(10, 16).to_parquet(texts, index=False)
     text = read(tmp_path / "run")[1].text
-    assert [f"Pair {name}: target" in text for name in ("p-eager", "p-compile", "q-eager", "q-compile")] == [
-        True, False, True, False,
-    ]  # fmt: skip
+    names = ("p-eager", "p-compile", "q-eager", "q-compile")
+    assert [name for name in names if f"Pair {name}: target" in text] == ["p-eager", "q-eager"]
     assert "Pair q-eager: 3 of 3 cells skipped" in text
     assert "Pair q-eager, sampling greedy: no acceptance" not in text
     assert "recorded for pair q-eager" not in text
