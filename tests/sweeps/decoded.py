@@ -4,8 +4,6 @@ A plain step takes T_DECODE, a round C(k) + T_verify, Δ₂ more after full acce
 the same numbers of drafts, taken in turn from `accepts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from itertools import cycle
@@ -91,7 +89,6 @@ class Batch:
         decode_s = sum(round_["t_round_s"] for round_ in rounds)
         if arm == "generate":
             decode_s = self.scale * made.T_DECODE_S * (self.max_new_tokens - 1)
-        speculates = bool(Arm.parse(arm).gamma)
         return [
             dict.fromkeys(name for name in columns(RequestRow) if name not in BLOCK_COLUMNS)
             | {
@@ -99,7 +96,7 @@ class Batch:
                 "prompt_tokens": self.context, "tokens": list(range(self.max_new_tokens)), "finish_reason": "length",
                 "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s, "lossless": True,
                 "rounds": None if arm == "generate" else len(rounds),
-                "expected_rounds": float(len(rounds)) if speculates else None,
+                "expected_rounds": float(len(rounds)) if Arm.parse(arm).gamma else None,
             }
             for row, prompt in enumerate(self.prompts)
         ]  # fmt: skip
