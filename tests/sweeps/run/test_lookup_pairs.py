@@ -31,8 +31,7 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
-from tests.sweeps.test_estimate import with_models
-from tests.sweeps.test_model_sizes import SHAPE, TENSORS
+from tests.sweeps.test_estimate import SHAPE, TENSORS, with_models
 
 POSITIONS = 17
 SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")

@@ -1,7 +1,8 @@
-"""What the stages of a pair share: memory, seconds and prompts, and what the answer says of what was left out."""
+"""Runs and the stages of a pair: files, failures, memory, seconds and prompts, and what is told of what is left out."""
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,8 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from specgauge.bench.decoding.records import NonFiniteLogitsError
+from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
@@ -19,13 +23,149 @@ from specgauge.sweeps.run import runner, session, worker
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Deadline, PairOutcome, PairPrompts, timing_left_s
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
-from specgauge.sweeps.store.rundir import Run, prompt_rows
+from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
-from tests.sweeps.fake_bench import PROMPTS, FakeBench
+from tests.sweeps.fake_bench import PROMPTS, FakeBench, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
-ARMS = arm_names((1, 2, 3))
+CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
+
+
+def run(path: Path, config: Config | None = None, **options: Any) -> int:
+    return runner.run(config or made.config(grid=GRID), out=path, **options)
+
+
+def test_a_run_writes_every_file_and_prints_the_answer(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+
+    def report(run_dir: Path) -> Path:
+        assert len(Run.open(run_dir).predictions()) == CELLS * 3
+        return run_dir / "report.html"
+
+    assert run(path, made.config(grid=GRID, threads=3), report=report) == 0
+    assert sorted(entry.name for entry in path.iterdir()) == [
+        "acceptance", "cells.jsonl", "config.yaml", "environment.json", "predictions.csv", "prompts.jsonl",
+        "recommendation.yaml",
+    ]  # fmt: skip
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    assert bench.threads == [3]
+    (recorded,) = (path / "acceptance").iterdir()
+    assert pq.read_schema(recorded).metadata == {b"specgauge_schema": b"1"}
+    out, err = capsys.readouterr()
+    assert out.startswith("pair p, sampling greedy\n  batch size 1, context 64: speculate with γ = 2, 1.15 ×")
+    assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
+    assert [line for line in err.splitlines() if line.endswith("…")] == [
+        "loading p …", "writing texts, p, greedy …", "acceptance, p, greedy …", "timing p …", "predicting …",
+    ]  # fmt: skip
+    before = (path / "cells.jsonl").read_bytes()
+    bench.measured.clear()
+    bench.recorded.clear()
+    assert run(path, made.config(grid=GRID, threads=3)) == 0
+    assert (bench.measured, bench.recorded) == ([], [])
+    assert (path / "cells.jsonl").read_bytes() == before
+    prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
+    assert prompts[1] == {
+        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["failed", "oom"])
+def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], status: str
+) -> None:
+    path, failed = tmp_path / "run", status == "failed"
+    reason = "RuntimeError: bad" if failed else "OutOfMemoryError: full"
+    bench.fails_at = {(2, 65): RuntimeError("bad") if failed else OutOfMemoryError("full")}
+    assert run(path) == int(failed)
+    assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
+    assert f"batch size 2, context 65: unknown, {status}: {reason}" in capsys.readouterr().out
+    bench.fails_at = {}
+    bench.measured.clear()
+    assert run(path) == 0
+    assert {(b, s) for b, s, _, _ in bench.measured} == ({(2, 65)} if failed else set())
+    assert len(bench.measured) == (ARMS * BLOCKS if failed else 0)
+    last = Run.open(path).predictions().to_dict("records")[-1]
+    assert (last["context"], last["status"], last["reason"]) == ((65, "ok", "") if failed else (65, status, reason))
+
+
+def test_a_pair_that_cannot_be_loaded_loses_no_other(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.load_error = {"bad": ValueError("pair 'bad' target: cannot load 'x': no config.json")}
+    config = made.config(pairs=pairs("bad", "p"))
+    assert run(tmp_path / "run", config) == 2
+    out, err = capsys.readouterr()
+    assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
+    assert "pair p, sampling greedy\n  batch size 1, context 64: speculate" in out
+    assert "batch size 1, context 64: unknown, unmeasured: not measured yet" in out
+    bench.load_error = {}
+    assert run(tmp_path / "run", config) == 0
+    assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
+        (pair, n) for pair in ("bad", "p") for n in range(10)
+    ]
+
+
+def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: FakeBench) -> None:
+    bench.load_error = {"p": ValueError("pair 'p': target and draft use different tokenizers")}
+    with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
+        run(tmp_path / "run")
+    bench.load_error |= {"q": ValueError("pair 'q': no weights")}
+    with pytest.raises(
+        ValueError, match=r"^pair 'p': target and draft use different tokenizers; pair 'q': no weights$"
+    ):
+        run(tmp_path / "both", made.config(grid=GRID, pairs=pairs("p", "q")))
+    bench.load_error = {"p": OutOfMemoryError("139 GiB")}
+    assert run(tmp_path / "run", made.config(seed=3)) == 0
+    table = Run.open(tmp_path / "run").predictions()
+    assert (set(table["status"]), set(table["reason"])) == ({"oom"}, {"loading: OutOfMemoryError: 139 GiB"})
+
+
+@pytest.mark.parametrize(
+    ("sequential", "broken", "error", "status"),
+    [
+        (False, "a", NonFiniteLogitsError("pair 'p' target", 3, 7), "failed"),
+        (True, "b", NonFiniteLogitsError("pair 'p' target", 3, 7), "failed"),
+        (False, "b", OutOfMemoryError("full"), "oom"),
+    ],
+)
+def test_a_sampling_setting_without_acceptance_loses_no_other_and_no_timing(
+    tmp_path: Path,
+    bench: FakeBench,
+    monkeypatch: pytest.MonkeyPatch,
+    sequential: bool,
+    broken: str,
+    error: Exception,
+    status: str,
+) -> None:
+    """Its texts cannot be written, so no acceptance is; the next run tries it again."""
+    path, generate = tmp_path / "run", sys.modules["specgauge.bench.decoding.plain"]
+    write = generate.generate_plain
+
+    def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
+        if (settings.temperature == 0.0) == (broken == "a"):
+            raise error
+        return write(model, prompts, settings, **options)
+
+    monkeypatch.setattr(generate, "generate_plain", refuse)
+    sampling = [{"name": "a", "temperature": 0}, {"name": "b"}]
+    config = made.config(grid=GRID, acceptance={"sequential": sequential}, sampling=sampling)
+    assert run(path, config) == int(status == "failed")
+    (kept,) = {"a", "b"} - {broken}
+    assert list((path / "acceptance").iterdir()) == [acceptance_path(path, "p", kept)]
+    table = Run.open(path).predictions()
+    reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
+    assert set(table["t_decode_s"]) == {1.0}
+    assert reasons == {broken: {f"{status}: {type(error).__name__}: {error}"}, kept: {""}}
+    timed = len(bench.measured)
+    monkeypatch.setattr(generate, "generate_plain", write)
+    assert run(path, config) == 0
+    assert len(list((path / "acceptance").iterdir())) == 2
+    assert len(bench.measured) == timed
+
+
 TWO = [{"name": "a", "temperature": 0}, {"name": "b"}]
 PAIRS = pairs("p", "q")
 SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
@@ -74,10 +214,10 @@ def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
 ) -> None:
     bench.load_error = {"p": RuntimeError("stop here")}
     config = made.config(grid=GRID, limits={"memory": 80 + 1104})
-    assert runner.run(config, out=tmp_path / "run") == FAILED
+    assert run(tmp_path / "run", config) == FAILED
     lines = Run.open(tmp_path / "run").journal()
-    assert [line.axes["batch_size"] for line in lines] == [2] * (2 * len(ARMS)) + [1] * (2 * len(ARMS))
-    assert {(line.status, line.reason) for line in lines[2 * len(ARMS) :]} == {
+    assert [line.axes["batch_size"] for line in lines] == [2] * (2 * ARMS) + [1] * (2 * ARMS)
+    assert {(line.status, line.reason) for line in lines[2 * ARMS :]} == {
         ("failed", "loading: RuntimeError: stop here")
     }
     table = Run.open(tmp_path / "run").predictions()
@@ -134,7 +274,7 @@ def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: F
 def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench) -> None:
     """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
-    timing_s = 4 * len(ARMS) * 3
+    timing_s = 4 * ARMS * 3
     deadline = Deadline(100.0 + timing_s + 6.0, now=Clock(bench))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
@@ -194,7 +334,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     """Every block takes a second; a pair has 96."""
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Deadline(seconds, now=lambda: float(len(bench.measured))))
     config = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 100})
-    assert runner.run(config, out=tmp_path / "run") == DONE
+    assert run(tmp_path / "run", config) == DONE
     assert len(bench.measured) == 100
     left_out = ["pair q: limits.run_seconds is spent, left out: blocks of timing"]
     assert warnings(tmp_path / "run", "out_of_time") == left_out
@@ -202,7 +342,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     assert left_out[0] in out
     assert "raise limits.run_seconds" in out
     longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 1e6})
-    assert runner.run(longer, out=tmp_path / "run") == DONE
+    assert run(tmp_path / "run", longer) == DONE
     assert len(bench.measured) == 2 * len(set(bench.measured)) == 2 * 96
     assert warnings(tmp_path / "run", "out_of_time") == []
 
@@ -210,7 +350,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(grid=GRID, limits={"memory": 79})
     assert bench.measure_pair(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
-    assert runner.run(config, out=tmp_path / "run") == DONE
+    assert run(tmp_path / "run", config) == DONE
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
     assert (bench.loaded, bench.recorded) == ([], [])
 
