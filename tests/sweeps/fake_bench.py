@@ -1,6 +1,6 @@
 """A stand-in for the parts of `bench` a run calls, without torch: constant times and acceptance, faults on demand.
 
-install(FakeBench(fails_at={(4, 256): OutOfMemoryError("full")}))        # then runner.run(...) measures with it
+FakeBench(fails_at={(4, 256): OutOfMemoryError("full")}).take_over(monkeypatch)  # then runner.run measures with it
 """
 
 from __future__ import annotations
@@ -239,9 +239,3 @@ class FakeBench:
             module, _, name = f"specgauge.bench.{where}".rpartition(".")
             setattr(modules.setdefault(module, ModuleType(module)), name, content)
         return modules
-
-
-def install(fake: FakeBench) -> FakeBench:
-    """Put the fake in the place of `specgauge.bench.*` in this process."""
-    sys.modules.update(fake.modules())
-    return fake

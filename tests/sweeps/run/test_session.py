@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -173,16 +174,6 @@ SIZES = PairSizes(target=SIZE, draft=SIZE)
 # weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 and 1104, then 2176 and 2208
 
 
-class Clock:
-    """A clock that every block moves on by a second."""
-
-    def __init__(self, bench: FakeBench) -> None:
-        self.bench, self.other_s = bench, 0.0
-
-    def __call__(self) -> float:
-        return len(self.bench.measured) + len(self.bench.decoded) + 100.0 * len(self.bench.recorded) + self.other_s
-
-
 @pytest.fixture
 def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: SIZES for pair in config.pairs})
@@ -250,18 +241,15 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: FakeBench, sequential: bool) -> None:
+def test_acceptance_that_is_begun_is_brought_to_its_end(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool
+) -> None:
     """One model after the other, the texts of `b` are not written since those of `a` took all seconds."""
-    clock, plain = Clock(bench), sys.modules["specgauge.bench.decoding.plain"]
-    write = plain.generate_plain
-
-    def slowly(*rest: Any, **options: Any) -> Any:
-        clock.other_s += 2.0
-        return write(*rest, **options)
-
-    setattr(plain, "generate_plain", slowly)  # noqa: B010
+    plain = sys.modules["specgauge.bench.decoding.plain"]
+    slowly = Mock(side_effect=plain.generate_plain)
+    monkeypatch.setattr(plain, "generate_plain", slowly)
     config = made.config(grid=GRID, sampling=TWO, acceptance={"sequential": sequential})
-    outcome = bench.measure_pair(tmp_path / "run", config, deadline=Deadline(1.0, now=clock))
+    outcome = bench.measure_pair(tmp_path / "run", config, deadline=Deadline(1.0, now=lambda: 2.0 * slowly.call_count))
     assert (len(bench.recorded), bench.measured) == (1, [])
     assert outcome.acceptance_reasons == {"b": OUT_OF_TIME}
     assert outcome.left_out[0] == "acceptance under b"
@@ -275,7 +263,7 @@ def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench) -> None
     """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * ARMS * 3
-    deadline = Deadline(100.0 + timing_s + 6.0, now=Clock(bench))
+    deadline = Deadline(timing_s + 6.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
     assert outcome.left_out == ["blocks of decoding end to end"]

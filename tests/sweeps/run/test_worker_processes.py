@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from specgauge.cli.main import main
 from specgauge.configs.loader import config_to_yaml, load_config
-from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.session import PairOutcome
@@ -26,6 +26,7 @@ from specgauge.sweeps.store.schema import PredictionRow
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
 from tests.sweeps.apart import (
+    ARMS,
     CONFIG,
     FIRST,
     KILLED,
@@ -34,20 +35,16 @@ from tests.sweeps.apart import (
     by_cell,
     is_alive,
     measured,
-    specgauge,
     wait_for,
     worker_of,
 )
 from tests.sweeps.fake_bench import FakeBench
 
 
-@pytest.fixture(scope="module", autouse=True)
-def paths() -> Iterator[None]:
-    """What workers have to find, and threads that leave the machine to others."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", odd_workers.PATHS)
-        patched.setenv("OMP_NUM_THREADS", "1")
-        yield
+@pytest.fixture(autouse=True)
+def paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workers have to find."""
+    monkeypatch.setenv("PYTHONPATH", odd_workers.PATHS)
 
 
 Paused = tuple[Path, subprocess.Popen[str], int]
@@ -171,41 +168,37 @@ def write_tiny_pair(folder: Path) -> Path:
     return config
 
 
-def run_to_its_end(config: Path, path: Path) -> tuple[int, str, str, Run]:
-    code, out, errors = specgauge(config.parent / "stderr", "run", config, "--out", path)
-    assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
-    return code, out, errors, Run.open(path)
-
-
 def test_the_cells_after_the_one_that_was_killed_are_measured_and_the_next_run_measures_that_one_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """A real pair, killed in cell 5 of 9 and out of memory in the largest, in workers with torch."""
     config, path = write_tiny_pair(tmp_path), tmp_path / "run"
-    cells, arms = plan_cells(load_config(config)), arm_names((1, 2))
+    cells, command = plan_cells(load_config(config)), ["run", str(config), "--out", str(path)]
     (tmp_path / "transformers.py").write_text("raise SystemExit('imported from where the user stands')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", odd_workers.PATHS)
     with monkeypatch.context() as accidents:
         accidents.setattr(worker, "work_apart", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
-        code, out, errors, run = run_to_its_end(config, path)
+        code = main(command)
+    out, errors = capfd.readouterr()
     assert code == 1, errors
-    before = run.journal()
+    assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
+    before = Run.open(path).journal()
     assert [by_cell(before)[cell.id] for cell in cells] == [{"ok"}] * 4 + [{"killed"}] + [{"ok"}] * 3 + [{"oom"}]
     assert f"pair tiny: killed: {KILLED}\n" in errors
     killed = {(line.cell, line.arm, line.reason) for line in before if line.status == "killed"}
-    assert killed == {(cells[4].id, arm, KILLED) for arm in arms}
+    assert killed == {(cells[4].id, arm, KILLED) for arm in ARMS}
     assert f"batch size 2, context 16: unknown, killed: {KILLED}\n" in out
     for text in (out, (path / "report.html").read_text(encoding="utf-8")):
         assert "1 of 9 cells killed, first batch size 2, context 16, argmax, decode: its process got" in text
 
-    code, _, errors, run = run_to_its_end(config, path)
-    assert code == 0, errors
+    assert main(command) == 0, capfd.readouterr().err
+    assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
+    run = Run.open(path)
     after = run.journal()
     assert after[: len(before)] == before
     added = sorted(line.key for line in after[len(before) :])
-    assert added == sorted((cells[4].id, arm, block) for arm in arms for block in (0, 1))
+    assert added == sorted((cells[4].id, arm, block) for arm in ARMS for block in (0, 1))
     assert len(measured(after)) == len(set(measured(after)))
     assert [by_cell(after)[cell.id] for cell in cells] == [{"ok"}] * 8 + [{"oom"}]
     *rows_before, last = run.rows(PredictionRow)
