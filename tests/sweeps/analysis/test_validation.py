@@ -300,28 +300,24 @@ def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalRes
     return RenewalResult(rounds=rounds, starts=rounds, survival=survival, time_s=None, **sizes, **others)
 
 
-def rounds(*batches: Batch) -> pd.DataFrame:
-    return pd.DataFrame([row for batch in batches for arm in ("plain", "speculate:2") for row in batch.rounds(arm)])
-
-
 def error(decoded: pd.DataFrame, *, gamma_max: int = 2, limit: int = 12) -> RatioError | None:
     return acceptance_error(decoded, predicted([8.0, 9.0], [4.0, 4.0]), [3, 5], 2, gamma_max=gamma_max, limit=limit)
 
 
 def test_acceptance_error_is_by_prompt() -> None:
     """Predicted: prompts 3 and 5 commit 17 in 8 rounds. Decoded: both 11 tokens in the 5 rounds of 12 tokens."""
-    found = known(error(rounds(Batch(prompts=(3, 5), max_new_tokens=12))))
+    found = known(error(frame([Batch(prompts=(3, 5), max_new_tokens=12)])))
     assert found == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0, 5.0), 5: (11.0, 5.0)})
     assert (found.first, found.second) == (17 / 8, 11 / 5)
     assert found.value == pytest.approx(17 / 8 / (11 / 5) - 1, rel=1e-14)
     # repetitions of a prompt are one cluster
     batches = [Batch(prompts=(3,), max_new_tokens=12), Batch(prompts=(3,), max_new_tokens=12, accepts=(1,))]
-    assert error(rounds(*batches)) == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0 + 10.0, 5.0 + 5.0)})
+    assert error(frame(batches)) == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0 + 10.0, 5.0 + 5.0)})
 
 
 def test_acceptance_is_counted_where_gamma_was_not_shrunk_and_the_largest_has_room() -> None:
     """Starts at 1, 4, 5, 8, 9: with 7 positions left (of 11 after the first) those at 1, 4 and 5."""
-    decoded = rounds(Batch(prompts=(3,), max_new_tokens=12))
+    decoded = frame([Batch(prompts=(3,), max_new_tokens=12)])
     with_room = known(error(decoded, gamma_max=7))
     assert with_room.second == 7 / 3
     shrunk = known(error(decoded.assign(gamma=decoded["gamma"].where(decoded["round"] > 0, 1))))

@@ -69,10 +69,6 @@ def run(tmp_path: Path) -> Run:
     return made.write_run(tmp_path / "run", config(), {"greedy": lookup_frame()})
 
 
-def exact(value: Any) -> Any:
-    return pytest.approx(value, rel=1e-12)
-
-
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_rounds_cost_what_their_drafts_do(run: Run, batch_size: int) -> None:
     rows = [row for row in predict(run).rows if row["batch_size"] == batch_size]
@@ -87,13 +83,13 @@ def test_rounds_cost_what_their_drafts_do(run: Run, batch_size: int) -> None:
             "full_acceptance": 0.5 if row["gamma"] == 1 else 0.0, "t_verify_mean_s": verify_s,
             "t_round_s": draft_s + verify_s, "speedup": 1.5 / (draft_s + verify_s), "speedup_low": row["speedup"],
         }  # fmt: skip
-        assert {name: row[name] for name in expected} == exact(expected)
+        assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-12)
 
 
 def test_it_is_recommended_and_nothing_is_missing(run: Run) -> None:
     found = predict_run(run)
     assert [(entry["decision"], entry["gamma"]) for entry in found.recommendations] == [("speculate", 1)] * 2
-    assert found.recommendations[0]["speedup"]["value"] == exact(1.2)
+    assert found.recommendations[0]["speedup"]["value"] == made.exact(1.2)
     assert {warning["code"] for warning in found.warnings} == set()
     page = write_report(run.path).read_text(encoding="utf-8")
     assert "draft lookups of 3 down to 1 tokens" in page
