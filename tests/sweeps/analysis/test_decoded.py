@@ -32,7 +32,7 @@ from specgauge.sweeps.store.rundir import REQUESTS, Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, ValidationRow
 from specgauge.sweeps.store.tables import DecodedLog, keep_tuned
 from tests.sweeps import made
-from tests.sweeps.decoded import Batch, decoded_run, key
+from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, exact, known
 
 MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
@@ -48,8 +48,17 @@ def batch(**changes: Any) -> Batch:
     return Batch(**{**plain, **changes})
 
 
-def run(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], made_of: Config | None = None, **rest: Any) -> Run:
-    return decoded_run(path, made_of or config(), blocks, **rest)
+def run(
+    path: Path,
+    blocks: Mapping[DecodedKey, Sequence[Batch]],
+    made_of: Config | None = None,
+    gammas: Sequence[int] = (2,),
+    **rest: Any,
+) -> Run:
+    """A run in which half of all drafts pass, with batches decoded; `rest` as `made.write_run` takes it."""
+    opened = made.write_run(path, made_of or config(), **{"acceptance": {"greedy": acceptance_frame(10, 16)}, **rest})
+    write_blocks(path, blocks, gammas)
+    return opened
 
 
 def both() -> dict[DecodedKey, list[Batch]]:

@@ -23,15 +23,13 @@ from tests.sweeps import made
 from tests.sweeps.made import acceptance_frame, write_run
 from tests.sweeps.validation_rows import validation_row
 
-GAMMAS = (1, 2)
-
 
 def parsed(record: Mapping[str, Any]) -> JournalLine:
     return row_of(JournalLine, {"config": "c", "cell": short_hash(record["axes"]), **record}, "line")
 
 
 def collected(*records: Mapping[str, Any]) -> CellTimings:
-    (found,) = collect_timings(plan_cells(made.config()), GAMMAS, [parsed(record) for record in records])
+    (found,) = collect_timings(plan_cells(made.config()), (1, 2), [parsed(record) for record in records])
     return found
 
 

@@ -159,10 +159,9 @@ def test_what_drafts_without_a_model_of_its_own_needs_little(tmp_path: Path) -> 
     ("draft", "loaded"), [("ngram", ["p"]), ({"layers": 2}, ["p"]), ("embedded", ["draft", "target"])]
 )
 def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: Any, loaded: list[str]
+    tmp_path: Path, bench: FakeBench, draft: Any, loaded: list[str]
 ) -> None:
-    fake = FakeBench().take_over(monkeypatch)
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
-    fake.measure_pair(tmp_path / "run", asked)
-    assert fake.loaded[: len(loaded)] == loaded
-    assert len(fake.recorded) == 1
+    bench.measure_pair(tmp_path / "run", asked)
+    assert bench.loaded[: len(loaded)] == loaded
+    assert len(bench.recorded) == 1

@@ -171,16 +171,8 @@ def tuned_cell(**changes: Any) -> TunedCell:
         TunedHalf(tuned_on=(1, 3), policies=dict(EVERY_KIND)),
         TunedHalf(tuned_on=(0, 2), policies=dict(reversed(EVERY_KIND.items()))),
     )
-    cell = TunedCell(
-        key=key(),
-        prompts=4,
-        gamma_max=6,
-        t_overhead_s=0.1 + 0.2,
-        t_early_stop_check_s=0.1,
-        halves=halves,
-        left_out={"x": "why"},
-    )
-    return replace(cell, **changes)
+    plain: dict[str, Any] = {"prompts": 4, "gamma_max": 6, "t_overhead_s": 0.1 + 0.2, "t_early_stop_check_s": 0.1}
+    return TunedCell(**({"key": key(), "halves": halves, "left_out": {"x": "why"}} | plain | changes))
 
 
 def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
@@ -202,15 +194,9 @@ ACCEPTANCE = Path("acceptance") / "p--greedy.parquet"
 
 
 def prediction(**changes: Any) -> dict[str, Any]:
-    known = {name: 1.5 for name, column in columns(PredictionRow).items() if column.kind is float}
-    text = {
-        "cost_provenance": "measured",
-        "acceptance_provenance": "measured",
-        "label": "",
-        "status": "ok",
-        "reason": "",
-    }
-    return known | CELL | {"gamma": 2, "is_best": True, "is_recommended": False} | text | changes
+    known: dict[str, Any] = {name: 1.5 for name, column in columns(PredictionRow).items() if column.kind is float}
+    known |= CELL | {"gamma": 2, "is_best": True, "is_recommended": False, "label": "", "status": "ok", "reason": ""}
+    return known | {"cost_provenance": "measured", "acceptance_provenance": "measured"} | changes
 
 
 def recommendation(**changes: Any) -> dict[str, Any]:
