@@ -20,12 +20,16 @@ import pytest
 from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first_line
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
 from tests.sweeps import decoded, made
 
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
+SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
+SIZES = PairSizes(target=SIZE, draft=SIZE)
+# weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 at a context of 64, B = 2: 2176
 
 
 class OutOfMemoryError(RuntimeError):

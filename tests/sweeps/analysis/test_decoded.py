@@ -28,7 +28,7 @@ from specgauge.sweeps.analysis.decoded import empty_row, request_figures
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
-from specgauge.sweeps.store.rundir import REQUESTS, Run
+from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, ValidationRow
 from specgauge.sweeps.store.tables import DecodedLog, keep_tuned
 from tests.sweeps import made
@@ -183,16 +183,6 @@ def test_what_is_missing_leaves_the_rest_known(
         assert row[name] == (value if value is None else exact(value))
     if not missing:
         assert {row["label"] for row in found.rows} == {OPTIMISTIC}
-
-
-def test_an_unfinished_block_does_not_count(tmp_path: Path) -> None:
-    opened = run(tmp_path / "run", {key(): [batch()]})
-    requests = (opened.path / REQUESTS).read_bytes()
-    slow = batch(overhead_s=4.0)
-    DecodedLog(opened.path).append(key(), 1, slow.requests("speculate:2"), slow.rounds("speculate:2"))
-    (opened.path / REQUESTS).write_bytes(requests)
-    (row,) = predict(opened).validation
-    assert (row["blocks"], row["t_round_s"]) == (1, exact(1.5875))
 
 
 def test_what_was_decoded_is_written_down(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner, session, worker
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Deadline, PairOutcome, PairPrompts, timing_left_s
@@ -27,7 +27,7 @@ from specgauge.sweeps.store.checkpoint import Label
 from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
-from tests.sweeps.fake_bench import PROMPTS, FakeBench, OutOfMemoryError
+from tests.sweeps.fake_bench import PROMPTS, SIZES, FakeBench, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
@@ -169,16 +169,6 @@ def test_a_sampling_setting_without_acceptance_loses_no_other_and_no_timing(
 
 TWO = [{"name": "a", "temperature": 0}, {"name": "b"}]
 PAIRS = pairs("p", "q")
-SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
-SIZES = PairSizes(target=SIZE, draft=SIZE)
-# weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 and 1104, then 2176 and 2208
-
-
-@pytest.fixture
-def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: SIZES for pair in config.pairs})
-    monkeypatch.setattr(session, "read_pair_sizes", lambda pair: SIZES)
-    return bench
 
 
 def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
@@ -225,7 +215,7 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
     """Its size is known once the model is here."""
 
     def sizes(_: object) -> PairSizes:
-        size = SIZE if bench.loaded else None
+        size = SIZES.target if bench.loaded else None
         return PairSizes(target=size, draft=size)
 
     monkeypatch.setattr(session, "read_pair_sizes", sizes)
