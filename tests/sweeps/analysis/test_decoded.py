@@ -35,6 +35,7 @@ from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, exact, known
 
+Blocks = Mapping[DecodedKey, Sequence[Batch]]
 MEASURED = 2.2 / (1.5 + 0.025 + 0.0625)
 
 
@@ -48,13 +49,7 @@ def batch(**changes: Any) -> Batch:
     return Batch(**{**plain, **changes})
 
 
-def run(
-    path: Path,
-    blocks: Mapping[DecodedKey, Sequence[Batch]],
-    made_of: Config | None = None,
-    gammas: Sequence[int] = (2,),
-    **rest: Any,
-) -> Run:
+def run(path: Path, blocks: Blocks, made_of: Config | None = None, gammas: Sequence[int] = (2,), **rest: Any) -> Run:
     """A run in which half of all drafts pass, with batches decoded; `rest` as `made.write_run` takes it."""
     opened = made.write_run(path, made_of or config(), **{"acceptance": {"greedy": acceptance_frame(10, 16)}, **rest})
     write_blocks(path, blocks, gammas)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import ANY, MagicMock, Mock, call
 
 import pyarrow.parquet as pq
 import pytest
@@ -125,24 +124,19 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
 
 
 @pytest.mark.parametrize(
-    ("sequential", "broken", "error", "status"),
+    ("sequential", "broken", "error"),
     [
-        (False, "a", NonFiniteLogitsError("pair 'p' target", 3, 7), "failed"),
-        (True, "b", NonFiniteLogitsError("pair 'p' target", 3, 7), "failed"),
-        (False, "b", OutOfMemoryError("full"), "oom"),
+        (False, "a", NonFiniteLogitsError("pair 'p' target", 3, 7)),
+        (True, "b", NonFiniteLogitsError("pair 'p' target", 3, 7)),
+        (False, "b", OutOfMemoryError("full")),
     ],
 )
 def test_a_sampling_setting_without_acceptance_loses_no_other_and_no_timing(
-    tmp_path: Path,
-    bench: FakeBench,
-    monkeypatch: pytest.MonkeyPatch,
-    sequential: bool,
-    broken: str,
-    error: Exception,
-    status: str,
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool, broken: str, error: Exception
 ) -> None:
     """Its texts cannot be written, so no acceptance is; the next run tries it again."""
     path, generate = tmp_path / "run", sys.modules["specgauge.bench.decoding.plain"]
+    status = "oom" if isinstance(error, OutOfMemoryError) else "failed"
     write = generate.generate_plain
 
     def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
@@ -266,24 +260,17 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = {"name": "p", "target": "embedded", "draft": "embedded", "mode": "compile", "threads": 3}
-    events: list[str] = []
-
-    @contextmanager
-    def in_use(threads: int) -> Iterator[None]:
-        events.append(f"{threads} threads")
-        yield
-        events.append("as before")
-
-    def in_mode(loaded: object, mode: str) -> object:
-        events.append(mode)
-        return loaded
-
+    called = MagicMock()
+    called.in_mode.side_effect = lambda loaded, mode: loaded
     environment, models = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.pair"))
-    monkeypatch.setattr(environment, "threads_in_use", in_use)
-    monkeypatch.setattr(models, "pair_in_mode", in_mode)
+    monkeypatch.setattr(environment, "threads_in_use", called.in_use)
+    monkeypatch.setattr(models, "pair_in_mode", called.in_mode)
     bench.measure_pair(tmp_path / "run", made.config(pairs=[pair]))
     lines = Run.open(tmp_path / "run").journal()
-    assert (events[:2], events[-1]) == (["3 threads", "compile"], "as before")
+    assert called.mock_calls == [
+        call.in_use(3), call.in_use().__enter__(), call.in_mode(ANY, "compile"), call.in_mode(ANY, "eager"),
+        call.in_use().__exit__(None, None, None),
+    ]  # fmt: skip
     assert {(line.axes["mode"], line.notes["threads"]) for line in lines} == {("compile", 3)}
 
 

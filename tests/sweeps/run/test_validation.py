@@ -365,12 +365,7 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     ],
 )  # fmt: skip
 def test_a_cell_that_is_larger_in_every_way_than_one_out_of_memory_is_not_tried(
-    tmp_path: Path,
-    bench: FakeBench,
-    full: tuple[int, int],
-    others: dict[str, str],
-    changes: dict[str, Any],
-    begun: int,
+    tmp_path: Path, bench: FakeBench, full: tuple[int, int], others: dict[str, str], changes: dict[str, Any], begun: int
 ) -> None:
     """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
     made_of = config(prompts=6, **changes)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,6 +44,7 @@ DECODING: Label = ("decoding", FATAL)
 
 Sent = PairOutcome | Exception | None
 Step = Callable[[Path], tuple[int, Sent]]
+Fails = Callable[[Exception], None]
 Calls = list[tuple[str, dict[str, Any]]]
 
 
@@ -269,17 +271,16 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
 
 
-def fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(threads: int | None) -> None:
-        raise error
-
-    monkeypatch.setattr(worker, "prepare_machine", fail)
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
+    """Let a worker meet with an error before it loads anything."""
+    return lambda error: monkeypatch.setattr(worker, "prepare_machine", Mock(side_effect=error))
 
 
 def test_what_is_unforeseen_is_told_with_its_kind(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fails(monkeypatch, KeyError("gone"))
+    fails(KeyError("gone"))
     for debug in ("0", "1", "false"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
@@ -300,14 +301,9 @@ def test_what_is_unforeseen_is_told_with_its_kind(
     ],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_told_as_in_one_process(
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    code: int,
-    line: str,
+    path: Path, fails: Fails, capsys: pytest.CaptureFixture[str], error: Exception, code: int, line: str
 ) -> None:
-    fails(monkeypatch, error)
+    fails(error)
     sent = pickle.loads(pickle.dumps(work(path, "p")))
     assert type(sent) is type(error)
     assert tell(sent, debug=False) == tell(error, debug=False) == code

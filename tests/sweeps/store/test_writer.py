@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -184,11 +185,7 @@ def test_another_machine_is_refused(path: Path, changes: dict[str, Any], found: 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "predictions.csv"
     write_text_atomically(path, "old\n")
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     with pytest.raises(StorageError, match=r"predictions.csv: cannot write, No space left on device: .* run the same"):
         write_text_atomically(path, "new\n")
     assert (path.read_text(), names(tmp_path)) == ("old\n", ["predictions.csv"])
