@@ -10,11 +10,12 @@ import pytest
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.sampling import SamplingSettings
-from specgauge.model.settings import Provenance, Setting
+from specgauge.model.settings import Provenance
 from specgauge.sweeps.plan import chains, decoded_tokens, plan_cells, planned_pairs, settings_of
 from specgauge.sweeps.sources import SOURCES, cost_source
 from tests.model.roofline_cases import deployed
 from tests.sweeps import made
+from tests.sweeps.store.test_tables import GREEDY
 
 SAMPLING = [
     {"name": "greedy", "temperature": 0},
@@ -77,13 +78,10 @@ def test_the_id_of_a_cell_does_not_depend_on_what_else_is_measured() -> None:
     assert plan_cells(one)[0].id == short_hash(axes)
 
 
-SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
-
-
 def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:
     config = made.config(grid={"batch_size": [1, 4], "context": [64, 256], "gamma": "1:2"})
     given: dict[str, dict[str, Any]] = {
-        "measured": {"run": made.write_run(tmp_path / "run", config, {}), "setting": SETTING},
+        "measured": {"run": made.write_run(tmp_path / "run", config, {}), "setting": GREEDY},
         "roofline": {"target": deployed("llama-2-7b"), "draft": deployed("tinyllama-1.1b")},
     }
     origins = {"measured": Provenance.MEASURED, "roofline": Provenance.PREDICTED}
@@ -100,4 +98,4 @@ def test_a_source_nobody_registered_is_refused(tmp_path: Path) -> None:
         cost_source("guess")
     run = made.write_run(tmp_path / "run", made.config(), {})
     with pytest.raises(ValueError, match=r"found no setting .*other"):
-        cost_source("measured", run=run, setting=replace(SETTING, pair="other"))
+        cost_source("measured", run=run, setting=replace(GREEDY, pair="other"))

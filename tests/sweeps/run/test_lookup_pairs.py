@@ -19,7 +19,6 @@ import pandas as pd
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.settings import Setting
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
@@ -31,10 +30,10 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.store.test_tables import GREEDY
 from tests.sweeps.test_estimate import SHAPE, TENSORS, with_models
 
 POSITIONS = 17
-SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
 def config(draft: Any = "ngram", **changes: Any) -> Config:
@@ -124,8 +123,8 @@ def test_lookups_of_another_chain_are_noticed() -> None:
 
     def check(frame: pd.DataFrame) -> tuple[float | None, bool]:
         texts = recorded_texts(frame)
-        rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
-        found = texts.chain_check(rounds, SETTING)
+        rounds = texts.rounds(GREEDY, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
+        found = texts.chain_check(rounds, GREEDY)
         return found.deviation_per_position, found.consistent
 
     frame = lookup_frame()

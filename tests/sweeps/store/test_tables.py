@@ -172,7 +172,7 @@ def tuned_cell(**changes: Any) -> TunedCell:
         TunedHalf(tuned_on=(0, 2), policies=dict(reversed(EVERY_KIND.items()))),
     )
     plain: dict[str, Any] = {"prompts": 4, "gamma_max": 6, "t_overhead_s": 0.1 + 0.2, "t_early_stop_check_s": 0.1}
-    return TunedCell(**({"key": key(), "halves": halves, "left_out": {"x": "why"}} | plain | changes))
+    return TunedCell(**(plain | {"key": key(), "halves": halves, "left_out": {"x": "why"}} | changes))
 
 
 def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:

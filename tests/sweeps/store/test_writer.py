@@ -232,7 +232,7 @@ def test_done_means_a_result(tmp_path: Path) -> None:
         assert journal.latest[CELL, "decode", 3].status == "ok"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cut=st.integers(min_value=0))
 def test_a_journal_cut_anywhere_opens_with_its_whole_lines(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("cut") / "cells.jsonl"
