@@ -18,7 +18,8 @@ from specgauge.sweeps.store.schema import PredictionRow
 from tests.reports.pages import Page, table_text
 from tests.reports.synthetic import GREEDY, ONE, Shape, a_record, build_run, curve, decode, predicted, recommended
 from tests.sweeps import made
-from tests.sweeps.decoded import Batch, decoded_run, key
+from tests.sweeps.analysis.test_decoded import run as decoded_run
+from tests.sweeps.decoded import Batch, key
 from tests.sweeps.made import acceptance_frame, known
 from tests.sweeps.run.test_searched_cells import BASE, searched_run
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
@@ -329,7 +330,7 @@ def test_what_the_product_decodes_is_reported_of_a_stopped_run_too(tmp_path: Pat
         key(start_context=context): [Batch(prompts=(prompt,), context=context) for prompt in (0, 1)]
         for context in (64, 256)
     }
-    run = decoded_run(tmp_path / "run", config, blocks, (1, 2, 3))
+    run = decoded_run(tmp_path / "run", blocks, config, (1, 2, 3))
     stopped = read_report_data(run.path)
     predicted = predict_run(run)
     assert Run.open(run.path).validation() == predicted.validation

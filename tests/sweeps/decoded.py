@@ -10,11 +10,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, end_to_end_arms
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.sweeps.store.rows import columns
-from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
@@ -122,12 +120,3 @@ def write_blocks(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], gamma
             arms = end_to_end_arms(gammas, batch.policies)
             requests = [row for arm in arms for row in batch.requests(arm)]
             log.append(point, block, requests, [row for arm in arms for row in batch.rounds(arm)])
-
-
-def decoded_run(
-    path: Path, config: Config, blocks: Mapping[DecodedKey, Sequence[Batch]], gammas: Sequence[int] = (2,), **rest: Any
-) -> Run:
-    """A run in which half of all drafts pass, with batches decoded; `rest` as `made.write_run` takes it."""
-    opened = made.write_run(path, config, **{"acceptance": {"greedy": made.acceptance_frame(10, 16)}, **rest})
-    write_blocks(path, blocks, gammas)
-    return opened

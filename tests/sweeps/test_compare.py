@@ -18,6 +18,7 @@ from specgauge.sweeps.store.schema import PromptRow
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import exact, known
+from tests.sweeps.store.test_tables import CELL
 
 HALF = made.acceptance_frame(8, 16, 0.5)
 ROUND_2_S = 2 * made.T_DRAFT_S + 0.25 * made.CATCH_UP_S + made.T_VERIFY_S
@@ -73,13 +74,9 @@ def test_the_same_times_are_the_same(tmp_path: Path) -> None:
         {"figure": "speculative", "first": rate, "second": rate, "gamma_first": 2, "gamma_second": 2} | same,
         {"figure": "speed-up", "first": exact(S_2), "second": exact(S_2), "gamma_first": 2, "gamma_second": 2} | same,
     ]
-    cell = {
-        "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
-        "batch_size": 1, "context": 64, "ratios": ratios,
-    }  # fmt: skip
     assert strict_loads(comparison_json(compare(first, second))) == {
         "first": str(first.path), "second": str(second.path), "tolerance": 0.01, "confidence": 0.9,
-        "differences": [], "left_out": [], "cells": [cell],
+        "differences": [], "left_out": [], "cells": [CELL | {"ratios": ratios}],
     }  # fmt: skip
 
 
