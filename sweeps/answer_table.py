@@ -2,10 +2,10 @@
 
     print_answer(recommend(Run.open(path)))              # verdicts in colour on a terminal
 
-    embedded, greedy             speed-up over plain           tokens/s   ms per
-    batch    ctx  verdict    γ   predicted (90 %)   measured  plain  spec  round
-        1    128  speculate  3   1.27 (1.14-1.44)       1.29     72    92   31.7
-        4    128  conflict   1   1.17 (1.11-1.38)       0.98    165   193   37.0
+    embedded, greedy              speed-up over plain               tokens/s  ms per
+    batch     ctx  verdict     γ  predicted (90 %)  measured   plain    spec   round
+        1     128  speculate   3  1.27 (1.14-1.44)      1.29      72      92    31.7
+        4     128  conflict    1  1.17 (1.11-1.38)      0.98     165     193    37.0
 
 `conflict` is undecided because prediction and measurement disagree. Tokens/s are of the whole batch: plain is
 B / T_decode, speculative that times S from all evidence. Measured is of the γ of the answer, or where that was not
@@ -48,9 +48,9 @@ DOUBTFUL = {
 
 _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}
 _HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
-_WIDTHS = (5, 6, 9, 2, 18, 8, 6, 6, 7)
+_WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
 _LEFT = {2, 4}
-_TITLE_WIDTH = 28
+_TITLE_WIDTH = 30
 _COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
 
 Entry = Mapping[str, Any]
@@ -89,7 +89,7 @@ def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterat
     if len(title) > _TITLE_WIDTH:
         yield title
         title = ""
-    yield f"{title:<{_TITLE_WIDTH}}speed-up over plain           tokens/s   ms per"
+    yield f"{title:<{_TITLE_WIDTH}}{'speed-up over plain':<28}{'tokens/s':>14}{'ms per':>8}"
     yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
     reasons = []
     for entry in entries:
@@ -164,14 +164,15 @@ def trust(answers: Recommendations) -> tuple[str, str]:
         return LOW, f"prediction and measurement disagree in {conflicts} of {count(len(known), 'cell')}"
     measured = sum(answers.nearest_measured(entry) is not None for entry in known)
     errors = None if answers.summary is None else answers.summary.speedup
+    optimistic = sum(map(is_optimistic, known))
+    unknown = f"; the overhead of a round is not measured in {optimistic} of {len(known)}" if optimistic else ""
     if not measured or errors is None:
-        optimistic = ", and the overhead of a round is not measured" if any(map(is_optimistic, known)) else ""
-        return LOW, f"no speed-up was decoded end to end{optimistic}"
-    found = f"predicted S {errors.text()} in {measured} of {count(len(known), 'cell')}"
+        return LOW, f"no speed-up was decoded end to end{unknown}"
+    found = f"predicted S {errors.text()} in {measured} of {count(len(known), 'cell')}{unknown}"
     if errors.mean > WIDE_ERROR:
         return LOW, found
     doubts = sorted({str(one["code"]) for one in answers.warnings} & DOUBTFUL)
-    if errors.mean > CLOSE_ERROR or measured < len(known) or doubts:
+    if errors.mean > CLOSE_ERROR or measured < len(known) or optimistic or doubts:
         return MIDDLING, f"{found}{'; warned of ' + ', '.join(doubts) if doubts else ''}"
     return HIGH, found
 

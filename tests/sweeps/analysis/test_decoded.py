@@ -117,7 +117,9 @@ def test_one_context_has_its_own_epsilon_and_says_so(tmp_path: Path) -> None:
     (row,) = found.validation
     assert (row["overhead_from"], row["blocks"], row["cost_error"]) == (SAME_CONTEXT, 1, exact(0.0))
     ends = [row[f"speedup_measured{end}"] / row["speedup_measured"] for end in ("_low", "_high")]
-    assert np.log(ends) == pytest.approx([-1.645 * SINGLE_BATCH_SPREAD, 1.645 * SINGLE_BATCH_SPREAD], rel=0.4)  # few replicates
+    assert np.log(ends) == pytest.approx(
+        [-1.645 * SINGLE_BATCH_SPREAD, 1.645 * SINGLE_BATCH_SPREAD], rel=0.4
+    )  # few replicates
     known = {entry["batch_size"]: entry["t_overhead_s"] for entry in found.recommendations}
     assert known == {1: exact(1 / 16), 2: None}
     assert {(row["batch_size"], row["label"]) for row in found.rows} == {(1, ""), (2, OPTIMISTIC)}
