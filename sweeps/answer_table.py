@@ -20,7 +20,6 @@ from itertools import groupby
 from typing import Any
 
 from specgauge.model.decision import DISAGREE
-from specgauge.sweeps.analysis.warnings import BUSY_MACHINE
 from specgauge.sweeps.recommend import Recommendations, is_optimistic
 from specgauge.sweeps.text_table import count, printable
 
@@ -31,11 +30,11 @@ SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent", "null_target_prob"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
-    *("prediction_contradicted", BUSY_MACHINE, "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
+    *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
 )
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
 DOUBTFUL = {
-    BUSY_MACHINE,
+    "busy_machine",
     "drift",
     "not_converged",
     "few_prompts",
@@ -201,9 +200,7 @@ def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
     )
     shown = ordered if every_warning else ordered[:SHOWN_WARNINGS]
     for warning in shown:
-        yield f"warning: {printable(warning['message'])}"
-        if every_warning:
-            yield f"    → {printable(warning['remedy'])}"
+        yield f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}"
     if len(shown) < len(ordered):
         more = count(len(ordered) - len(shown), "more warning")
         yield f"{more}: in the report, or `specgauge recommend RUN --warnings`"

@@ -30,7 +30,6 @@ LOADED_RATIO, LOADED_GAMMA = 1.1, 4
 MOST_DRIFT = 0.05
 MOST_DISTURBED = 0.1
 """Share of the samples."""
-BUSY_MACHINE = "busy_machine"
 MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
 MOST_EXPECTED_LOSS = 0.05
@@ -137,7 +136,7 @@ def _disturbed(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     if total and disturbed > MOST_DISTURBED * total:
         worst = max(cells, key=lambda cell: counts(cell)[0] / max(counts(cell)[1], 1))
         yield WarningRow(
-            code=BUSY_MACHINE,
+            code="busy_machine",
             message=f"pair {pair}: other programs took the processor during {100 * disturbed / total:.0f} % of "
             f"{total} samples; worst {point_text(worst.cell)}",
             remedy="close other programs, or give the run cores of its own (taskset), and measure again with --fresh",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,10 @@ def test_a_run_stopped_before_it_predicted_has_answers(run: Run, tmp_path: Path)
     assert recommend(Run.open(tmp_path / "run")).entries == recommend(run).entries
 
 
-def answers(run: Run, *warnings: str, errors: Sequence[float] = (), **changes: Any) -> Recommendations:
+def answers(run: Run, *warnings: str, errors: Any = (), **changes: Any) -> Recommendations:
     """The answers of one setting, decoded at the γ recommended where there are errors, each entry with changes."""
     entries = [
-        one | changes for one in recommend(run, sampling="greedy").entries if one["speedup"]["value"] is not None
+        {**one, **changes} for one in recommend(run, sampling="greedy").entries if one["speedup"]["value"] is not None
     ]
     rows = [
         validation_row(batch_size=one["batch_size"], context=one["context"], gamma=2, error=error)
@@ -140,7 +140,7 @@ def test_a_conflict_is_told_from_what_is_only_open(run: Run) -> None:
 def test_three_warnings_are_shown_the_heaviest_first(run: Run) -> None:
     told = answers(run, "few_prompts", "drift", "oom", "not_lossless")
     lines = answer_text(told).splitlines()
-    assert lines[-4:-1] == ["warning: not_lossless", "warning: oom", "warning: drift"]
+    assert lines[-4:-1] == [f"warning: {code} → " for code in ("not_lossless", "oom", "drift")]
     assert lines[-1].startswith("1 more warning: ")
     assert "warning: few_prompts" in answer_text(told, every_warning=True)
 

@@ -78,7 +78,7 @@ def recommend(
         str | None,
         typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms."),
     ] = None,
-    warnings: Annotated[bool, typer.Option("--warnings", help="Show every warning, with its remedy.")] = False,
+    warnings: Annotated[bool, typer.Option("--warnings", help="Show every warning.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run recommends, and how sure it is."""
