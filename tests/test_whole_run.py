@@ -20,6 +20,8 @@ if not (EMBEDDED / "target" / "config.json").exists():
 
 SMALL = (
     "pairs[0].threads=1",
+    "limits.run_seconds=null",
+    "sampling=[{name: greedy, temperature: 0}, {name: t1, temperature: 1}]",
     "workload.limit=2",
     "workload.prompt_tokens=[32]",
     "workload.max_new_tokens=10",

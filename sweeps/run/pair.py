@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import ModelConfig
@@ -23,7 +24,7 @@ from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 
 if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
@@ -167,9 +168,14 @@ class PairRun:
                 measure_adaptively(loaded, asked, questions=questions, **options)
 
 
-def prepare_machine(threads: int | None) -> Mapping[str, Any]:
-    """Set torch's threads and return the environment that measurements are taken in."""
+def prepare_machine(run: Path, threads: int | None) -> Mapping[str, Any]:
+    """Set torch's threads, those of the run where it goes on, and return the environment that is measured in.
+
+    Raises:
+        ValueError: the run's environment.json is damaged.
+    """
     from specgauge.bench.environment import collect_environment, use_threads
 
-    use_threads(threads)
-    return collect_environment()
+    path = run / ENVIRONMENT
+    timed_s = use_threads(threads, read_environment(path) if path.exists() else None)
+    return {**collect_environment(), "threads_timed_s": {str(number): value for number, value in timed_s.items()}}

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from specgauge.exits import BAD_INPUT, DONE, FAILED
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
+from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.recommend import recommend, recommendations_text
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session
@@ -61,7 +62,7 @@ def run(
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
-                opened.check_environment(prepare_machine(config.threads))
+                opened.check_environment(prepare_machine(out, config.threads))
                 for remark in remarks:
                     shown.say(remark)
                 outcomes = {
@@ -80,7 +81,7 @@ def run(
         shown.advance()
         for problem in problems:
             shown.say(f"not measured: {problem}")
-    print(recommendations_text(recommend(made)))
+    print_answer(recommend(made))
     print(f"report: {page}" if page is not None else f"run: {out}")
     return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
 

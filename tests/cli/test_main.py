@@ -128,7 +128,7 @@ def test_debug_shows_the_traceback_before_the_line_and_reaches_the_processes_tha
 def test_recommend_answers_in_words_and_as_json(command: Run, document: Document) -> None:
     build_run(Path("runs/quickstart"))
     code, out, err = command("recommend", "runs/quickstart")
-    assert (code, out.count("batch size 4, context 256: "), err) == (0, 2, "")
+    assert (code, out.count("speed-up over plain"), out.count("TRUST: "), err) == (0, 2, 1, "")
     where = ("--pair", "p", "--sampling", "greedy", "--batch-size", "4", "--context", "256")
     found = document("recommend", "runs/quickstart", *where, "--max-itl", "50ms")
     (entry,) = found["recommendations"]

@@ -86,7 +86,7 @@ def test_effort_does_not_change_the_hash() -> None:
 
 def test_every_field_but_the_name_changes_the_hash() -> None:
     changes = [
-        *("workload.max_new_tokens=65", "sampling=[{name: greedy, temperature: 0}]", "draft_sampling=greedy"),
+        *("workload.max_new_tokens=65", "sampling=[{name: t1, temperature: 1}]", "draft_sampling=greedy"),
         *("acceptance_rule=match", "grid.gamma=1", "grid.gamma={max: 6, search: adaptive}", "precision.confidence=0.8"),
         *("threads=2", "seed=1", "mode=compile", "acceptance.chunk=64", "limits.memory=1"),
         *("validate.prompts=5", "validate.baseline_blocks=7", "pairs[0].name=other", "pairs[0].draft=ngram"),

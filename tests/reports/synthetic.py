@@ -232,7 +232,8 @@ def an_answer(
     }  # fmt: skip
     found = {"value": 1.42, "low": 1.38, "high": 1.46} | {end: more.pop(end) for end in ENDS if end in more}
     where: dict[str, Any] = {"batch_size": batch_size, "context": context, "decision": decision, "gamma": gamma}
-    return RecommendationRow(**where, speedup=Interval(**found), **(plain | more))
+    spans: dict[str, Any] = {"speedup": Interval(**found), "speedup_predicted": Interval(**found)}
+    return RecommendationRow(**where, **spans, **(plain | {"t_decode_s": 0.02, "t_round_s": 0.035} | more))
 
 
 def a_record(**changes: Any) -> ValidationRow:

@@ -94,7 +94,7 @@ def test_acceptance_has_survival_and_each_step() -> None:
     assert [page.marks["band s1"] for page in pages(block)] == [1, 0]
 
 
-def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> None:
+def test_a_heat_map_shows_the_answer_of_every_point_and_why_there_is_none() -> None:
     shape = Shape(alphas={"t1": 0.7}, broken={(4, 256): ("oom", "no room")})
     (points,) = curves(predicted(shape)).values()
     svg = sections.heat_map(
@@ -104,8 +104,9 @@ def test_a_heat_map_shows_the_best_of_every_point_and_why_there_is_none() -> Non
     assert (page.marks["cell"], page.marks["cell-value"], page.marks["cell-note"]) == (6, 3, 3)
     assert "batch 4, context 256: oom" in page.text
     assert "batch 16, context 64: no data" in page.text
-    best = max(row.speedup or 0.0 for row in points[Point(batch_size=1, context=64)])
-    assert f"batch 1, context 64: {best:.2f}\u202f× at γ = 3, speculate" in page.text
+    answered = {one.point: one for one in recommended(shape)}[Point(batch_size=1, context=64)]
+    assert (answered.best_gamma, answered.recommended_gamma) == (3, 2)  # the map shows what the answer says
+    assert f"batch 1, context 64: {answered.speedup.value:.2f}\u202f× at γ = 2, speculate" in page.text
     assert 'width="202" height="204"' in svg
     assert "0.50\u202f×" in sections.colour_key()
 

@@ -142,6 +142,10 @@ class FakeBench:
     max_context: int | None = None
     """Tokens that the target takes."""
 
+    def use_threads(self, threads: int | None, recorded: Any = None) -> dict[int, float]:
+        self.threads.append(threads)
+        return {}
+
     def load_pair(self, pair: Any) -> Any:
         if pair.name in self.load_error:
             raise self.load_error[pair.name]
@@ -237,7 +241,7 @@ class FakeBench:
             "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[number] for number in range(len(prompts))],
             "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
             "environment.collect_environment": lambda: self.environment,
-            "environment.use_threads": self.threads.append,
+            "environment.use_threads": self.use_threads,
             "environment.threads_in_use": nullcontext,
         }.items():
             module, _, name = f"specgauge.bench.{where}".rpartition(".")

@@ -32,11 +32,14 @@ _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 
 
-def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False) -> float:
-    """Seconds from "19.05ms", "0.5 s", "120us", "80 ns", or a plain number of seconds; below 0 only where `signed`."""
+def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False, needs_unit: bool = False) -> float:
+    """Seconds from "19.05ms", "0.5 s", "120us", "80 ns"; below 0 only where `signed`.
+
+    A plain number is seconds, unless it `needs_unit`: `--max-itl 50` of a run may be meant in either.
+    """
     match = _DURATION.fullmatch(text.translate(_MICRO_SIGNS))
     units = ", ".join(UNITS_PER_S)
-    if match is None:
+    if match is None or (needs_unit and not match[2]):
         raise ValueError(f"{name}: expected a number and a unit ({units}), such as 19.05ms, got {text!r}")
     number, unit = match.groups()
     if unit and unit not in UNITS_PER_S:

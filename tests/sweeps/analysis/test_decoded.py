@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -19,14 +20,14 @@ from hypothesis import strategies as st
 
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm
-from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.decision import DISAGREE, OPTIMISTIC
 from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.validate import ratio_error
 from specgauge.sweeps.analysis.decoded import empty_row, request_figures
 from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
-from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT, SINGLE_BATCH_SPREAD
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, ValidationRow
@@ -115,10 +116,28 @@ def test_one_context_has_its_own_epsilon_and_says_so(tmp_path: Path) -> None:
     found = predict(run(tmp_path / "run", {key(): [batch()]}, config(batch_size=[1, 2], context=(64,))))
     (row,) = found.validation
     assert (row["overhead_from"], row["blocks"], row["cost_error"]) == (SAME_CONTEXT, 1, exact(0.0))
-    assert (row["speedup_measured_low"], row["speedup_measured_high"]) == (None, None)
+    ends = [row[f"speedup_measured{end}"] / row["speedup_measured"] for end in ("_low", "_high")]
+    assert np.log(ends) == pytest.approx(
+        [-1.645 * SINGLE_BATCH_SPREAD, 1.645 * SINGLE_BATCH_SPREAD], rel=0.4
+    )  # few replicates
     known = {entry["batch_size"]: entry["t_overhead_s"] for entry in found.recommendations}
     assert known == {1: exact(1 / 16), 2: None}
     assert {(row["batch_size"], row["label"]) for row in found.rows} == {(1, ""), (2, OPTIMISTIC)}
+
+
+def test_a_prediction_that_decoding_contradicts_decides_nothing(tmp_path: Path) -> None:
+    """Rounds at 65 spend 2 s beyond their parts, so that S is predicted far too low at 64 and too high at 65."""
+    blocks = {key(): [batch()], key(start_context=65): [batch(context=65, overhead_s=2.0)]}
+    opened = run(tmp_path / "run", blocks, config(batch_size=[1, 2], context=(64, 65)))
+    near, far, *others = sorted(predict(opened).recommendations, key=lambda one: (one["batch_size"], one["context"]))
+    for entry, measured in ((near, MEASURED), (far, 2.2 / (1.5 + 0.025 + 2.0))):
+        assert entry["decision"] == "undecided"
+        assert entry["reason"].startswith(f"{DISAGREE} at gamma 2: predicted ")
+        predicted, combined = entry["speedup_predicted"]["value"], entry["speedup"]["value"]
+        assert min(predicted, measured) < combined < max(predicted, measured)
+        assert entry["speedup"]["low"] < min(predicted, measured) * 1.05
+        assert entry["speedup"]["high"] > max(predicted, measured) / 1.05
+    assert all(entry["speedup"] == entry["speedup_predicted"] for entry in others)
 
 
 def test_a_batch_catches_up_when_any_row_was_fully_accepted(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.arms import end_to_end_arms
 from specgauge.model.costs import CostTable, RoundCosts, cost_table
 from specgauge.model.settings import Point, Provenance
+from specgauge.model.stats.bootstrap import interval_around
 from specgauge.model.validate import RatioError, ratio_error
 from specgauge.sweeps.analysis.counted_rounds import CountedArm, CountedBlock, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
@@ -29,7 +30,8 @@ from specgauge.sweeps.analysis.validation import (
     OTHER_CONTEXTS,
     SAME_CONTEXT,
     acceptance_error,
-    measured_interval,
+    batch_spread,
+    measured_replicates,
     overheads,
     summarise,
 )
@@ -87,21 +89,21 @@ def test_a_block_of_constant_times() -> None:
         "t_costs_s": 3 / 2 + 2 / 5 / 16, "t_round_s": 3 / 2 + 2 / 5 / 16 + 1 / 16,
     })  # fmt: skip
     assert block.speedup_measured == exact(2.2 / (1.5 + 0.025 + 0.0625))
-    assert block.t_overhead_implied_s == exact(1 / 16)
+    assert block.t_overhead_s == exact(1 / 16)
     assert block.speedup_from_counts(1 / 16) == exact(block.speedup_measured)
     assert block.speedup_from_counts(0.0) == exact(2.2 / 1.525)
     assert block.speedup_from_counts(-9.0) == exact(2.2 / 1.25)  # no round is shorter than its verification
 
 
 def test_every_gamma_of_every_block() -> None:
-    """ε is in the parts' own time: twice as slow a block implies the same, and the same S."""
+    """ε is in the costs' own time: twice as slow a block has the same, and the same S."""
     slow = Batch(max_new_tokens=12, overhead_s=1 / 16, scale=2.0)
     found = count(frame([TWELVE, slow, TWELVE], gammas=(1, 2, 3)), gammas=(1, 3, 4))
     assert [(block.block, block.gamma) for block in found] == [(b, g) for b in range(3) for g in (1, 3)]
     assert found[0].t_costs_s != found[1].t_costs_s
     assert found[2].t_round_s == exact(2 * found[0].t_round_s)
     assert found[2].speedup_measured == exact(found[0].speedup_measured)
-    assert found[2].t_overhead_implied_s == exact(1 / 16)
+    assert found[2].t_overhead_s == exact(1 / 16)
 
 
 def test_the_last_rounds_are_left_out() -> None:
@@ -163,7 +165,7 @@ def test_ragged_rows_cost_what_the_longest_does() -> None:
     assert block.t_costs_s == exact((3 * 2.25 + 4 * 2.25 + 7 * (2.25 + 0.0625)) / 3)
     assert block.t_draft_catch_up_s == exact((3 + 4 + 7) * 0.0625 / 3)
     assert (block.catch_up_share, block.t_accept_rest_s) == (exact(1 / 3), 0.75)
-    assert block.t_overhead_implied_s == exact(4.0 * 4.0 / 2.0 - block.t_costs_s)
+    assert block.t_overhead_s == exact(0.75 * 4.0 / 2.0)
 
 
 def test_a_block_is_as_wide_as_the_row_that_drafted_most() -> None:
@@ -235,7 +237,7 @@ BLOCK = CountedBlock(
 
 
 def block(overhead_s: float = 0.0, number: int = 0, **changes: Any) -> CountedBlock:
-    return replace(BLOCK, block=number, t_round_s=1.5 + overhead_s, **changes)
+    return replace(BLOCK, block=number, t_round_s=1.5 + overhead_s, t_accept_rest_s=overhead_s, **changes)
 
 
 def fit(blocks: Mapping[DecodedKey, Sequence[CountedBlock]], *keys: DecodedKey, replicates: int = 0) -> Any:
@@ -245,7 +247,10 @@ def fit(blocks: Mapping[DecodedKey, Sequence[CountedBlock]], *keys: DecodedKey, 
 
 def test_epsilon_comes_from_the_other_contexts() -> None:
     assert fit({}, key()) == fit({key(): []}) == {}
-    assert fit({key(): [block(0.25), block(0.5, 1), block(-0.25, 2)]}) == {key(): (0.25, SAME_CONTEXT)}
+    assert fit({key(): [block(0.25), block(0.5, 1), block(0.125, 2)]}) == {key(): (0.25, SAME_CONTEXT)}
+    untimed = block(math.nan, 1)  # as where no round of a block drafted anything
+    assert fit({key(): [block(0.25), untimed]}) == {key(): (0.25, SAME_CONTEXT)}
+    assert fit({key(): [untimed]}) == {}
     near, far, never = key(), key(start_context=128), key(start_context=256)
     blocks = {near: [block(0.25)], far: [block(0.5), block(0.75, 1)], never: []}
     assert fit(blocks, near, far, never) == {
@@ -325,20 +330,39 @@ def test_acceptance_is_counted_where_gamma_was_not_shrunk_and_the_largest_has_ro
     assert error(decoded, gamma_max=12) is error(decoded[decoded["gamma_asked"] == 0]) is error(decoded[:0]) is None
 
 
+def by(log_speedup: float) -> CountedBlock:
+    return replace(BLOCK, t_plain_step_s=BLOCK.t_round_s / BLOCK.tokens_per_round * math.exp(log_speedup))
+
+
+def measured(
+    blocks: Sequence[CountedBlock], *, spread: float = math.nan, replicates: int = 200
+) -> tuple[float, float, float]:
+    found = measured_replicates(blocks, confidence=0.9, replicates=replicates, seed=0, spread=spread)
+    return interval_around(found, 0.9)
+
+
 def test_measured_speedup_pools_blocks() -> None:
     """Ω = (2·10 + 3·30)/40 = 11/4, plain (1·10 + 2·30)/40 = 7/4, round (2·10 + 4·30)/40 = 7/2: S = 11/8."""
     blocks = [
         replace(BLOCK, rounds=10, tokens_per_round=2.0, t_plain_step_s=1.0, t_round_s=2.0),
         replace(BLOCK, rounds=30, tokens_per_round=3.0, t_plain_step_s=2.0, t_round_s=4.0, block=1),
     ]
-    value, low, high = measured_interval(blocks, confidence=0.9, replicates=200, seed=0)
+    value, low, high = measured(blocks)
     assert value == 11 / 8
     assert low < 1.0 < 11 / 8 < 1.5 < high  # either block alone, and wider: two blocks know little
-    assert measured_interval(blocks, confidence=0.9, replicates=200, seed=0) == (value, low, high)
-    equal = measured_interval([block(0.5), block(0.5, 1), block(0.5, 2)], confidence=0.9, replicates=50, seed=0)
+    assert measured(blocks) == (value, low, high)
+    equal = measured([block(0.5), block(0.5, 1), block(0.5, 2)])
     assert equal == pytest.approx((1.0, 1.0, 1.0), rel=1e-14)
-    alone = measured_interval([block(0.5)], confidence=0.9, replicates=50, seed=0)
-    assert alone == pytest.approx((1.0, math.nan, math.nan), nan_ok=True)
+
+
+def test_a_single_batch_is_as_uncertain_as_others_vary() -> None:
+    """Log S of batches: 0 and .2 at one γ, 0, .3 and .6 at another: variance (.02 + .18) / 3."""
+    several = [[by(0.0), by(0.2)], [by(0.0), by(0.3), by(0.6)], [by(5.0)]]
+    spread = batch_spread(several)
+    assert spread == pytest.approx(math.sqrt(0.2 / 3))
+    value, low, high = measured([block(0.5)], spread=spread, replicates=20_000)
+    assert (value, low, high) == pytest.approx((1.0, math.exp(-1.645 * spread), math.exp(1.645 * spread)), rel=0.02)
+    assert math.isnan(batch_spread([[block()], []]))
 
 
 def test_measured_intervals_cover_as_often_as_they_say() -> None:
@@ -357,7 +381,7 @@ def test_measured_intervals_cover_as_often_as_they_say() -> None:
             )
             for tokens, plain, round_ in noise
         ]
-        _, low, high = measured_interval(blocks, confidence=0.9, replicates=100, seed=0)
+        _, low, high = measured(blocks, replicates=100)
         covered += low <= 2 / 1.5 <= high
     assert 0.8 <= covered / 200 <= 0.97
 

@@ -55,7 +55,7 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     (recorded,) = (path / "acceptance").iterdir()
     assert pq.read_schema(recorded).metadata == {b"specgauge_schema": b"1"}
     out, err = capsys.readouterr()
-    assert out.startswith("pair p, sampling greedy\n  batch size 1, context 64: speculate with γ = 2, 1.15 ×")
+    assert [line.split()[:5] for line in out.splitlines()[2:3]] == [["1", "64", "speculate", "2", "1.15"]]
     assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
     assert [line for line in err.splitlines() if line.endswith("…")] == [
         "loading p …", "writing texts, p, greedy …", "acceptance, p, greedy …", "timing p …", "predicting …",
@@ -81,7 +81,7 @@ def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
     bench.fails_at = {(2, 65): RuntimeError("bad") if failed else OutOfMemoryError("full")}
     assert run(path) == int(failed)
     assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
-    assert f"batch size 2, context 65: unknown, {status}: {reason}" in capsys.readouterr().out
+    assert f"batch 2, context 65: {status}: {reason}" in capsys.readouterr().out
     bench.fails_at = {}
     bench.measured.clear()
     assert run(path) == 0
@@ -99,8 +99,8 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert run(tmp_path / "run", config) == 2
     out, err = capsys.readouterr()
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
-    assert "pair p, sampling greedy\n  batch size 1, context 64: speculate" in out
-    assert "batch size 1, context 64: unknown, unmeasured: not measured yet" in out
+    assert "\n    1      64  speculate" in out
+    assert "batch 1, context 64: unmeasured: not measured yet" in out
     bench.load_error = {}
     assert run(tmp_path / "run", config) == 0
     assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
@@ -200,7 +200,7 @@ def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
     assert set(skipped["status"]) == {"skipped"}
     assert {reason.split(" by ")[0] for reason in skipped["reason"]} == {"needs 0.00215 MiB", "needs 0.00218 MiB"}
     assert warnings(tmp_path / "run", "skipped")[0].startswith("pair p: 2 of 4 cells skipped, first batch size 2,")
-    assert "batch size 2, context 64: unknown, skipped: needs" in capsys.readouterr().out
+    assert "batch 2, context 64: skipped: needs" in capsys.readouterr().out
 
 
 def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tell(

@@ -202,7 +202,8 @@ def prediction(**changes: Any) -> dict[str, Any]:
 def recommendation(**changes: Any) -> dict[str, Any]:
     known: dict[str, Any] = dict.fromkeys(columns(RecommendationRow))
     return known | CELL | {
-        "decision": "undecided", "speedup": {"value": 1.5, "low": None, "high": None}, "reason": "why", **changes
+        "decision": "undecided", "speedup": {"value": 1.5, "low": None, "high": None}, "reason": "why",
+        "speedup_predicted": {"value": 1.5, "low": None, "high": None}, **changes
     }  # fmt: skip
 
 
