@@ -7,7 +7,7 @@ dots and list indices in brackets, ``pairs[0].draft.dtype``, and values are YAML
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,11 @@ class Written:
             raise ConfigError(f"{where}: expected {words_for(model)}, got {got}{hint}")
         origins = {keys: (source, line) for keys, line in document.lines.items()}
         return cls(value=document.value, faults=document.faults, _origins=origins)
+
+    @classmethod
+    def of_value(cls, value: Mapping[str, Any], label: str) -> Written:
+        """Plain values that no file holds; ``label`` is what errors call them."""
+        return cls(value=dict(value), faults=[], _origins={(): (Source(label, option=1), 0)})
 
     def set_option(self, option: str) -> None:
         """Apply one ``KEY=VALUE``.
