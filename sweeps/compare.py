@@ -248,7 +248,7 @@ def _figures(run: Run, called: Mapping[str, str], prompt_seed: int, block_seed: 
     drawn = replace(run, config=run.config.model_copy(update={"seed": prompt_seed}))
     analysed = AnalysedRun.read(drawn, pairs=called, seed=block_seed)
     return {
-        SettingPoint(**setting.columns(cell.cell) | {"pair": called[setting.pair]}): _cell_figures(
+        SettingPoint(**setting.columns(cell.cell) | {"pair": called[setting.key.pair]}): _cell_figures(
             analysed, setting, cell
         )
         for setting, cell in analysed.points()
