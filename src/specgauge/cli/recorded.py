@@ -30,11 +30,11 @@ from specgauge.sweeps.store.rundir import Run
 def recorded_settings(
     run: Run, *, pair: str | None = None, sampling: str | None = None, context: int | None = None
 ) -> list[RunSetting]:
-    """The settings of one pair whose acceptance was recorded; all its sampling settings unless one is named.
+    """The settings of one pair whose acceptance was recorded, of all its sampling settings unless one is named.
 
     Raises:
-        ValueError: a pair, sampling or context that the run does not have, several pairs and none named, or acceptance
-            that was not recorded.
+        ValueError: a pair, sampling or context that the run does not have, several pairs and none named, or no
+            acceptance that was recorded.
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=None, context=context)
     pairs = [one.name for one in planned_pairs(run.config)]
@@ -42,10 +42,11 @@ def recorded_settings(
         raise ValueError(f"pair: expected one of {', '.join(pairs)}, since times are those of one pair, got none")
     found = list(run_settings(run, {}, pairs=pairs if pair is None else [pair]))
     found = [one for one in found if sampling in (None, one.key.sampling)]
-    for setting in found:
-        if setting.rounds is None:
-            raise ValueError(f"{run.path}: pair {setting.key.pair}, sampling {setting.key.sampling}: {setting.reason}")
-    return found
+    recorded = [one for one in found if one.rounds is not None]
+    if not recorded:
+        first = found[0]
+        raise ValueError(f"{run.path}: pair {first.key.pair}, sampling {first.key.sampling}: {first.reason}")
+    return recorded
 
 
 def acceptance_of(
