@@ -35,7 +35,6 @@ from specgauge.sweeps.store.rundir import PROMPTS
 from specgauge.sweeps.store.rundir import Run as RunDirectory
 from specgauge.sweeps.store.schema import PromptRow, ValidationRow
 from specgauge.tables import (
-    acceptance_key,
     acceptance_rows,
     answer_row,
     comparison_rows,
@@ -278,9 +277,8 @@ class Run:
             confidence = self.config.precision.confidence
             low, high = drawn_interval(given.costs, acceptance, batch_size=batch_size, confidence=confidence)
             for index, row in enumerate(document["rows"]):
-                del row["run"]
                 ends = {"speedup_low": finite_or_none(low[index]), "speedup_high": finite_or_none(high[index])}
-                rows.append({**acceptance_key(setting.key), **row, **ends, "label": document["label"]})
+                rows.append(acceptance.inputs | row | ends | {"label": document["label"]})
         return table_of(rows)
 
     def __repr__(self) -> str:

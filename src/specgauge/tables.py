@@ -95,11 +95,6 @@ def html_text(cells: Sequence[Sequence[str]]) -> str:
     return f"<table><thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
 
 
-def acceptance_key(setting: Setting) -> dict[str, str]:
-    """What acceptance depends on: all of a setting but its mode."""
-    return {name: value for name, value in asdict(setting).items() if name != "mode"}
-
-
 def acceptance_rows(
     config: Config, setting: Setting, rounds: RecordedRounds, by: str, groups: Mapping[tuple[str, int], Any]
 ) -> Iterator[dict[str, Any]]:
@@ -108,6 +103,7 @@ def acceptance_rows(
     groups: that of each prompt, by (pair, prompt); None where it has none.
     """
     result, precision = rounds.by_prompt, config.precision
+    key = {name: value for name, value in asdict(setting).items() if name != "mode"}
     found = [groups.get((setting.pair, number)) for number in rounds.acceptance.prompts]
     for group in dict.fromkeys(found):
         own = [index for index, one in enumerate(found) if one == group]
@@ -116,7 +112,7 @@ def acceptance_rows(
         low, high = percentile_interval(np.clip(omega[1:], 1, result.gammas + 1), precision.confidence)
         for index, gamma in enumerate(result.gammas.tolist()):
             yield {
-                **acceptance_key(setting),
+                **key,
                 by: group,
                 "gamma": gamma,
                 "prompts": len(own),

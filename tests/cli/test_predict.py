@@ -15,6 +15,7 @@ from tests.cli.conftest import Document, Run
 from tests.sweeps import made
 
 TIMES = ("--t-decode", "1", "--t-draft", ".1", "--t-verify", "1")
+RECORDED = ("run", "pair", "sampling", "draft_sampling", "acceptance_rule")
 HEADER = "gpu,gamma,t_decode_s,t_draft_total_s,t_verify_s,tokens_per_round,speedup_measured\n"
 ROWS = "A,2,1.0,0.5,1.0,2.0,1.25\nA,2,2.0,0.5,2.0,2.0,\nB,1,1.0,0.25,1.0,1.5,1.0\n"
 
@@ -145,14 +146,14 @@ def test_acceptance_of_a_run(document: Document, command: Run) -> None:
     alpha = document("predict", "--alpha", ".5", "--gamma", "1:3", *TIMES, "--t-draft-catch-up", ".01")
     at: dict[str, Any] = {}
     for row, expected in zip(found["rows"], alpha["rows"], strict=True):
-        at = {name: row.pop(name) for name in ("run", "pair", "sampling", "acceptance_provenance")}
+        at = {name: row.pop(name) for name in (*RECORDED, "acceptance_provenance")}
         numbers = {name: value for name, value in row.items() if isinstance(value, float)}
         assert len(numbers) == 13
         assert numbers == pytest.approx({name: expected[name] for name in numbers}, rel=1e-12)
         assert row | numbers == {name: numbers.get(name, expected[name]) for name in row}
-    assert at == {"run": "run", "pair": "p", "sampling": "t1", "acceptance_provenance": "measured"}
+    assert list(at.values()) == ["run", "p", "t1", "same", "ratio", "measured"]
     text = command("predict", "--from-run", "run", "--sampling", "t1", "--gamma", "2", *TIMES)[1]
-    assert "acceptance: recorded in run, pair p, sampling t1\n" in text
+    assert "acceptance: recorded in run, pair p, sampling t1, draft sampling same, acceptance rule ratio\n" in text
 
 
 @pytest.mark.parametrize(

@@ -422,7 +422,11 @@ def _acceptance(document: Mapping[str, Any]) -> str:
     if source == "alpha":
         return f"acceptance: alpha {row['alpha']:g}, assumed the same at every position"
     if source == "run":
-        return f"acceptance: recorded in {row['run']}, pair {row['pair']}, sampling {row['sampling']}"
+        setting = [
+            f"{name.replace('_', ' ')} {row[name]}"
+            for name in ("pair", "sampling", "draft_sampling", "acceptance_rule")
+        ]
+        return f"acceptance: recorded in {row['run']}, {', '.join(setting)}"
     text = f"acceptance: {source.replace('_', ' ')}, taken at gamma {document['acceptance']['gamma_drafted']}"
     fit = document["one_alpha"]
     if fit is not None:

@@ -10,7 +10,7 @@ Acceptance is of the texts and the pair; the times may be those of any machine o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -67,11 +67,11 @@ def acceptance_of(
     if wrong or not known:
         listed = ", ".join(map(str, known)) or "none, since no text is long enough"
         raise ValueError(f"gamma: expected those that {run.path} knows, {listed}, got {wrong[0] if wrong else 'none'}")
-    inputs = {"run": str(run.path), "pair": setting.key.pair, "sampling": setting.key.sampling}
+    inputs = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
     return GivenAcceptance(
         profile=RecordedProfile(recorded=acceptance, gamma_drafted=max(known)),
         gammas=list(known if gammas is None else gammas),
-        inputs=inputs,
+        inputs={"run": str(run.path), **inputs},
     )
 
 
